@@ -1,0 +1,49 @@
+# Compiler settings and the two functions by which rooms and tests declare themselves.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+include(TestBigEndian)
+test_big_endian(REKINDLE_BIG_ENDIAN)
+if(REKINDLE_BIG_ENDIAN)
+  message(FATAL_ERROR "Rekindle's stored formats are little-endian; big-endian machines are not supported")
+endif()
+
+add_library(rekindle_options INTERFACE)
+target_include_directories(rekindle_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(rekindle_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${REKINDLE_DEV}>>:-Werror>)
+if(REKINDLE_DEV)
+  target_compile_definitions(rekindle_options INTERFACE REKINDLE_DEV=1)
+endif()
+if(REKINDLE_SANITIZE)
+  target_compile_options(rekindle_options INTERFACE -fsanitize=${REKINDLE_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(rekindle_options INTERFACE -fsanitize=${REKINDLE_SANITIZE})
+endif()
+
+# rekindle_room(NAME [PUBLIC libs...] [PRIVATE libs...]): the room in the current directory, as rekindle_NAME.
+# An OBJECT library, so that no linker drops a registrar. Every .cc below the directory belongs to it.
+function(rekindle_room name)
+  cmake_parse_arguments(ROOM "" "" "PUBLIC;PRIVATE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  add_library(rekindle_${name} OBJECT ${sources})
+  target_link_libraries(rekindle_${name} PUBLIC rekindle_options ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE})
+endfunction()
+
+# rekindle_test(NAME rooms...): one Catch2 executable of every tests/NAME/*_test.cc, known to ctest by test case.
+function(rekindle_test name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name}_test ${sources} $<TARGET_OBJECTS:rekindle_test_main>)
+  target_compile_definitions(${name}_test PRIVATE REKINDLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/golden")
+  target_link_libraries(${name}_test PRIVATE ${ARGN} Catch2::Catch2)
+  add_test(NAME ${name} COMMAND ${name}_test)
+endfunction()

@@ -1,0 +1,43 @@
+// Attribute: a typed compile-time constant on a node. ConstantTensor: a literal tensor as bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "src/graph/type.h"
+
+namespace rekindle::graph {
+
+// A dense, row-major, little-endian literal. bytes.size() == product(sizes) * dtype_size(dtype).
+struct ConstantTensor {
+  DType dtype = DType::kUndefined;
+  std::vector<std::int64_t> sizes;
+  std::string bytes;
+
+  bool operator==(const ConstantTensor&) const = default;
+  std::int64_t numel() const;
+};
+
+// Shared because graphs are cloned often and constants can be large; never modified once made.
+using ConstantPtr = std::shared_ptr<const ConstantTensor>;
+
+ConstantPtr make_int64_constant(const std::vector<std::int64_t>& values, std::vector<std::int64_t> sizes);
+// A scalar (rank 0) of any numeric dtype; `value` is converted with static_cast semantics (round to nearest for
+// float16 and bfloat16).
+ConstantPtr make_scalar_constant(DType dtype, double value);
+// The values of an int64 or int32 constant. Precondition: such a dtype.
+std::vector<std::int64_t> int_values(const ConstantTensor& constant);
+// The first element of a numeric, non-complex constant as a double. Precondition: numel() >= 1.
+double scalar_value(const ConstantTensor& constant);
+
+// ONNX float attributes are kept as double. Graph attributes (control flow) are not supported yet.
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
+                               std::vector<std::string>, ConstantPtr>;
+
+// Equality by content: two ConstantPtr are equal when what they point to is.
+bool same_attribute(const Attribute& a, const Attribute& b);
+
+}  // namespace rekindle::graph
