@@ -1,0 +1,41 @@
+// The loop: everything else was decided when the plan was made.
+#include <ATen/ops/empty_strided.h>
+
+#include <string>
+
+#include "session/frame.h"
+
+namespace rekindle::session {
+namespace {
+
+std::string describe(const Instruction& instruction, const Frame& frame) {
+  if (instruction.node == nullptr) return "while copying a result";
+  const graph::Node& node = *instruction.node;
+  std::string text = "while running node '" + node.output()->name() + "' (" + node.op_type() + ")";
+  if (!node.source().empty()) text += " from " + node.source();
+  text += " with inputs";
+  for (const SlotId slot : instruction.inputs) {
+    if (!frame[slot].defined()) continue;
+    text += " " + frame[slot].toString() + c10::str(frame[slot].sizes());
+  }
+  return text;
+}
+
+}  // namespace
+
+void execute(const Program& program, Frame& frame) {
+  for (const Instruction& instruction : program.instructions) {
+    try {
+      for (const SlotId slot : instruction.allocate) {
+        const at::Tensor& meta = frame.plan().slots[slot].meta;
+        frame.bind(slot, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
+      }
+      instruction.kernel(Args(frame.slots(), instruction.inputs.data(), instruction.outputs.data()));
+    } catch (c10::Error& error) {
+      error.add_context(describe(instruction, frame));
+      throw;
+    }
+  }
+}
+
+}  // namespace rekindle::session

@@ -1,0 +1,115 @@
+#include "session/frame.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+
+#include <unordered_map>
+
+namespace rekindle::session {
+
+Frame::Frame(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), slots_(plan_->slots.size()) {
+  const auto bytes = static_cast<std::int64_t>(plan_->arena_bytes);
+  arena_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(plan_->device));
+  auto* base = static_cast<char*>(arena_.mutable_data_ptr());
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    const Slot& slot = plan_->slots[id];
+    if (slot.storage == Storage::kConstant) bind(id, slot.constant);
+    if (slot.storage != Storage::kArena) continue;
+    const auto options = slot.meta.options().device(plan_->device);
+    // The frame owns the memory; these tensors never leave it.
+    bind(id, at::from_blob(base + slot.offset, slot.meta.sizes(), slot.meta.strides(), options));
+  }
+}
+
+void Frame::bind(SlotId slot, at::Tensor tensor) {
+  slots_[slot] = std::move(tensor);
+  for (const SlotId view : plan_->slots[slot].views) bind(view, plan_->slots[view].view(slots_[slot]));
+}
+
+void Frame::unbind() {
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    const Slot* slot = &plan_->slots[id];
+    while (slot->storage == Storage::kView) slot = &plan_->slots[slot->base];
+    if (slot->storage == Storage::kInput || slot->storage == Storage::kFresh) slots_[id].reset();
+  }
+  versions_.clear();
+}
+
+void Frame::record_versions() {
+  for (const SlotId id : plan_->saved) {
+    const Storage storage = plan_->slots[id].storage;
+    if (storage == Storage::kArena || slots_[id].is_inference()) continue;
+    versions_.emplace_back(id, slots_[id]._version());
+  }
+}
+
+void Frame::check_versions() const {
+  for (const auto& [id, version] : versions_) {
+    const at::Tensor& tensor = slots_[id];
+    const graph::Value* value = plan_->slots[id].value;
+    TORCH_CHECK(static_cast<std::uint32_t>(tensor._version()) == version,
+                "one of the variables needed for gradient computation has been modified by an inplace operation: [",
+                tensor.toString(), " ", tensor.sizes(), "], which is '", value == nullptr ? "" : value->name(),
+                "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version, " instead.");
+  }
+}
+
+std::unique_ptr<Frame> Frame::copy_for_backward() const {
+  auto copy = std::make_unique<Frame>(plan_);
+  for (const SlotId id : plan_->saved) {
+    if (plan_->slots[id].storage == Storage::kArena) {
+      copy->slots_[id].copy_(slots_[id]);
+    } else {
+      copy->bind(id, slots_[id]);
+    }
+  }
+  return copy;
+}
+
+void Frame::take_saved(const Frame& other) {
+  std::unordered_map<std::string, SlotId> theirs;
+  for (SlotId id = 1; id < other.slots_.size(); ++id) {
+    const graph::Value* value = other.plan_->slots[id].value;
+    if (value != nullptr) theirs.emplace(value->name(), id);
+  }
+  for (const SlotId id : plan_->saved) {
+    const Slot& slot = plan_->slots[id];
+    TORCH_INTERNAL_ASSERT(slot.value != nullptr && theirs.contains(slot.value->name()), "a saved value has no counterpart");
+    const at::Tensor& saved = other.slots_[theirs.at(slot.value->name())];
+    if (slot.storage == Storage::kArena) {
+      slots_[id].copy_(saved);
+    } else {
+      bind(id, saved);
+    }
+  }
+}
+
+void FramePool::Return::operator()(Frame* frame) const {
+  std::unique_ptr<Frame> owned(frame);
+  owned->unbind();
+  const std::lock_guard lock(pool->mutex_);
+  --pool->in_use_;
+  pool->idle_.push_back(std::move(owned));
+}
+
+FramePool::Handle FramePool::acquire() {
+  std::unique_ptr<Frame> frame;
+  {
+    const std::lock_guard lock(mutex_);
+    high_water_ = std::max(high_water_, ++in_use_);
+    if (!idle_.empty()) {
+      frame = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);
+  return Handle(frame.release(), Return{shared_from_this()});
+}
+
+std::size_t FramePool::high_water() const {
+  const std::lock_guard lock(mutex_);
+  return high_water_;
+}
+
+}  // namespace rekindle::session

@@ -1,0 +1,71 @@
+// Frame: the tensors of one run of a plan, and the arena that holds the intermediates. Frames are pooled per plan.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "session/plan.h"
+
+namespace rekindle::session {
+
+class Frame {
+ public:
+  // Allocates the arena and prepares a tensor for every arena and constant slot and their views.
+  explicit Frame(std::shared_ptr<const Plan> plan);
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  const Plan& plan() const { return *plan_; }
+  const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
+  at::Tensor* slots() { return slots_.data(); }
+  const at::Tensor& operator[](SlotId slot) const { return slots_[slot]; }
+
+  // Sets a slot and, from it, its views.
+  void bind(SlotId slot, at::Tensor tensor);
+  // Drops the tensors of input and fresh slots, so that a pooled frame keeps nothing of the caller's alive.
+  void unbind();
+  // The saved tensors that are not in the arena, with their versions: what an in-place edit before the backward shows in.
+  void record_versions();
+  // Throws c10::Error, in eager's words, when a recorded tensor was modified in place.
+  void check_versions() const;
+  // A frame with its own copy of everything the backward reads: for a backward that must be repeatable.
+  std::unique_ptr<Frame> copy_for_backward() const;
+  // Takes the saved values of `other`, a frame of a plan over the same forward graph, by name.
+  void take_saved(const Frame& other);
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+  at::Tensor arena_;
+  std::vector<at::Tensor> slots_;
+  std::vector<std::pair<SlotId, std::uint32_t>> versions_;
+};
+
+// Runs a program on a frame whose inputs are bound. Throws c10::Error with the node, its op, source and input shapes.
+void execute(const Program& program, Frame& frame);
+
+// The idle frames of one plan. Thread-safe.
+class FramePool : public std::enable_shared_from_this<FramePool> {
+ public:
+  explicit FramePool(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+  // Returns a frame to its pool, unbound, when destroyed.
+  struct Return {
+    std::shared_ptr<FramePool> pool;
+    void operator()(Frame* frame) const;
+  };
+  using Handle = std::unique_ptr<Frame, Return>;
+
+  Handle acquire();
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+  // The most frames that were in use at once.
+  std::size_t high_water() const;
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Frame>> idle_;
+  std::size_t in_use_ = 0, high_water_ = 0;
+};
+
+}  // namespace rekindle::session

@@ -1,0 +1,24 @@
+// plan_memory(): offsets in one arena for buffers with known sizes and lifetimes.
+//
+// Greedy by size, best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): the
+// largest buffers first, each in the smallest gap left by those it overlaps in time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rekindle::session {
+
+struct Buffer {
+  std::size_t bytes = 0;
+  std::int32_t first = 0, last = 0;  // instruction numbers, both inclusive
+  std::size_t offset = 0;            // result; a multiple of kArenaAlignment
+};
+
+inline constexpr std::size_t kArenaAlignment = 64;
+
+// Sets every offset and returns the arena's size in bytes. Buffers whose lifetimes share an instruction never overlap.
+std::size_t plan_memory(std::vector<Buffer>& buffers);
+
+}  // namespace rekindle::session

@@ -1,0 +1,122 @@
+#include "session/op.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty.h>
+
+#include <numeric>
+
+#include "session/session.h"
+#include "src/base/registry.h"
+
+namespace rekindle::session {
+namespace {
+
+Registry<Lower>& registry() {
+  static Registry<Lower> instance;
+  return instance;
+}
+
+std::string key_of(std::string_view domain, std::string_view op_type) {
+  return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
+}
+
+}  // namespace
+
+OpRegistrar::OpRegistrar(std::string_view domain, std::string_view op_type, Lower lower) {
+  registry().add(key_of(domain, op_type), lower);
+}
+
+Lower find_lowering(std::string_view domain, std::string_view op_type) {
+  const Lower* found = registry().find(key_of(domain, op_type));
+  return found == nullptr ? nullptr : *found;
+}
+
+std::vector<std::string> supported_ops() { return registry().names(); }
+
+const at::Tensor& LowerContext::meta(std::size_t i) const {
+  TORCH_CHECK(has(i), "input ", i, " is missing");
+  return metas_[i];
+}
+
+const at::Tensor& LowerContext::constant(std::size_t i) const {
+  TORCH_CHECK(is_constant(i), "input ", i, " must be known before the graph runs, but it is computed from data");
+  return constants_[i];
+}
+
+Sizes LowerContext::ints(std::size_t i) const {
+  const at::Tensor values = constant(i).to(at::kLong).contiguous();
+  const auto* data = values.const_data_ptr<std::int64_t>();
+  return {data, data + values.numel()};
+}
+
+double LowerContext::scalar(std::size_t i) const {
+  TORCH_CHECK(constant(i).numel() == 1, "input ", i, " must be one number");
+  return constant(i).item().toDouble();
+}
+
+std::optional<Sizes> LowerContext::ints_or_attribute(std::size_t i, const char* name) const {
+  if (has(i)) return ints(i);
+  if (node_.attribute(name) != nullptr) return node_.ints_attribute(name, {});
+  return std::nullopt;
+}
+
+std::int64_t LowerContext::axis(std::int64_t axis, std::int64_t rank) const {
+  const std::int64_t positive = axis < 0 ? axis + rank : axis;
+  TORCH_CHECK(positive >= 0 && positive < std::max<std::int64_t>(rank, 1), "axis ", axis, " is out of range for rank ", rank);
+  return positive;
+}
+
+Sizes broadcast_sizes(const Sizes& a, const Sizes& b) { return at::infer_size(a, b); }
+
+std::int64_t product(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<std::size_t> in_place) {
+  Lowering lowering;
+  lowering.outputs.push_back({dtype, std::move(sizes), std::nullopt});
+  lowering.kernel = std::move(kernel);
+  lowering.in_place = std::move(in_place);
+  return lowering;
+}
+
+std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at::Tensor>& inputs) {
+  if (!lowering.constants.empty()) return lowering.constants;
+  std::vector<at::Tensor> slots(inputs);
+  std::vector<std::uint32_t> in, out;
+  for (std::size_t i = 0; i < inputs.size(); ++i) in.push_back(static_cast<std::uint32_t>(i));
+  for (const auto* layouts : {&lowering.outputs, &lowering.scratch}) {
+    for (const Layout& layout : *layouts) {
+      out.push_back(static_cast<std::uint32_t>(slots.size()));
+      slots.push_back(at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype)));
+    }
+  }
+  if (lowering.views.empty()) lowering.kernel(Args(slots.data(), in.data(), out.data()));
+  for (std::size_t i = 0; i < lowering.views.size(); ++i) {
+    const at::Tensor view = lowering.views[i](inputs[0]);
+    if (view.defined()) slots[out[i]] = view;
+    if (!view.defined()) lowering.kernel(Args(slots.data(), in.data(), out.data()));
+  }
+  std::vector<at::Tensor> results;
+  for (std::size_t i = 0; i < lowering.outputs.size(); ++i) results.push_back(slots[out[i]]);
+  return results;
+}
+
+std::size_t output_bytes(const Lowering& lowering) {
+  std::size_t bytes = 0;
+  for (const Layout& layout : lowering.outputs) {
+    bytes += static_cast<std::size_t>(product(layout.sizes)) * c10::elementSize(layout.dtype);
+  }
+  for (const at::Tensor& constant : lowering.constants) bytes += constant.nbytes();
+  return bytes;
+}
+
+Lowering viewed(const LowerContext& context, Sizes sizes, View view) {
+  // The copy for layouts that cannot be viewed: the output, seen in the input's shape, takes the input's elements.
+  Lowering lowering = computed(context.dtype(0), std::move(sizes),
+                               [](const Args& args) { args.out().view(args.in(0).sizes()).copy_(args.in(0)); });
+  lowering.views.push_back(std::move(view));
+  return lowering;
+}
+
+}  // namespace rekindle::session

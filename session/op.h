@@ -1,0 +1,122 @@
+// How an op is lowered: from a node and what is known of its inputs to output layouts and a kernel.
+//
+// One function per op, registered beside itself with REKINDLE_OP in session/ops/<family>.cc. It runs when a plan is
+// made: it checks, infers the outputs' sizes and binds every attribute, so that the kernel only computes. Internal to
+// the session room: this header is the one place where ops meet ATen.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/graph/graph.h"
+
+namespace rekindle::session {
+
+using Sizes = std::vector<std::int64_t>;
+
+// One run's tensors of one instruction. An absent optional input is an undefined tensor.
+class Args {
+ public:
+  Args(at::Tensor* slots, const std::uint32_t* inputs, const std::uint32_t* outputs)
+      : slots_(slots), inputs_(inputs), outputs_(outputs) {}
+  const at::Tensor& in(std::size_t i) const { return slots_[inputs_[i]]; }
+  // Outputs first, then scratch. Planned memory: write into it, do not replace it.
+  at::Tensor& out(std::size_t i = 0) const { return slots_[outputs_[i]]; }
+
+ private:
+  at::Tensor* slots_;
+  const std::uint32_t* inputs_;
+  const std::uint32_t* outputs_;
+};
+
+using Kernel = std::function<void(const Args&)>;
+// From the base tensor to a view of it. Runs on meta tensors while planning; an undefined result means that the base's
+// layout cannot be viewed so (the kernel copies then).
+using View = std::function<at::Tensor(const at::Tensor&)>;
+
+// An output or a scratch buffer: row-major unless strides are given.
+struct Layout {
+  at::ScalarType dtype = at::kFloat;
+  Sizes sizes;
+  std::optional<Sizes> strides;
+};
+
+struct Lowering {
+  std::vector<Layout> outputs;
+  std::vector<Layout> scratch;        // alive during this instruction only
+  Kernel kernel;                      // null when the op only ever views or is constant
+  std::vector<View> views;            // when not empty: output i is views[i](input 0)
+  std::vector<at::Tensor> constants;  // when not empty: output i is this tensor, known while planning
+  std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)
+};
+
+// What a lowering may ask. Every question that cannot be answered throws c10::Error; the planner adds the node's name.
+class LowerContext {
+ public:
+  // `metas`: meta tensors with each input's dtype, sizes and strides; `constants`: defined where the contents are known.
+  LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants)
+      : node_(node), metas_(std::move(metas)), constants_(std::move(constants)) {}
+
+  const graph::Node& node() const { return node_; }
+  std::size_t num_inputs() const { return metas_.size(); }
+  std::size_t num_outputs() const { return node_.outputs().size(); }
+  bool has(std::size_t i) const { return i < metas_.size() && metas_[i].defined(); }
+  const at::Tensor& meta(std::size_t i) const;
+  Sizes sizes(std::size_t i) const { return meta(i).sizes().vec(); }
+  std::int64_t rank(std::size_t i) const { return meta(i).dim(); }
+  at::ScalarType dtype(std::size_t i) const { return meta(i).scalar_type(); }
+  bool is_constant(std::size_t i) const { return i < constants_.size() && constants_[i].defined(); }
+  // The contents of input i, which must be known while planning.
+  const at::Tensor& constant(std::size_t i) const;
+  Sizes ints(std::size_t i) const;
+  double scalar(std::size_t i) const;
+  // The ints of optional input i, or those of attribute `name` (older opsets), or nullopt.
+  std::optional<Sizes> ints_or_attribute(std::size_t i, const char* name) const;
+
+  std::int64_t int_attribute(const char* name, std::int64_t fallback) const { return node_.int_attribute(name, fallback); }
+  double float_attribute(const char* name, double fallback) const { return node_.float_attribute(name, fallback); }
+  std::string string_attribute(const char* name, const char* fallback) const {
+    return node_.string_attribute(name, fallback);
+  }
+  // `axis` of an input of that rank, negative ones counted from the end.
+  std::int64_t axis(std::int64_t axis, std::int64_t rank) const;
+
+ private:
+  const graph::Node& node_;
+  std::vector<at::Tensor> metas_, constants_;
+};
+
+using Lower = Lowering (*)(const LowerContext&);
+
+// Null when the session cannot run that op.
+Lower find_lowering(std::string_view domain, std::string_view op_type);
+
+struct OpRegistrar {
+  OpRegistrar(std::string_view domain, std::string_view op_type, Lower lower);
+};
+
+// REKINDLE_OP("", "MatMul", lower_matmul);
+#define REKINDLE_OP(domain, op_type, lower) \
+  static const ::rekindle::session::OpRegistrar REKINDLE_OP_NAME(__LINE__)(domain, op_type, lower)
+#define REKINDLE_OP_NAME(line) REKINDLE_OP_NAME_INNER(line)
+#define REKINDLE_OP_NAME_INNER(line) op_registrar_##line
+
+// Helpers that several families share.
+Sizes broadcast_sizes(const Sizes& a, const Sizes& b);
+std::int64_t product(const Sizes& sizes);
+// One output, computed by `kernel`.
+Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<std::size_t> in_place = {});
+// Runs a lowering once on given inputs, with newly allocated outputs: how constants are folded.
+std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at::Tensor>& inputs);
+// The bytes of a lowering's outputs.
+std::size_t output_bytes(const Lowering& lowering);
+// One output that is a view of input 0; copied where the layout does not allow it.
+Lowering viewed(const LowerContext& context, Sizes sizes, View view);
+
+}  // namespace rekindle::session

@@ -1,0 +1,89 @@
+// ScaledDotProductAttention without dropout: PyTorch's fused CPU kernels, called with planned outputs.
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <cmath>
+#include <limits>
+
+#include "session/op.h"
+
+namespace rekindle::session {
+namespace {
+
+struct Attention {
+  bool causal = false, mask = false, bool_mask = false;
+  double scale = 0;
+};
+
+Attention attention_of(const LowerContext& context, std::size_t query, std::size_t mask) {
+  const at::Tensor &q = context.meta(query), &k = context.meta(query + 1), &v = context.meta(query + 2);
+  TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.size(3) == k.size(3) && k.sizes() == v.sizes() &&
+                  q.size(0) == k.size(0) && q.size(1) == k.size(1),
+              "ScaledDotProductAttention of ", q.sizes(), ", ", k.sizes(), " and ", v.sizes());
+  Attention attention;
+  attention.causal = context.int_attribute("is_causal", 0) != 0;
+  attention.scale = context.float_attribute("scale", 1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  attention.mask = context.has(mask);
+  attention.bool_mask = attention.mask && context.dtype(mask) == at::kBool;
+  return attention;
+}
+
+// The kernels take [B, L, H, E]; the graph's tensors are [B, H, L, E].
+at::Tensor heads_last(const at::Tensor& x) { return x.transpose(1, 2); }
+
+std::optional<at::Tensor> additive_mask(const Args& args, const Attention& attention, std::size_t input) {
+  if (!attention.mask) return std::nullopt;
+  at::Tensor mask = args.in(input);
+  if (attention.bool_mask) {
+    const auto options = args.in(0).options();
+    mask = at::where(mask, at::scalar_tensor(0, options), at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
+  }
+  while (mask.dim() < 4) mask = mask.unsqueeze(0);
+  return mask;
+}
+
+Layout heads_first_over_heads_last(at::ScalarType type, const Sizes& sizes) {
+  const std::int64_t heads = sizes[1], length = sizes[2], width = sizes[3];
+  return {type, sizes, Sizes{length * heads * width, width, heads * width, 1}};
+}
+
+// Outputs: y [B, H, L, E] laid out as [B, L, H, E], logsumexp [B, H, L] laid out as [B, L, H].
+Lowering lower_attention(const LowerContext& context) {
+  const Attention attention = attention_of(context, 0, 3);
+  const Sizes sizes = context.sizes(0);
+  const at::ScalarType precise = context.dtype(0) == at::kDouble ? at::kDouble : at::kFloat;
+  Lowering lowering;
+  lowering.outputs = {heads_first_over_heads_last(context.dtype(0), sizes),
+                      {precise, {sizes[0], sizes[1], sizes[2]}, Sizes{sizes[1] * sizes[2], 1, sizes[1]}}};
+  lowering.kernel = [attention](const Args& args) {
+    at::native::flash_attention_kernel(at::kCPU, heads_last(args.out(0)), args.out(1).transpose(1, 2), args.in(0),
+                                       args.in(1), args.in(2), 0.0, attention.causal,
+                                       additive_mask(args, attention, 3), attention.scale);
+  };
+  return lowering;
+}
+
+// Inputs: dy, q, k, v, y, logsumexp, mask?. Outputs: dq, dk, dv, laid out like y.
+Lowering lower_attention_gradient(const LowerContext& context) {
+  const Attention attention = attention_of(context, 1, 6);
+  Lowering lowering;
+  for (std::size_t i = 1; i <= 3; ++i) {
+    lowering.outputs.push_back(heads_first_over_heads_last(context.dtype(i), context.sizes(i)));
+  }
+  lowering.kernel = [attention](const Args& args) {
+    for (std::size_t i = 0; i < 3; ++i) args.out(i).zero_();
+    at::native::flash_attention_backward_kernel(
+        at::kCPU, heads_last(args.out(0)), heads_last(args.out(1)), heads_last(args.out(2)), heads_last(args.in(0)),
+        heads_last(args.in(1)), heads_last(args.in(2)), heads_last(args.in(3)), heads_last(args.in(4)),
+        args.in(5).transpose(1, 2), 0.0, attention.causal, additive_mask(args, attention, 6), attention.scale);
+  };
+  return lowering;
+}
+
+}  // namespace
+
+REKINDLE_OP("rekindle", "ScaledDotProductAttention", lower_attention);
+REKINDLE_OP("rekindle", "ScaledDotProductAttentionGradient", lower_attention_gradient);
+
+}  // namespace rekindle::session

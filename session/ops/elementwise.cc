@@ -1,0 +1,294 @@
+// Pointwise ops, with ONNX's (multidirectional) broadcasting.
+#include <ATen/ops/abs.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/ceil.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/elu.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/erf.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/floor.h>
+#include <ATen/ops/fmod.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_not.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/logical_xor.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/neg.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/round.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/sign.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/tan.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
+#include <ATen/ops/where.h>
+
+#include "session/op.h"
+#include "session/tensor_types.h"
+
+namespace rekindle::session {
+namespace {
+
+using UnaryOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&);
+using BinaryOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Tensor&);
+
+template <UnaryOut function>
+Lowering unary(const LowerContext& context) {
+  return computed(context.dtype(0), context.sizes(0), [](const Args& args) { function(args.out(), args.in(0)); }, {0});
+}
+
+template <UnaryOut function>
+Lowering unary_test(const LowerContext& context) {
+  return computed(at::kBool, context.sizes(0), [](const Args& args) { function(args.out(), args.in(0)); });
+}
+
+Sizes broadcast_inputs(const LowerContext& context) {
+  Sizes sizes = context.sizes(0);
+  for (std::size_t i = 1; i < context.num_inputs(); ++i) sizes = broadcast_sizes(sizes, context.sizes(i));
+  return sizes;
+}
+
+template <BinaryOut function>
+Lowering binary(const LowerContext& context) {
+  return computed(context.dtype(0), broadcast_inputs(context),
+                  [](const Args& args) { function(args.out(), args.in(0), args.in(1)); }, {0, 1});
+}
+
+template <BinaryOut function>
+Lowering comparison(const LowerContext& context) {
+  return computed(at::kBool, broadcast_inputs(context),
+                  [](const Args& args) { function(args.out(), args.in(0), args.in(1)); });
+}
+
+at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::add_out(out, a, b); }
+at::Tensor& sub(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::sub_out(out, a, b); }
+at::Tensor& pow(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::pow_out(out, a, b); }
+at::Tensor& mul(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::mul_out(out, a, b); }
+at::Tensor& round(at::Tensor& out, const at::Tensor& a) { return at::round_out(out, a); }
+at::Tensor& sigmoid_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
+  return at::sigmoid_backward_out(out, dy, y);
+}
+at::Tensor& tanh_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
+  return at::tanh_backward_out(out, dy, y);
+}
+at::Tensor& relu_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
+  return at::threshold_backward_out(out, dy, y, 0);
+}
+
+// ONNX Div truncates integers; floating point divides.
+Lowering lower_div(const LowerContext& context) {
+  const bool integral = at::isIntegralType(context.dtype(0), /*includeBool=*/false);
+  return computed(context.dtype(0), broadcast_inputs(context), [integral](const Args& args) {
+    if (integral) {
+      at::div_out(args.out(), args.in(0), args.in(1), "trunc");
+    } else {
+      at::div_out(args.out(), args.in(0), args.in(1));
+    }
+  }, {0, 1});
+}
+
+// The exponent may have another type; the result has the base's. A number known now takes ATen's fast scalar paths.
+Lowering lower_pow(const LowerContext& context) {
+  if (context.is_constant(1) && context.constant(1).numel() == 1 && context.rank(1) <= context.rank(0)) {
+    const at::Scalar exponent = context.constant(1).item();
+    if (at::isFloatingType(context.dtype(0)) || exponent.isIntegral(false)) {
+      return computed(context.dtype(0), context.sizes(0),
+                      [exponent](const Args& args) { at::pow_out(args.out(), args.in(0), exponent); }, {0});
+    }
+  }
+  const at::ScalarType type = context.dtype(0);
+  return computed(type, broadcast_inputs(context),
+                  [type](const Args& args) { pow(args.out(), args.in(0), args.in(1).to(type)); }, {0});
+}
+
+// fmod=1 has the dividend's sign (C), fmod=0 the divisor's (Python).
+Lowering lower_mod(const LowerContext& context) {
+  const bool c_like = context.int_attribute("fmod", 0) != 0;
+  return computed(context.dtype(0), broadcast_inputs(context), [c_like](const Args& args) {
+    if (c_like) {
+      at::fmod_out(args.out(), args.in(0), args.in(1));
+    } else {
+      at::remainder_out(args.out(), args.in(0), args.in(1));
+    }
+  }, {0, 1});
+}
+
+// Max, Min, Sum, Mean of any number of inputs: folded from the left.
+template <BinaryOut function>
+Lowering variadic(const LowerContext& context) {
+  const std::size_t count = context.num_inputs();
+  return computed(context.dtype(0), broadcast_inputs(context), [count](const Args& args) {
+    if (count == 1) {
+      args.out().copy_(args.in(0));
+      return;
+    }
+    function(args.out(), args.in(0), args.in(1));
+    for (std::size_t i = 2; i < count; ++i) function(args.out(), args.out(), args.in(i));
+  });
+}
+
+Lowering lower_mean(const LowerContext& context) {
+  Lowering lowering = variadic<add>(context);
+  const auto count = static_cast<double>(context.num_inputs());
+  lowering.kernel = [sum = std::move(lowering.kernel), count](const Args& args) {
+    sum(args);
+    args.out().div_(count);
+  };
+  return lowering;
+}
+
+Lowering lower_identity(const LowerContext& context) {
+  return viewed(context, context.sizes(0), [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
+}
+
+Lowering lower_cast_to(const LowerContext& context, at::ScalarType type) {
+  if (type == context.dtype(0)) {
+    return viewed(context, context.sizes(0), [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
+  }
+  return computed(type, context.sizes(0), [](const Args& args) { args.out().copy_(args.in(0)); });
+}
+
+Lowering lower_cast(const LowerContext& context) {
+  return lower_cast_to(context, scalar_type_of(static_cast<graph::DType>(context.int_attribute("to", 0))));
+}
+
+Lowering lower_cast_like(const LowerContext& context) { return lower_cast_to(context, context.dtype(1)); }
+
+Lowering lower_where(const LowerContext& context) {
+  return computed(context.dtype(1), broadcast_inputs(context),
+                  [](const Args& args) { at::where_out(args.out(), args.in(0), args.in(1), args.in(2)); });
+}
+
+Lowering lower_clip(const LowerContext& context) {
+  const bool low = context.has(1), high = context.has(2);
+  return computed(context.dtype(0), context.sizes(0), [low, high](const Args& args) {
+    const std::optional<at::Tensor> least = low ? std::optional(args.in(1)) : std::nullopt;
+    const std::optional<at::Tensor> most = high ? std::optional(args.in(2)) : std::nullopt;
+    if (low || high) {
+      at::clamp_out(args.out(), args.in(0), least, most);
+    } else {
+      args.out().copy_(args.in(0));
+    }
+  });
+}
+
+Lowering lower_gelu(const LowerContext& context) {
+  const std::string approximate = context.string_attribute("approximate", "none");
+  return computed(context.dtype(0), context.sizes(0),
+                  [approximate](const Args& args) { at::gelu_out(args.out(), args.in(0), approximate); });
+}
+
+Lowering lower_gelu_gradient(const LowerContext& context) {
+  const std::string approximate = context.string_attribute("approximate", "none");
+  return computed(context.dtype(1), context.sizes(1), [approximate](const Args& args) {
+    at::gelu_backward_out(args.out(), args.in(0), args.in(1), approximate);
+  }, {0});
+}
+
+Lowering lower_leaky_relu(const LowerContext& context) {
+  const double slope = context.float_attribute("alpha", 0.01);
+  return computed(context.dtype(0), context.sizes(0),
+                  [slope](const Args& args) { at::leaky_relu_out(args.out(), args.in(0), slope); });
+}
+
+Lowering lower_elu(const LowerContext& context) {
+  const double alpha = context.float_attribute("alpha", 1.0);
+  return computed(context.dtype(0), context.sizes(0),
+                  [alpha](const Args& args) { at::elu_out(args.out(), args.in(0), alpha); });
+}
+
+Lowering lower_softplus(const LowerContext& context) {
+  return computed(context.dtype(0), context.sizes(0),
+                  [](const Args& args) { at::softplus_out(args.out(), args.in(0)); });
+}
+
+// ATen's hardsigmoid has fixed slopes; ONNX's has attributes.
+Lowering lower_hard_sigmoid(const LowerContext& context) {
+  const double alpha = context.float_attribute("alpha", 0.2), beta = context.float_attribute("beta", 0.5);
+  return computed(context.dtype(0), context.sizes(0), [alpha, beta](const Args& args) {
+    at::mul_out(args.out(), args.in(0), at::Scalar(alpha));
+    args.out().add_(beta).clamp_(0, 1);
+  }, {0});
+}
+
+}  // namespace
+
+REKINDLE_OP("", "Abs", unary<at::abs_out>);
+REKINDLE_OP("", "Ceil", unary<at::ceil_out>);
+REKINDLE_OP("", "Cos", unary<at::cos_out>);
+REKINDLE_OP("", "Erf", unary<at::erf_out>);
+REKINDLE_OP("", "Exp", unary<at::exp_out>);
+REKINDLE_OP("", "Floor", unary<at::floor_out>);
+REKINDLE_OP("", "HardSwish", unary<at::hardswish_out>);
+REKINDLE_OP("", "Log", unary<at::log_out>);
+REKINDLE_OP("", "Neg", unary<at::neg_out>);
+REKINDLE_OP("", "Reciprocal", unary<at::reciprocal_out>);
+REKINDLE_OP("", "Relu", unary<at::relu_out>);
+REKINDLE_OP("", "Round", unary<round>);
+REKINDLE_OP("", "Sigmoid", unary<at::sigmoid_out>);
+REKINDLE_OP("", "Sign", unary<at::sign_out>);
+REKINDLE_OP("", "Sin", unary<at::sin_out>);
+REKINDLE_OP("", "Sqrt", unary<at::sqrt_out>);
+REKINDLE_OP("", "Tan", unary<at::tan_out>);
+REKINDLE_OP("", "Tanh", unary<at::tanh_out>);
+REKINDLE_OP("", "Not", unary<at::logical_not_out>);
+REKINDLE_OP("", "IsNaN", unary_test<at::isnan_out>);
+REKINDLE_OP("", "Add", binary<add>);
+REKINDLE_OP("", "Sub", binary<sub>);
+REKINDLE_OP("", "Mul", binary<mul>);
+REKINDLE_OP("", "Div", lower_div);
+REKINDLE_OP("", "Pow", lower_pow);
+REKINDLE_OP("", "Mod", lower_mod);
+REKINDLE_OP("", "And", comparison<at::logical_and_out>);
+REKINDLE_OP("", "Or", comparison<at::logical_or_out>);
+REKINDLE_OP("", "Xor", comparison<at::logical_xor_out>);
+REKINDLE_OP("", "Equal", comparison<at::eq_out>);
+REKINDLE_OP("", "Greater", comparison<at::gt_out>);
+REKINDLE_OP("", "GreaterOrEqual", comparison<at::ge_out>);
+REKINDLE_OP("", "Less", comparison<at::lt_out>);
+REKINDLE_OP("", "LessOrEqual", comparison<at::le_out>);
+REKINDLE_OP("", "Max", variadic<at::maximum_out>);
+REKINDLE_OP("", "Min", variadic<at::minimum_out>);
+REKINDLE_OP("", "Sum", variadic<add>);
+REKINDLE_OP("", "Mean", lower_mean);
+REKINDLE_OP("", "Identity", lower_identity);
+REKINDLE_OP("rekindle", "StopGradient", lower_identity);
+REKINDLE_OP("", "Cast", lower_cast);
+REKINDLE_OP("", "CastLike", lower_cast_like);
+REKINDLE_OP("", "Where", lower_where);
+REKINDLE_OP("", "Clip", lower_clip);
+REKINDLE_OP("", "Gelu", lower_gelu);
+REKINDLE_OP("", "LeakyRelu", lower_leaky_relu);
+REKINDLE_OP("", "Elu", lower_elu);
+REKINDLE_OP("", "Softplus", lower_softplus);
+REKINDLE_OP("", "HardSigmoid", lower_hard_sigmoid);
+REKINDLE_OP("rekindle", "GeluGradient", lower_gelu_gradient);
+REKINDLE_OP("rekindle", "ReluGradient", binary<relu_gradient>);
+REKINDLE_OP("rekindle", "TanhGradient", binary<tanh_gradient>);
+REKINDLE_OP("rekindle", "SigmoidGradient", binary<sigmoid_gradient>);
+
+}  // namespace rekindle::session

@@ -1,0 +1,110 @@
+// Lookups by index and their gradients. ONNX allows negative indices; PyTorch's kernels mostly do not.
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/scatter.h>
+#include <ATen/ops/scatter_add.h>
+#include <ATen/ops/where.h>
+
+#include "kernels/embedding_gradient.h"
+#include "session/op.h"
+
+namespace rekindle::session {
+namespace {
+
+// Indices in [0, size): negative ones count from the end; the rest is left for the kernel's own check.
+at::Tensor wrapped(const at::Tensor& indices, std::int64_t size) {
+  const at::Tensor wide = indices.to(at::kLong);
+  return at::where(wide.lt(0), wide.add(size), wide);
+}
+
+Lowering lower_embedding(const LowerContext& context) {
+  Sizes sizes = context.sizes(1);
+  sizes.push_back(context.meta(0).size(1));
+  return computed(context.dtype(0), sizes, [](const Args& args) {
+    at::Tensor out = args.out().view({-1, args.in(0).size(1)});
+    at::index_select_out(out, args.in(0), 0, args.in(1).reshape({-1}));
+  });
+}
+
+Lowering lower_embedding_gradient(const LowerContext& context) {
+  const std::int64_t padding = context.int_attribute("padding_idx", -1);
+  return computed(context.dtype(0), context.sizes(2), [padding](const Args& args) {
+    kernels::embedding_gradient(args.in(0), args.in(1), padding, /*accumulate=*/false, args.out());
+  });
+}
+
+Lowering lower_gather(const LowerContext& context) {
+  const Sizes data = context.sizes(0), indices = context.sizes(1);
+  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
+  Sizes sizes(data.begin(), data.begin() + axis);
+  sizes.insert(sizes.end(), indices.begin(), indices.end());
+  sizes.insert(sizes.end(), data.begin() + axis + 1, data.end());
+  const std::int64_t length = data[static_cast<std::size_t>(axis)];
+  if (context.is_constant(1) && indices.empty()) {
+    const std::int64_t at = context.ints(1).at(0), positive = at < 0 ? at + length : at;
+    TORCH_CHECK_INDEX(positive >= 0 && positive < length, "Gather index ", at, " is out of range for size ", length);
+    Lowering lowering = computed(context.dtype(0), sizes, [axis, positive](const Args& args) {
+      args.out().copy_(args.in(0).select(axis, positive));
+    });
+    lowering.views.push_back([axis, positive](const at::Tensor& x) { return x.select(axis, positive); });
+    return lowering;
+  }
+  return computed(context.dtype(0), sizes, [axis, length](const Args& args) {
+    const at::Tensor flat = wrapped(args.in(1), length).reshape({-1});
+    Sizes flat_sizes = args.in(0).sizes().vec();
+    flat_sizes[static_cast<std::size_t>(axis)] = flat.numel();
+    at::Tensor out = args.out().view(flat_sizes);
+    at::index_select_out(out, args.in(0), axis, flat);
+  });
+}
+
+// Inputs: dy, indices, data*.
+Lowering lower_gather_gradient(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(2));
+  const std::int64_t length = context.meta(2).size(axis);
+  return computed(context.dtype(0), context.sizes(2), [axis, length](const Args& args) {
+    const at::Tensor flat = wrapped(args.in(1), length).reshape({-1});
+    Sizes flat_sizes = args.out().sizes().vec();
+    flat_sizes[static_cast<std::size_t>(axis)] = flat.numel();
+    args.out().zero_();
+    args.out().index_add_(axis, flat, args.in(0).reshape(flat_sizes));
+  });
+}
+
+Lowering lower_gather_elements(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
+  const std::int64_t length = context.meta(0).size(axis);
+  return computed(context.dtype(0), context.sizes(1), [axis, length](const Args& args) {
+    at::gather_out(args.out(), args.in(0), axis, wrapped(args.in(1), length));
+  });
+}
+
+Lowering lower_scatter_elements(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
+  const std::int64_t length = context.meta(0).size(axis);
+  const std::string reduction = context.string_attribute("reduction", "none");
+  TORCH_CHECK_NOT_IMPLEMENTED(reduction == "none" || reduction == "add", "ScatterElements with reduction ", reduction);
+  return computed(context.dtype(0), context.sizes(0), [axis, length, reduction](const Args& args) {
+    const at::Tensor indices = wrapped(args.in(1), length);
+    args.out().copy_(args.in(0));
+    if (reduction == "add") {
+      args.out().scatter_add_(axis, indices, args.in(2));
+    } else {
+      args.out().scatter_(axis, indices, args.in(2));
+    }
+  }, {0});
+}
+
+}  // namespace
+
+REKINDLE_OP("", "Gather", lower_gather);
+REKINDLE_OP("", "GatherElements", lower_gather_elements);
+REKINDLE_OP("", "ScatterElements", lower_scatter_elements);
+REKINDLE_OP("rekindle", "Embedding", lower_embedding);
+REKINDLE_OP("rekindle", "EmbeddingGradient", lower_embedding_gradient);
+REKINDLE_OP("rekindle", "GatherGradient", lower_gather_gradient);
+
+}  // namespace rekindle::session

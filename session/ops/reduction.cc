@@ -1,0 +1,182 @@
+// Reductions and what normalizes along an axis.
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/argmin.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/prod.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "session/op.h"
+
+namespace rekindle::session {
+namespace {
+
+// The axes an ONNX reduction works on: input 1, attribute "axes", or all (none with noop_with_empty_axes).
+struct Reduction {
+  Sizes axes, sizes;  // sizes of the result
+  bool keep = true;
+};
+
+Reduction reduction_of(const LowerContext& context, std::size_t of, std::size_t axes_input) {
+  Reduction reduction;
+  const std::int64_t rank = context.rank(of);
+  reduction.keep = context.int_attribute("keepdims", 1) != 0;
+  std::optional<Sizes> axes = context.ints_or_attribute(axes_input, "axes");
+  if (!axes || axes->empty()) {
+    axes.emplace(context.int_attribute("noop_with_empty_axes", 0) != 0 ? 0 : rank);
+    std::iota(axes->begin(), axes->end(), std::int64_t{0});
+  }
+  for (const std::int64_t axis : *axes) reduction.axes.push_back(context.axis(axis, rank));
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const bool reduced = std::find(reduction.axes.begin(), reduction.axes.end(), i) != reduction.axes.end();
+    if (!reduced) reduction.sizes.push_back(context.meta(of).size(i));
+    if (reduced && reduction.keep) reduction.sizes.push_back(1);
+  }
+  return reduction;
+}
+
+using ReduceOut = void (*)(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep);
+
+template <ReduceOut function>
+Lowering reduce(const LowerContext& context) {
+  Reduction reduction = reduction_of(context, 0, 1);
+  return computed(context.dtype(0), reduction.sizes, [axes = reduction.axes, keep = reduction.keep](const Args& args) {
+    if (axes.empty()) {
+      args.out().copy_(args.in(0));
+    } else {
+      function(args.out(), args.in(0), axes, keep);
+    }
+  });
+}
+
+void sum(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::sum_out(out, x, axes, keep, out.scalar_type()); }
+void mean(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::mean_out(out, x, axes, keep); }
+void amax(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::amax_out(out, x, axes, keep); }
+void amin(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::amin_out(out, x, axes, keep); }
+void logsumexp(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  at::logsumexp_out(out, x, axes, keep);
+}
+
+// dx of a sum or mean: dy spread over the reduced dimensions, divided by `count` for a mean.
+Lowering spread(const LowerContext& context, bool mean) {
+  const Sizes sizes = context.sizes(1);
+  Sizes axes, kept = sizes;
+  if (const auto* attribute = context.node().attribute("axes")) axes = std::get<Sizes>(*attribute);
+  if (context.node().attribute("axes") == nullptr) {
+    axes.resize(sizes.size());
+    std::iota(axes.begin(), axes.end(), std::int64_t{0});
+  }
+  double count = 1;
+  for (const std::int64_t axis : axes) {
+    std::int64_t& size = kept[static_cast<std::size_t>(context.axis(axis, context.rank(1)))];
+    count *= static_cast<double>(size);
+    size = 1;
+  }
+  Lowering lowering = computed(context.dtype(0), sizes, [kept, count, mean](const Args& args) {
+    args.out().copy_(args.in(0).reshape(kept));
+    if (mean) args.out().div_(count);
+  });
+  if (!mean) {
+    lowering.views.push_back([kept, sizes](const at::Tensor& dy) {
+      return dy.is_contiguous() ? dy.view(kept).expand(sizes) : at::Tensor();
+    });
+  }
+  return lowering;
+}
+
+Lowering lower_sum_gradient(const LowerContext& context) { return spread(context, false); }
+Lowering lower_mean_gradient(const LowerContext& context) { return spread(context, true); }
+
+Lowering lower_softmax(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  return computed(context.dtype(0), context.sizes(0),
+                  [axis](const Args& args) { at::_softmax_out(args.out(), args.in(0), axis, false); });
+}
+
+Lowering lower_log_softmax(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  return computed(context.dtype(0), context.sizes(0),
+                  [axis](const Args& args) { at::_log_softmax_out(args.out(), args.in(0), axis, false); });
+}
+
+Lowering lower_softmax_gradient(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  const at::ScalarType type = context.dtype(1);
+  return computed(type, context.sizes(1), [axis, type](const Args& args) {
+    at::_softmax_backward_data_out(args.out(), args.in(0), args.in(1), axis, type);
+  });
+}
+
+Lowering lower_log_softmax_gradient(const LowerContext& context) {
+  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  const at::ScalarType type = context.dtype(1);
+  return computed(type, context.sizes(1), [axis, type](const Args& args) {
+    at::_log_softmax_backward_data_out(args.out(), args.in(0), args.in(1), axis, type);
+  });
+}
+
+// `reverse` as given for the op itself, turned for its gradient.
+Lowering cumulative(const LowerContext& context, bool reverse) {
+  TORCH_CHECK_NOT_IMPLEMENTED(context.int_attribute("exclusive", 0) == 0, "CumSum with exclusive=1");
+  const std::int64_t axis = context.axis(context.ints(1).at(0), context.rank(0));
+  return computed(context.dtype(0), context.sizes(0), [axis, reverse](const Args& args) {
+    if (reverse) {
+      args.out().copy_(at::cumsum(args.in(0).flip({axis}), axis).flip({axis}));
+    } else {
+      at::cumsum_out(args.out(), args.in(0), axis);
+    }
+  });
+}
+
+Lowering lower_cumsum(const LowerContext& context) { return cumulative(context, context.int_attribute("reverse", 0) != 0); }
+Lowering lower_cumsum_gradient(const LowerContext& context) {
+  return cumulative(context, context.int_attribute("reverse", 0) == 0);
+}
+
+template <bool maximum>
+Lowering arg_reduce(const LowerContext& context) {
+  TORCH_CHECK_NOT_IMPLEMENTED(context.int_attribute("select_last_index", 0) == 0, "select_last_index=1");
+  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
+  const bool keep = context.int_attribute("keepdims", 1) != 0;
+  Sizes sizes = context.sizes(0);
+  if (keep) sizes[static_cast<std::size_t>(axis)] = 1;
+  if (!keep) sizes.erase(sizes.begin() + axis);
+  return computed(at::kLong, sizes, [axis, keep](const Args& args) {
+    if (maximum) {
+      at::argmax_out(args.out(), args.in(0), axis, keep);
+    } else {
+      at::argmin_out(args.out(), args.in(0), axis, keep);
+    }
+  });
+}
+
+}  // namespace
+
+REKINDLE_OP("", "ArgMax", arg_reduce<true>);
+REKINDLE_OP("", "ArgMin", arg_reduce<false>);
+REKINDLE_OP("", "CumSum", lower_cumsum);
+REKINDLE_OP("", "LogSoftmax", lower_log_softmax);
+REKINDLE_OP("", "ReduceLogSumExp", reduce<logsumexp>);
+REKINDLE_OP("", "ReduceMax", reduce<amax>);
+REKINDLE_OP("", "ReduceMean", reduce<mean>);
+REKINDLE_OP("", "ReduceMin", reduce<amin>);
+REKINDLE_OP("", "ReduceSum", reduce<sum>);
+REKINDLE_OP("", "Softmax", lower_softmax);
+REKINDLE_OP("rekindle", "CumSumGradient", lower_cumsum_gradient);
+REKINDLE_OP("rekindle", "LogSoftmaxGradient", lower_log_softmax_gradient);
+REKINDLE_OP("rekindle", "MeanGradient", lower_mean_gradient);
+REKINDLE_OP("rekindle", "SoftmaxGradient", lower_softmax_gradient);
+REKINDLE_OP("rekindle", "SumGradient", lower_sum_gradient);
+
+}  // namespace rekindle::session

@@ -1,0 +1,86 @@
+// Plan: every decision about one joint graph at one set of input layouts. Made once, run many times.
+//
+// A plan numbers the graph's values as slots, orders the instructions of the forward and of the backward program, and
+// gives each intermediate a place in one arena that both programs share. It is immutable; frames hold a run's tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session/op.h"
+#include "src/autodiff/gradient.h"
+#include "src/base/result.h"
+
+namespace rekindle::session {
+
+using SlotId = std::uint32_t;
+inline constexpr SlotId kAbsentSlot = 0;  // always an undefined tensor
+
+enum class Storage : std::uint8_t {
+  kAbsent,
+  kInput,     // bound from the caller on each run
+  kConstant,  // owned by the plan
+  kArena,     // a fixed offset in the frame's arena
+  kView,      // of another slot
+  kFresh,     // allocated when it is first written: it leaves the session as an output or a gradient
+};
+
+struct Slot {
+  Storage storage = Storage::kAbsent;
+  at::Tensor meta;                 // dtype, sizes and strides
+  std::size_t offset = 0, bytes = 0;  // kArena
+  SlotId base = kAbsentSlot;       // kView
+  View view;                       // kView
+  at::Tensor constant;             // kConstant
+  std::vector<SlotId> views;       // direct views of this slot, bound whenever it is
+  const graph::Value* value = nullptr;  // null for scratch
+};
+
+struct Instruction {
+  const graph::Node* node = nullptr;
+  Kernel kernel;
+  std::vector<SlotId> inputs, outputs;  // outputs, then scratch
+  std::vector<SlotId> allocate;         // kFresh slots that this instruction writes first
+  std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
+};
+
+struct Program {
+  std::vector<Instruction> instructions;
+  std::vector<SlotId> inputs;   // forward: every input; backward: the cotangents, in joint order
+  std::vector<SlotId> outputs;  // forward: the outputs; backward: one per gradient_of
+};
+
+struct Plan {
+  std::shared_ptr<const autodiff::JointGraph> joint;  // the (restricted) graph that the plan runs
+  std::vector<bool> present;                          // which cotangents the backward program takes
+  at::Device device = at::kCPU;
+  std::vector<at::Tensor> input_metas;                // layouts the plan is for, per forward input
+  std::vector<Slot> slots;
+  Program forward, backward;
+  // Slots that the backward program reads and the forward program (or the caller) wrote: inputs, fresh and arena roots.
+  std::vector<SlotId> saved;
+  std::size_t arena_bytes = 0;
+  std::size_t saved_bytes = 0;  // of saved arena slots
+
+  // True when inputs with these layouts can run on the plan.
+  bool fits(const at::Tensor* inputs, std::size_t count) const;
+  std::string describe() const;
+};
+
+struct PlanRequest {
+  std::shared_ptr<const autodiff::JointGraph> joint;  // restricted to `present` when `record`
+  std::vector<bool> present;
+  bool record = false;  // false: forward only, nothing is saved
+  // Names of forward values that must outlive the forward even if this backward does not read them: another set of
+  // cotangents may.
+  std::vector<std::string> keep;
+  const at::Tensor* inputs = nullptr;
+  std::size_t input_count = 0;
+};
+
+// kUnsupported or kInvalidArgument, naming the node, when an op cannot be lowered for these layouts.
+Result<std::shared_ptr<const Plan>> make_plan(const PlanRequest& request);
+
+}  // namespace rekindle::session

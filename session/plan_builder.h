@@ -1,0 +1,57 @@
+// PlanBuilder: the steps by which make_plan() turns a joint graph and input layouts into a Plan.
+//
+//   lower      each node, in order: outputs known now become constants, views become slots, the rest instructions
+//   results    outputs and gradients get fresh memory of their own; what cannot is copied
+//   prune      instructions whose results nobody reads
+//   place      last uses, in-place takeovers, arena offsets
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "session/memory_planner.h"
+#include "session/plan.h"
+#include "src/autodiff/partition.h"
+
+namespace rekindle::session {
+
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(const PlanRequest& request);
+  // Throws c10::Error naming the node.
+  std::shared_ptr<const Plan> build();
+
+ private:
+  SlotId add_slot(Storage storage, at::Tensor meta, const graph::Value* value);
+  SlotId slot_of(const graph::Value* value) const;
+  SlotId root_of(SlotId slot) const;
+
+  void add_inputs();
+  void add_cotangents();
+  void lower_nodes(const std::vector<const graph::Node*>& nodes, Program& program);
+  void lower_node(const graph::Node& node, Program& program);
+  bool fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs);
+  void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs, Program& program);
+  void define(const graph::Value* value, SlotId slot);
+  void define_constant(const graph::Value* value, at::Tensor tensor);
+
+  void claim_results(Program& program, const std::vector<const graph::Value*>& results);
+  void copy_result(Program& program, SlotId& result);
+  void prune();
+  void place();
+  std::vector<Instruction*> timeline();
+  std::vector<std::int32_t> last_uses(const std::vector<Instruction*>& timeline);
+  void take_over_memory(std::size_t position, const Instruction& instruction, std::vector<std::int32_t>& last);
+  void find_saved();
+
+  const PlanRequest& request_;
+  std::shared_ptr<Plan> plan_;
+  autodiff::Partition partition_;
+  std::unordered_map<const graph::Value*, SlotId> slots_of_values_;
+  std::unordered_set<SlotId> claimed_;        // roots that already are a result
+  std::vector<SlotId> buffer_of_;             // per slot: the root whose arena place it shares
+};
+
+}  // namespace rekindle::session

@@ -1,0 +1,85 @@
+#include "session/plan_cache.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "src/autodiff/partition.h"
+
+namespace rekindle::session {
+
+PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionOptions options)
+    : joint_(std::move(joint)), max_plans_(options.max_plans), expected_(std::move(options.expected_cotangents)) {
+  const std::vector<bool> all(joint_->cotangent_of.size(), true);
+  if (expected_.size() != all.size()) expected_ = all;
+  for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
+  restricted_[all] = joint_;
+}
+
+std::shared_ptr<FramePool> PlanCache::find(std::span<const at::Tensor> inputs, bool record) {
+  const std::lock_guard lock(mutex_);
+  return find_locked(inputs, record);
+}
+
+std::shared_ptr<FramePool> PlanCache::find_for_cotangents(const Plan& used, std::vector<bool> present) {
+  const std::lock_guard lock(mutex_);
+  // The plan that guessed wrong would not be used again: its arena goes with its last frame.
+  entries_.remove_if([&](const Entry& entry) {
+    return entry.record && entry.present != present && entry.pool->plan()->fits(used.input_metas.data(), used.input_metas.size());
+  });
+  expected_ = std::move(present);
+  return find_locked(used.input_metas, true);
+}
+
+std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> inputs, bool record) {
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->record != record || (record && entry->present != expected_)) continue;
+    if (!entry->pool->plan()->fits(inputs.data(), inputs.size())) continue;
+    entries_.splice(entries_.begin(), entries_, entry);
+    return entry->pool;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  PlanRequest request;
+  request.joint = record ? restricted(expected_) : joint_;
+  request.present = expected_;
+  request.record = record;
+  if (record) request.keep = keep_;
+  request.inputs = inputs.data();
+  request.input_count = inputs.size();
+  auto plan = make_plan(request);
+  TORCH_CHECK(plan.ok(), plan.error().message);
+  entries_.push_front({record, expected_, std::make_shared<FramePool>(std::move(plan).value())});
+  if (entries_.size() > max_plans_) entries_.pop_back();
+  stats_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ++stats_.plans_made;
+  return entries_.front().pool;
+}
+
+std::shared_ptr<const autodiff::JointGraph> PlanCache::restricted(const std::vector<bool>& present) {
+  auto& known = restricted_[present];
+  if (known == nullptr) {
+    auto made = autodiff::restrict_cotangents(*joint_, present);
+    TORCH_CHECK(made.ok(), made.error().message);
+    known = std::make_shared<const autodiff::JointGraph>(std::move(made).value());
+  }
+  return known;
+}
+
+SessionStats PlanCache::stats() const {
+  const std::lock_guard lock(mutex_);
+  SessionStats stats = stats_;
+  stats.plans = entries_.size();
+  if (entries_.empty()) return stats;
+  const Plan& last = *entries_.front().pool->plan();
+  stats.arena_bytes = last.arena_bytes;
+  stats.saved_bytes = last.saved_bytes;
+  stats.instructions = last.forward.instructions.size() + last.backward.instructions.size();
+  stats.frames = entries_.front().pool->high_water();
+  return stats;
+}
+
+std::string PlanCache::describe_last() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.empty() ? std::string() : entries_.front().pool->plan()->describe();
+}
+
+}  // namespace rekindle::session

@@ -1,0 +1,86 @@
+#include "session/session.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "session/autograd_node.h"
+#include "session/op.h"
+#include "session/plan_cache.h"
+
+namespace rekindle::session {
+namespace {
+
+// The caller gets `output`; the frame keeps another handle on the same memory for the backward. Both share one version
+// counter, so that an in-place edit of the output is seen, and no reference cycle is made.
+void keep_saved_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
+  const Plan& plan = frame.plan();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    SlotId root = plan.forward.outputs[i];
+    while (plan.slots[root].storage == Storage::kView) root = plan.slots[root].base;
+    if (std::find(plan.saved.begin(), plan.saved.end(), root) == plan.saved.end()) continue;
+    at::Tensor kept = frame[root].variable_data();
+    torch::autograd::impl::set_version_counter(kept, torch::autograd::impl::version_counter(outputs[i]));
+    frame.bind(root, std::move(kept));
+  }
+}
+
+}  // namespace
+
+struct Session::Impl {
+  std::shared_ptr<PlanCache> plans;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, SessionOptions options) {
+  for (const auto& node : joint.graph->nodes()) {
+    if (find_lowering(node->domain(), node->op_type()) != nullptr) continue;
+    return unsupported("the session has no lowering for op '" + node->domain() + (node->domain().empty() ? "" : "::") +
+                       node->op_type() + "' (node '" + node->output()->name() + "'" +
+                       (node->source().empty() ? "" : " from " + node->source()) + ")");
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->plans = std::make_shared<PlanCache>(
+      std::make_shared<const autodiff::JointGraph>(std::move(joint)), std::move(options));
+  return std::shared_ptr<Session>(new Session(std::move(impl)));
+}
+
+std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, bool record) {
+  const autodiff::JointGraph& joint = impl_->plans->joint();
+  record = record && !joint.gradient_of.empty();
+  FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
+  const Plan& plan = frame->plan();
+  std::vector<at::Tensor> outputs;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
+    execute(plan.forward, *frame);
+    for (const SlotId slot : plan.forward.outputs) outputs.push_back((*frame)[slot]);
+    if (record) keep_saved_outputs(*frame, outputs);
+  }
+  if (!record) return outputs;
+  frame->record_versions();
+  torch::autograd::variable_list differentiable;
+  for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
+  auto node = std::shared_ptr<BackwardNode>(
+      new BackwardNode(impl_->plans, std::move(frame), torch::autograd::collect_next_edges(differentiable)),
+      torch::autograd::deleteNode);
+  for (const std::size_t output : joint.cotangent_of) torch::autograd::set_history(outputs[output], node);
+  return outputs;
+}
+
+void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
+  impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());
+}
+
+std::string Session::describe_plan() const { return impl_->plans->describe_last(); }
+
+SessionStats Session::stats() const { return impl_->plans->stats(); }
+
+const autodiff::JointGraph& Session::joint() const { return impl_->plans->joint(); }
+
+}  // namespace rekindle::session

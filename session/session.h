@@ -1,0 +1,71 @@
+// Session: an immutable, runnable object made from a joint graph. Plans are made per input layout and reused.
+//
+// A Session owns its graph, its plans (an LRU) and their frames. forward() takes the live tensors of the module as
+// inputs; it never stores a parameter's values. Thread rule: forward() may be called from several threads; each call
+// has a frame of its own until its backward has run or its outputs are gone.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/autodiff/gradient.h"
+#include "src/base/result.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace rekindle::session {
+
+struct SessionOptions {
+  // Plans kept per session; the least recently used goes first.
+  std::size_t max_plans = 16;
+  // Per cotangent of the joint graph: whether the first backward is expected to be given it. Empty: all of them. A wrong
+  // guess costs one more plan and one copy of the saved values, in the first backward only.
+  std::vector<bool> expected_cotangents;
+};
+
+struct SessionStats {
+  std::size_t plans = 0;          // alive now
+  std::size_t plans_made = 0;     // since the session was made
+  double plan_seconds = 0;        // spent making them
+  std::size_t arena_bytes = 0;    // of the plan used last: all intermediates of one forward and backward
+  std::size_t saved_bytes = 0;    // of the plan used last: what the forward leaves for the backward
+  std::size_t instructions = 0;   // of the plan used last
+  std::size_t frames = 0;         // of the plan used last: forwards that were in flight at once
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  // kUnsupported, naming node and op, when an op of the graph has no lowering.
+  static Result<std::shared_ptr<Session>> create(autodiff::JointGraph joint, SessionOptions options = {});
+  ~Session();
+
+  // Runs the forward graph. `inputs`: one defined tensor per forward input, all on one device, of the dtypes the graph
+  // was exported with. Returns one new tensor per forward output. With `record` and gradients in the joint graph, those
+  // outputs that have a cotangent are connected to the autograd graph of the inputs in gradient_of.
+  // Throws c10::Error (seen from Python as RuntimeError) naming the node, its op, its source and its input shapes.
+  std::vector<at::Tensor> forward(std::span<const at::Tensor> inputs, bool record);
+
+  // Makes the plan for these inputs without running it (start-up, tests). Same errors as forward().
+  void prepare(std::span<const at::Tensor> inputs, bool record);
+
+  // Text of the plan used last: one line per instruction with op, storage, offsets and lifetimes.
+  std::string describe_plan() const;
+
+  SessionStats stats() const;
+  const autodiff::JointGraph& joint() const;
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The names of every op the session can run, as "domain::Op" ("MatMul" for ONNX's own).
+std::vector<std::string> supported_ops();
+
+}  // namespace rekindle::session
