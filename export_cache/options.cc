@@ -1,0 +1,45 @@
+#include "export_cache/options.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace rekindle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+bool usable_home(const std::string& home) {
+  std::error_code ignored;  // an unreadable home is not a usable one
+  if (!fs::path(home).is_absolute() || !fs::is_directory(home, ignored)) return false;
+  // A home that cannot be written still serves when a cache was put there beforehand.
+  return access(home.c_str(), W_OK) == 0 || fs::is_directory(fs::path(home) / ".cache" / "rekindle", ignored);
+}
+
+}  // namespace
+
+std::string default_cache_dir() {
+  for (const char* name : {"REKINDLE_CACHE_DIR", "ORTMODULE_CACHE_DIR"}) {
+    const std::string dir = variable(name);
+    if (dir.empty()) continue;
+    std::error_code failed;
+    const fs::path absolute = fs::absolute(dir, failed);
+    return failed ? dir : absolute.string();
+  }
+  if (const std::string xdg = variable("XDG_CACHE_HOME"); fs::path(xdg).is_absolute()) {
+    return (fs::path(xdg) / "rekindle").string();
+  }
+  if (const std::string home = variable("HOME"); usable_home(home)) {
+    return (fs::path(home) / ".cache" / "rekindle").string();
+  }
+  return "/var/tmp/rekindle-" + std::to_string(geteuid());
+}
+
+}  // namespace rekindle
