@@ -8,14 +8,15 @@
 namespace rekindle::autodiff {
 
 struct Partition {
-  std::vector<const graph::Node*> forward, backward;  // each in the graph's order
-  // Values of the forward pass (inputs of the graph included) whose contents the backward pass reads. Shape-only uses
-  // (graph/op_info.h) do not count.
+  // Each in the graph's order. A Constant that both passes read is in both; a node no output depends on is in neither.
+  std::vector<const graph::Node*> forward, backward;
+  // Values of the forward pass (inputs of the graph included) whose contents the backward pass reads, inputs first,
+  // then in the graph's order. Shape-only uses (graph/op_info.h) do not count; constants are never saved.
   std::vector<const graph::Value*> saved;
 };
 
-// Forward nodes are those that a forward output depends on, or that draw random numbers; every other one is backward.
-// Cheap nodes that only the backward needs stay in the backward.
+// Forward nodes are those that a forward output depends on, or that draw random numbers (whoever uses the draw), with
+// what these depend on; every other one is backward: cheap nodes that only the backward needs stay there.
 Partition partition(const JointGraph& joint);
 
 }  // namespace rekindle::autodiff

@@ -1,0 +1,62 @@
+// Gradients of activation functions. At kinks they follow PyTorch's eager mode.
+#include "src/autodiff/rule.h"
+
+namespace rekindle::autodiff {
+namespace {
+
+Status relu_gradient(RuleContext& ctx) {
+  ctx.set_dx(0, ctx.rekindle_op("ReluGradient", {ctx.dy(), ctx.y()}));
+  return {};
+}
+
+Status tanh_gradient(RuleContext& ctx) {
+  ctx.set_dx(0, ctx.rekindle_op("TanhGradient", {ctx.dy(), ctx.y()}));
+  return {};
+}
+
+Status sigmoid_gradient(RuleContext& ctx) {
+  ctx.set_dx(0, ctx.rekindle_op("SigmoidGradient", {ctx.dy(), ctx.y()}));
+  return {};
+}
+
+Status gelu_gradient(RuleContext& ctx) {
+  ctx.set_dx(0, ctx.rekindle_op("GeluGradient", {ctx.dy(), ctx.x()},
+                                {{"approximate", ctx.node().string_attribute("approximate", "none")}}));
+  return {};
+}
+
+Status leaky_relu_gradient(RuleContext& ctx) {
+  const double alpha = ctx.node().float_attribute("alpha", 0.01);
+  // With a slope that is not negative the output is positive where the input is.
+  Value* sign = alpha >= 0 ? ctx.y() : ctx.x();
+  Value* positive = ctx.op("Greater", {sign, ctx.scalar(0, ctx.x())});
+  Value* slope = ctx.op("Mul", {ctx.dy(), ctx.scalar(alpha, ctx.x())});
+  ctx.set_dx(0, ctx.op("Where", {positive, ctx.dy(), slope}));
+  return {};
+}
+
+Status softplus_gradient(RuleContext& ctx) {
+  ctx.set_dx(0, ctx.op("Mul", {ctx.dy(), ctx.op("Sigmoid", {ctx.x()})}));
+  return {};
+}
+
+// x * clip(x / 6 + 1 / 2, 0, 1): its slope is x / 3 + 1 / 2 between -3 and 3.
+Status hard_swish_gradient(RuleContext& ctx) {
+  Value *x = ctx.x(), *dy = ctx.dy();
+  Value* slope = ctx.op("Add", {ctx.op("Div", {x, ctx.scalar(3, x)}), ctx.scalar(0.5, x)});
+  Value* rising = ctx.op("Where", {ctx.op("Less", {x, ctx.scalar(3, x)}), ctx.op("Mul", {dy, slope}), dy});
+  Value* flat = ctx.op("LessOrEqual", {x, ctx.scalar(-3, x)});
+  ctx.set_dx(0, ctx.op("Where", {flat, ctx.scalar(0, x), rising}));
+  return {};
+}
+
+REKINDLE_GRADIENT("", "Relu", relu_gradient);
+REKINDLE_GRADIENT("", "Tanh", tanh_gradient);
+REKINDLE_GRADIENT("", "Sigmoid", sigmoid_gradient);
+REKINDLE_GRADIENT("", "Gelu", gelu_gradient);
+REKINDLE_GRADIENT("", "LeakyRelu", leaky_relu_gradient);
+REKINDLE_GRADIENT("", "Softplus", softplus_gradient);
+REKINDLE_GRADIENT("", "HardSwish", hard_swish_gradient);
+
+}  // namespace
+}  // namespace rekindle::autodiff
