@@ -21,6 +21,9 @@ struct ConstantTensor {
   std::int64_t numel() const;
 };
 
+// The dtype and the sizes of a constant, all dimensions static.
+TensorType type_of(const ConstantTensor& constant);
+
 // Shared because graphs are cloned often and constants can be large; never modified once made.
 using ConstantPtr = std::shared_ptr<const ConstantTensor>;
 
@@ -37,7 +40,8 @@ double scalar_value(const ConstantTensor& constant);
 using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
                                std::vector<std::string>, ConstantPtr>;
 
-// Equality by content: two ConstantPtr are equal when what they point to is.
+// Equality by content: two ConstantPtr are equal when what they point to is; numbers are compared by their bits, so that
+// 0.0 differs from -0.0 and a NaN equals itself.
 bool same_attribute(const Attribute& a, const Attribute& b);
 
 }  // namespace rekindle::graph

@@ -99,10 +99,10 @@ class Node {
 
 // What create_node needs besides the op.
 struct NodeSpec {
-  std::string op_type;
-  std::string domain;  // "" is ONNX's own
-  std::vector<Value*> inputs;
-  std::map<std::string, Attribute, std::less<>> attributes;
+  std::string op_type = {};
+  std::string domain = {};  // "" is ONNX's own
+  std::vector<Value*> inputs = {};
+  std::map<std::string, Attribute, std::less<>> attributes = {};
   std::size_t outputs = 1;
 };
 
@@ -132,6 +132,8 @@ class Graph {
 
   // Appends a node, or inserts it before `before`. Outputs get fresh names and unknown types.
   Node* create_node(NodeSpec spec, Node* before = nullptr);
+  // Appends one more output to a node (an optional output that turned out to be needed); the output.
+  Value* add_node_output(Node* node);
   // A Constant node (op_type "Constant", attribute "value"), before `before` or at the end; its output.
   Value* create_constant(ConstantPtr constant, Node* before = nullptr);
   // Renames; a fresh name is made when it is taken.
@@ -152,6 +154,7 @@ class Graph {
 
  private:
   Value* new_value(std::string name, TensorType type);
+  void delete_value(Value* value);
   std::string fresh_name(std::string wanted) const;
 
   std::string name_;

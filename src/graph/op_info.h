@@ -17,7 +17,7 @@ struct OpInfo {
   std::string_view domain, name;
   std::size_t min_inputs = 1, max_inputs = 1;    // max kVariadic: any number
   std::size_t min_outputs = 1, max_outputs = 1;
-  std::vector<std::size_t> shape_only;           // inputs of which only shape and dtype are used (docs/ir.md, `*`)
+  std::vector<std::size_t> shape_only = {};      // inputs of which only shape and dtype are used (docs/ir.md, `*`)
   bool shape_only_tail = false;                  // every input after the last one in shape_only is shape-only too
   bool random = false;                           // draws from the generator: never folded, merged, dropped or reordered
 };
@@ -26,7 +26,8 @@ struct OpInfo {
 const OpInfo* find_op(std::string_view domain, std::string_view name);
 // True when `node` uses only the shape of its input `index`.
 bool is_shape_only(const Node& node, std::size_t index);
-// True when the node draws random numbers as configured (a Dropout whose training_mode is the constant false does not).
+// True when the node draws random numbers as configured (a Dropout whose training_mode is absent or the
+// constant false does not).
 bool is_random(const Node& node);
 // Every known op, ordered by domain and name.
 const std::vector<OpInfo>& all_ops();
