@@ -1,6 +1,5 @@
 #include "src/autodiff/partition.h"
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "src/graph/op_info.h"
@@ -24,8 +23,6 @@ void add_ancestors(const Value* value, std::unordered_set<const Node*>& nodes) {
   }
 }
 
-bool is_constant(const Node& node) { return node.is("Constant"); }
-
 class Partitioner {
  public:
   explicit Partitioner(const JointGraph& joint) : joint_(joint), graph_(*joint.graph) {}
@@ -35,10 +32,11 @@ class Partitioner {
     for (std::size_t i = joint_.forward_outputs; i < graph_.outputs().size(); ++i) read(graph_.outputs()[i]);
     Partition result;
     for (const auto& node : graph_.nodes()) {
-      const bool in_forward = forward_.contains(node.get());
-      const bool in_backward = backward_.contains(node.get()) && (!in_forward || is_shared_constant(*node));
-      if (in_forward) result.forward.push_back(node.get());
-      if (!in_backward) continue;
+      if (forward_.contains(node.get())) {
+        result.forward.push_back(node.get());
+        continue;
+      }
+      if (!backward_.contains(node.get())) continue;
       result.backward.push_back(node.get());
       for (std::size_t i = 0; i < node->inputs().size(); ++i) {
         if (node->input(i) != nullptr && !graph::is_shape_only(*node, i)) read(node->input(i));
@@ -60,18 +58,9 @@ class Partitioner {
     }
   }
 
-  // A constant that both passes read is in both: it costs less to have it twice than to save it.
-  bool is_shared_constant(const Node& node) const {
-    if (!is_constant(node)) return false;
-    const auto by_backward = [&](const graph::Use& use) {
-      return backward_.contains(use.node) && !forward_.contains(use.node);
-    };
-    return std::ranges::any_of(node.output()->uses(), by_backward);
-  }
-
   void read(const Value* value) {
     const Node* producer = value->producer();
-    const bool from_forward = producer != nullptr ? forward_.contains(producer) && !is_constant(*producer)
+    const bool from_forward = producer != nullptr ? forward_.contains(producer) && !producer->is("Constant")
                                                   : value->index() < joint_.forward_inputs;
     if (from_forward) read_.insert(value);
   }

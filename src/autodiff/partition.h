@@ -8,10 +8,10 @@
 namespace rekindle::autodiff {
 
 struct Partition {
-  // Each in the graph's order. A Constant that both passes read is in both; a node no output depends on is in neither.
+  // Each in the graph's order. A node that no output depends on is in neither.
   std::vector<const graph::Node*> forward, backward;
   // Values of the forward pass (inputs of the graph included) whose contents the backward pass reads, inputs first,
-  // then in the graph's order. Shape-only uses (graph/op_info.h) do not count; constants are never saved.
+  // then in the graph's order. Shape-only uses (graph/op_info.h) do not count. Constants are not saved: they are there.
   std::vector<const graph::Value*> saved;
 };
 
