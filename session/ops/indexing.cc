@@ -30,9 +30,9 @@ Lowering lower_embedding(const LowerContext& context) {
 }
 
 Lowering lower_embedding_gradient(const LowerContext& context) {
-  const std::int64_t padding = context.int_attribute("padding_idx", -1);
-  return computed(context.dtype(0), context.sizes(2), [padding](const Args& args) {
-    kernels::embedding_gradient(args.in(0), args.in(1), padding, /*accumulate=*/false, args.out());
+  const kernels::EmbeddingGradientOptions options{context.int_attribute("padding_idx", -1), /*accumulate=*/false};
+  return computed(context.dtype(0), context.sizes(2), [options](const Args& args) {
+    kernels::embedding_gradient(args.in(0).contiguous(), args.in(1).contiguous(), options, args.out());
   });
 }
 

@@ -20,16 +20,18 @@ Lowering lower_dropout(const LowerContext& context) {
     };
     return lowering;
   }
-  lowering.kernel = [ratio](const Args& args) {
-    kernels::dropout_forward(args.in(0), ratio, args.out(0), args.out(1));
+  lowering.kernel = [ratio, dense = context.meta(0).is_contiguous()](const Args& args) {
+    if (!dense) args.out(0).copy_(args.in(0));
+    kernels::dropout_forward(dense ? args.in(0) : args.out(0), ratio, args.out(0), args.out(1));
   };
   return lowering;
 }
 
 Lowering lower_dropout_gradient(const LowerContext& context) {
   const double ratio = context.scalar(2);
-  return computed(context.dtype(0), context.sizes(0), [ratio](const Args& args) {
-    kernels::dropout_backward(args.in(0), args.in(1), ratio, args.out());
+  return computed(context.dtype(0), context.sizes(0), [ratio, dense = context.meta(0).is_contiguous()](const Args& args) {
+    if (!dense) args.out().copy_(args.in(0));
+    kernels::dropout_from_mask(dense ? args.in(0) : args.out(), args.in(1), ratio, args.out());
   }, {0});
 }
 
