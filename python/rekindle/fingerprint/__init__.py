@@ -1,0 +1,76 @@
+"""What decides whether a cached graph fits: the fields known before an export, and what the export observed.
+
+`describe` gives the fields of the key without running user code. `observe.Recorder` notes, while an export runs, the
+code that ran and what it read; `observe.verify` tells later whether all of it still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rekindle.fingerprint.ambient import add_ambient
+from rekindle.fingerprint.classes import one_pass
+from rekindle.fingerprint.digest import Leaf, digest_leaves, use_digest
+from rekindle.fingerprint.module_tree import add_module_tree
+from rekindle.fingerprint.namespace import add_patches
+from rekindle.fingerprint.signature import add_signature
+from rekindle.fingerprint.tensors import DeviceNames
+from rekindle.fingerprint.values import Walker, register_digest
+from rekindle.fingerprint.versions import add_versions
+
+__all__ = ["Fields", "Fingerprint", "describe", "register_digest", "use_digest"]
+
+Fields = list[Leaf]
+
+
+@dataclass
+class Fingerprint:
+    """All that is known of a call before it runs.
+
+    fields: ordered, uniquely named leaves of the key. containers: the mutable dicts, lists and sets that were read, for
+    a guard by identity. tensors: (path, tensor or array) whose content is in the fields. inputs: the call's tensors in
+    the order of the fields. functions, classes: what the fields cover by code.
+    """
+
+    fields: Fields
+    containers: list[Any] = field(repr=False)
+    tensors: list[tuple[str, Any]] = field(repr=False)
+    inputs: list[torch.Tensor] = field(repr=False)
+    functions: list[Any] = field(repr=False)
+    classes: list[type] = field(repr=False)
+
+    def digest(self) -> str:
+        """Digest of the fields; equal fingerprints have equal digests."""
+        return digest_leaves(self.fields)
+
+    def difference(self, other: Fingerprint) -> str | None:
+        """The first field that differs as `name: old -> new`, or None."""
+        if self.fields == other.fields and self.digest() == other.digest():
+            return None
+        old, new = dict(self.fields), dict(other.fields)
+        for name in [*old, *new]:
+            if name not in old or name not in new or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])]):
+                return f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+        return "the order of the fields changed"
+
+
+def describe(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], options_fields: Mapping[str, Any]
+) -> Fingerprint:
+    """Fields of the call `module(*args, **kwargs)`; runs no user code and raises Bypass where it cannot tell."""
+    walker = Walker()
+    devices = DeviceNames()
+    with one_pass():
+        for name, value in options_fields.items():
+            walker.walk(f"option.{name}", value)
+        add_ambient(walker)
+        add_module_tree(walker, module, devices)
+        inputs = add_signature(walker, args, dict(kwargs), devices)
+        add_patches(walker)
+        classes = list(walker.classes.values())
+        add_versions(walker, (base for cls in classes for base in cls.__mro__))
+    return Fingerprint(walker.leaves, walker.containers, walker.tensors, inputs, walker.functions, classes)

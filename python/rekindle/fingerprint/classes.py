@@ -1,0 +1,65 @@
+"""Digest of a class: the code and the plain attributes of every Python class in its MRO."""
+
+from __future__ import annotations
+
+from rekindle.fingerprint.digest import digest_leaves, digest_parts
+from rekindle.fingerprint.values import Walker
+from rekindle.reasons import Bypass
+
+# Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python, dataclasses,
+# pydantic, autograd and pickle keep on the class.
+_SKIPPED = frozenset(
+    "__doc__ __module__ __qualname__ __dict__ __weakref__ __annotations__ __annotate__ __annotate_func__ "
+    "__annotations_cache__ __firstlineno__ __static_attributes__ __slotnames__ __parameters__ __orig_bases__ "
+    "__dataclass_fields__ __dataclass_params__ __match_args__ __signature__ _abc_impl __abstractmethods__ "
+    "_backward_cls __type_params__ __weakrefoffset__ _is_protocol _is_runtime_protocol __protocol_attrs__ "
+    "__non_callable_proto_members__ __subclasshook__ __init_subclass__ __class_getitem__".split()
+)
+_HEAP_TYPE = 1 << 9
+
+_cached: dict[int, tuple[type, str]] = {}
+_depth = 0
+
+
+class one_pass:
+    """Context in which class digests are computed at most once; nothing may edit a class inside it."""
+
+    def __enter__(self) -> None:
+        global _depth
+        _depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _depth
+        _depth -= 1
+        if _depth == 0:
+            _cached.clear()
+
+
+def class_digest(cls: type) -> str:
+    """Digest of the class's MRO: names of builtin bases, code and attributes of the others."""
+    known = _cached.get(id(cls))
+    if known is None:
+        known = (cls, digest_parts(_base_part(base) for base in cls.__mro__))
+        if _depth:
+            _cached[id(cls)] = known
+    return known[1]
+
+
+def _base_part(base: type) -> bytes:
+    name = f"{base.__module__}.{base.__qualname__}"
+    if not base.__flags__ & _HEAP_TYPE:
+        return name.encode()
+    return f"{name} {_own_digest(base, name)}".encode()
+
+
+def _own_digest(base: type, name: str) -> str:
+    """Digest of what one class body defines."""
+    members = vars(base)
+    walker = Walker(deep_classes=False)
+    try:
+        for key in sorted(members):
+            if key not in _SKIPPED and not key.startswith("__pydantic_"):
+                walker.walk(key, members[key])
+    except Bypass as bypass:
+        raise Bypass(bypass.reason, f"in class {name}: {bypass.message}") from None
+    return digest_leaves(walker.leaves)

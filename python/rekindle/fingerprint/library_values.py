@@ -1,0 +1,153 @@
+"""Handlers for values of torch, NumPy and the standard library; see `values.Walker`."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import decimal
+import fractions
+import inspect
+import operator
+import os
+import pathlib
+import re
+import sys
+import types
+import typing
+import uuid
+from typing import Any
+
+import torch
+
+from rekindle.fingerprint.digest import digest128
+from rekindle.fingerprint.tensors import content_text
+from rekindle.fingerprint.values import Handler, Walker, handlers, items, label, opaque
+
+_TORCH_TEXT_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+_TYPING_TYPES = (typing.TypeVar, typing.ParamSpec, typing.ForwardRef, type(typing.Any), type(typing.Optional[int]))
+_OPERATOR_TYPES = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
+def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
+    if walker.seen(path, value):
+        return
+    walker.tensors.append((path, value))
+    walker.leaves.append((path, content_text(path, value)))
+
+
+def _text(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"{type(value).__name__} {value}"))
+
+
+def _typing(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"typing {value!r}"))
+
+
+def _reduced(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"{type(value).__module__}.{type(value).__name__}"))
+    walker.walk(f"{path}.arguments", value.__reduce__()[1])
+
+
+def _pattern(walker: Walker, path: str, value: re.Pattern) -> None:
+    walker.leaves.append((path, f"pattern {value.flags} {value.pattern!r}"))
+
+
+def _namespace(walker: Walker, path: str, value: types.SimpleNamespace) -> None:
+    if walker.seen(path, value):
+        return
+    walker.containers.append(vars(value))
+    items(walker, path, "namespace", vars(value).items())
+
+
+def _context_manager(walker: Walker, path: str, value: Any) -> None:
+    """A `contextlib.contextmanager` not entered yet, as decorators keep it: what makes its generator."""
+    if inspect.getgeneratorstate(value.gen) != inspect.GEN_CREATED:
+        raise opaque(path, value, " that was entered already")
+    walker.leaves.append((path, type(value).__name__))
+    for name in ("func", "args", "kwds"):
+        walker.walk(f"{path}.{name}", getattr(value, name))
+
+
+def _environ(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, "environ"))  # single variables are recorded as they are read
+
+
+def _operator(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"torch operator {value}"))
+
+
+def _ops_namespace(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"torch namespace {value.__name__}"))
+
+
+def _ndarray(walker: Walker, path: str, value: Any) -> None:
+    if walker.seen(path, value):
+        return
+    if value.dtype.hasobject or value.nbytes > 1 << 20:
+        raise opaque(path, value, f" of dtype {value.dtype} and {value.nbytes} bytes, which is not digested")
+    walker.tensors.append((path, value))
+    layout = f"{value.dtype.str} {list(value.shape)}"
+    walker.leaves.append((path, f"ndarray {layout} {digest128(value.tobytes())}"))
+
+
+def _numpy_scalar(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"numpy {value.dtype.str} {value.tobytes().hex()}"))
+
+
+def find(value: Any) -> Handler | None:
+    """The handler of a library type, or None. Types with constant handling are added to the exact table."""
+    cls = type(value)
+    if isinstance(value, torch.Tensor):
+        return _tensor
+    if isinstance(value, torch.Size):
+        return handlers[tuple] if cls is tuple else _size
+    if isinstance(value, _TORCH_TEXT_TYPES):
+        return _text
+    if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return _operator
+    if isinstance(value, torch._ops._OpNamespace | torch._ops._Ops | torch._classes._ClassNamespace):
+        return _ops_namespace
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        handler = _find_numpy(numpy, value)
+        if handler is not None:
+            return handler
+    if isinstance(value, pathlib.PurePath | uuid.UUID | decimal.Decimal | fractions.Fraction):
+        return _text
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
+        return _typing
+    if isinstance(value, _OPERATOR_TYPES):
+        return _reduced
+    if isinstance(value, re.Pattern):
+        return _pattern
+    if cls is types.SimpleNamespace:
+        return _namespace
+    if isinstance(value, contextlib._GeneratorContextManager):
+        return _context_manager
+    if isinstance(value, type(os.environ)):
+        return _environ
+    if isinstance(value, _TYPING_TYPES) or cls.__module__ in ("typing", "typing_extensions"):
+        return _typing
+    return None
+
+
+def _size(walker: Walker, path: str, value: torch.Size) -> None:
+    walker.leaves.append((path, f"Size {list(value)}"))
+
+
+def _find_numpy(numpy: Any, value: Any) -> Handler | None:
+    if type(value) is numpy.ndarray:
+        return _ndarray
+    if isinstance(value, numpy.generic) and not isinstance(value, numpy.object_ | numpy.void):
+        return _numpy_scalar
+    if isinstance(value, numpy.dtype):
+        return _text
+    if isinstance(value, numpy.ufunc):
+        return _ufunc
+    if label(type(value)) == "numpy._ArrayFunctionDispatcher":
+        return _ufunc
+    return None
+
+
+def _ufunc(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"numpy function {value.__name__}"))

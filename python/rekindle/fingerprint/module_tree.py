@@ -1,0 +1,133 @@
+"""Leaves of a module tree: code, mode, attributes by value, parameters and buffers by description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.modules import module as module_globals
+
+from rekindle.fingerprint import tensors
+from rekindle.fingerprint.values import Walker
+from rekindle.reasons import Bypass, Reason
+
+# What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
+_HANDLED = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+# Bookkeeping of the hooks below, and hooks that run outside a forward (saving and loading).
+_BOOKKEEPING = frozenset(
+    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks_with_kwargs _is_full_backward_hook "
+    "_state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks _load_state_dict_post_hooks".split()
+)
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(_HOOKS)
+_GLOBAL_HOOKS = (
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+)
+
+
+def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> None:
+    """Add the leaves of `root` and everything below it; raises Bypass for hooks and what cannot be digested."""
+    for name in _GLOBAL_HOOKS:
+        hooks = getattr(module_globals, name)
+        if hooks:
+            raise _hooked("torch.nn.Module (global)", name, hooks)
+        walker.containers.append(hooks)
+    _TreeWalk(walker, devices).add("model", root)
+
+
+class _TreeWalk:
+    def __init__(self, walker: Walker, devices: tensors.DeviceNames) -> None:
+        self._walker = walker
+        self._devices = devices
+        self._storages: dict[int, str] = {}
+
+    def add(self, path: str, module: torch.nn.Module) -> None:
+        """Add a module, then its children in order. A module met before becomes a reference."""
+        walker = self._walker
+        if walker.seen(path, module):
+            return
+        _refuse_unsupported(path, module)
+        state = module.__dict__
+        walker.containers.append(state)
+        for name in _HOOKS:
+            hooks = state.get(name)
+            if hooks:
+                raise _hooked(path, name, hooks)
+            if hooks is not None:
+                walker.containers.append(hooks)
+        walker.emit(f"{path}.class", walker.add_class(type(module)))
+        walker.emit(f"{path}.training", module.training)
+        self._add_tensors(path, module)
+        # Children come before attributes, so that a reference to a module leads to its place in the tree.
+        children = state["_modules"]
+        walker.containers.append(children)
+        for name, child in children.items():
+            child_path = child_name(path, name)
+            if child is None:
+                walker.emit(child_path, None)
+            else:
+                self.add(child_path, child)
+        for name, value in state.items():
+            if name not in _NOT_ATTRIBUTES:
+                walker.walk(f"{path}.{name}", value)
+
+    def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
+        walker = self._walker
+        state = module.__dict__
+        walker.containers += (state["_parameters"], state["_buffers"])
+        for name, parameter in state["_parameters"].items():
+            self._add_tensor(f"{path}.{name}", parameter, "")
+        transient = state["_non_persistent_buffers_set"]
+        for name, buffer in state["_buffers"].items():
+            self._add_tensor(f"{path}.{name}", buffer, " transient" if name in transient else " persistent")
+
+    def _add_tensor(self, path: str, tensor: torch.Tensor | None, suffix: str) -> None:
+        walker = self._walker
+        if tensor is None:
+            walker.emit(path, f"None{suffix}")
+            return
+        if not tensors.is_plain(tensor):
+            kind = type(tensor)
+            raise Bypass(
+                Reason.OPAQUE_VALUE,
+                f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors",
+            )
+        if walker.seen(path, tensor):
+            return
+        text = tensors.describe(tensor, self._devices) + suffix
+        if tensor.layout is torch.strided:
+            address = tensor.untyped_storage().data_ptr()
+            other = self._storages.setdefault(address, path) if address else path
+            if other != path:
+                text += f" shares the storage of {other}"
+        walker.emit(path, text)
+        attributes = tensor.__dict__
+        if attributes:
+            walker.containers.append(attributes)
+            for name, value in attributes.items():
+                walker.walk(f"{path}.{name}", value)
+
+
+def child_name(path: str, name: str) -> str:
+    """Path of a child as one would write it in Python."""
+    return f"{path}[{name}]" if name.isdigit() else f"{path}.{name}"
+
+
+def _refuse_unsupported(path: str, module: torch.nn.Module) -> None:
+    if isinstance(module, torch.nn.DataParallel):
+        raise Bypass(
+            Reason.DATA_PARALLEL,
+            f"{path} is torch.nn.DataParallel; use DistributedDataParallel around the wrapped module",
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Bypass(Reason.OPAQUE_VALUE, f"{path} is a scripted module; wrap the Python module it was made from")
+
+
+def _hooked(path: str, name: str, hooks: Any) -> Bypass:
+    hook = next(iter(hooks.values()))
+    shown = getattr(hook, "__qualname__", None) or type(hook).__qualname__
+    kind = name.replace("_global", "").strip("_").replace("_", " ").removesuffix("s")
+    return Bypass(Reason.HOOKS, f"{path} has a {kind} {shown}; remove the hook, or move its work into the forward")

@@ -1,0 +1,65 @@
+"""Leaves of a call's inputs: the structure, tensors by description, plain values by value."""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from rekindle.fingerprint import tensors
+from rekindle.fingerprint.values import Walker
+from rekindle.reasons import Bypass, Reason
+
+_PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size)
+
+
+def add_signature(
+    walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], devices: tensors.DeviceNames
+) -> list[torch.Tensor]:
+    """Add the leaves of the call's inputs and return its tensors in order; raises Bypass(unsupported_input)."""
+    found: list[torch.Tensor] = []
+    walker.emit("input", f"args[{len(args)}] kwargs[{len(kwargs)}]")
+    for index, value in enumerate(args):
+        _add(walker, f"input.args[{index}]", value, devices, found)
+    for name, value in kwargs.items():
+        _add(walker, f"input.{name}", value, devices, found)
+    return found
+
+
+def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, found: list[torch.Tensor]) -> None:
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        _add_tensor(walker, path, value, devices)
+        found.append(value)
+    elif kind in _PLAIN or isinstance(value, enum.Enum):
+        walker.walk(path, value)
+    elif kind in (list, tuple):
+        walker.emit(path, f"{kind.__name__}[{len(value)}]")
+        for index, item in enumerate(value):
+            _add(walker, f"{path}[{index}]", item, devices, found)
+    elif isinstance(value, tuple) and hasattr(kind, "_fields"):
+        walker.emit(path, f"namedtuple {kind.__module__}.{kind.__qualname__}[{len(value)}]")
+        for name, item in zip(kind._fields, value, strict=True):
+            _add(walker, f"{path}.{name}", item, devices, found)
+    elif kind in (dict, OrderedDict) and all(type(key) in (str, int) for key in value):
+        walker.emit(path, f"{kind.__name__}[{len(value)}]")
+        for key, item in value.items():
+            _add(walker, f"{path}[{key!r}]", item, devices, found)
+    else:
+        raise _unsupported(path, f"a {kind.__module__}.{kind.__qualname__}", "pass tensors, plain values, or containers of them")
+
+
+def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames) -> None:
+    if not tensors.is_plain(value):
+        kind = type(value)
+        raise _unsupported(path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor")
+    if value.is_nested or value.layout is not torch.strided:
+        raise _unsupported(path, f"a tensor with layout {value.layout}", "pass a dense tensor")
+    if not walker.seen(path, value):
+        walker.emit(path, tensors.describe(value, devices))
+
+
+def _unsupported(path: str, what: str, remedy: str) -> Bypass:
+    return Bypass(Reason.UNSUPPORTED_INPUT, f"{path} is {what}; {remedy}")

@@ -1,0 +1,41 @@
+"""Why a call cannot be served from a cached graph: one closed list of reasons and the exception that carries them."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Reason(enum.StrEnum):
+    """A bypass reason. Each has one counter; the text of a `Bypass` names the thing and the remedy."""
+
+    OPAQUE_VALUE = "opaque_value"  # a value, or the owner of code that ran, that cannot be digested
+    HOOKS = "hooks"  # a forward or backward hook, on a module or global
+    VALUE_SPECIALIZED = "value_specialized"  # Python control flow depended on a tensor's value
+    NONDETERMINISTIC = "nondeterministic"  # a clock, an entropy source or a Python/NumPy random generator was used
+    STATE_MUTATED = "state_mutated"  # the forward changed a Python attribute or a global
+    BUFFER_MUTATED = "buffer_mutated"  # a buffer was written in a way the graph cannot write back
+    INPUT_MUTATED = "input_mutated"  # an input was written in place
+    PYTHON_OP = "python_op"  # a custom autograd.Function that cannot run from the graph
+    UNSUPPORTED_OP = "unsupported_op"  # an op that the exporter or the graph does not have
+    UNSUPPORTED_INPUT = "unsupported_input"  # an argument that is neither a tensor, a plain value nor a container
+    UNSUPPORTED_OUTPUT = "unsupported_output"  # an output that cannot be rebuilt from tensors
+    AUTOCAST = "autocast"  # autocast is on in a way the graph cannot honour
+    MODE_STACK = "mode_stack"  # a TorchFunction or TorchDispatch mode, functorch, tracing, saved-tensor hooks
+    INFERENCE_MODE = "inference_mode"  # inference mode is on
+    GRAD_MODE_REGION = "grad_mode_region"  # the forward switches grad mode in a way the graph cannot honour
+    VERIFICATION_FAILED = "verification_failed"  # the graph's results differ from eager's
+    EXPORT_FAILED = "export_failed"  # the exporter raised
+    STORE_ERROR = "store_error"  # the cache could not be read or written
+    DISABLED = "disabled"  # switched off by an option or an environment variable
+    UNSUPPORTED_DEVICE = "unsupported_device"  # a device without a session
+    DATA_PARALLEL = "data_parallel"  # nn.DataParallel replicates modules per call
+    CHANGED_DURING_EXPORT = "changed_during_export"  # an input of the key moved while the export ran
+
+
+class Bypass(Exception):
+    """Raised where a call has to run in eager; `reason` is counted, `message` is for a person to act on."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
