@@ -1,0 +1,42 @@
+// The device versions behind the kernels' public functions. Arguments are checked before they come here.
+#pragma once
+
+#include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
+#include "kernels/embedding_gradient.h"
+
+namespace rekindle::kernels {
+
+// scores seen as [outer, classes, inner].
+struct CrossEntropyShape {
+  std::int64_t outer = 1;
+  std::int64_t classes = 1;
+  std::int64_t inner = 1;
+  std::int64_t rows() const { return outer * inner; }
+};
+
+CrossEntropyShape cross_entropy_shape(const at::Tensor& scores);
+
+namespace cpu {
+void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
+                           const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp);
+void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
+                            const at::Tensor& logsumexp, const at::Tensor& weight,
+                            const CrossEntropyOptions& options, at::Tensor& dscores);
+
+// False, with nothing done, when this ATen would have drawn otherwise. 0 < p < 1.
+bool dropout_sample_mask(at::Tensor& mask, double p);
+void dropout_from_mask(const at::Tensor& x, const at::Tensor& mask, double p, at::Tensor& y);
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices, const EmbeddingGradientOptions& options,
+                        at::Tensor& dweight);
+}  // namespace cpu
+
+namespace cuda {
+void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
+                           const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp);
+void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
+                            const at::Tensor& logsumexp, const at::Tensor& weight,
+                            const CrossEntropyOptions& options, at::Tensor& dscores);
+}  // namespace cuda
+
+}  // namespace rekindle::kernels

@@ -1,0 +1,197 @@
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/backends.h"
+#include "kernels/cpu/cross_entropy_rows.h"
+
+namespace rekindle::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kMaxChunks = 256;        // partial losses, summed in order
+constexpr std::int64_t kGrainScores = 1 << 14;  // fewer are not worth another thread
+
+// What both directions know. A unit is one row, or a tile of neighbouring rows when classes are not innermost.
+template <typename T>
+struct Problem {
+  CrossEntropyShape shape;
+  CrossEntropyOptions options;
+  const T* scores;
+  const std::int64_t* target;
+  const T* weight;
+  double weight_sum = 0;    // over the classes
+  double target_total = 0;  // the weights of the targets that count
+
+  Problem(const at::Tensor& scores_tensor, const at::Tensor& target_tensor, const at::Tensor& weight_tensor,
+          const CrossEntropyOptions& chosen)
+      : shape(cross_entropy_shape(scores_tensor)),
+        options(chosen),
+        scores(scores_tensor.const_data_ptr<T>()),
+        target(target_tensor.const_data_ptr<std::int64_t>()),
+        weight(weight_tensor.defined() ? weight_tensor.const_data_ptr<T>() : nullptr) {
+    for (std::int64_t c = 0; c < shape.classes; ++c) weight_sum += weight_at(weight, c);
+    for (std::int64_t row = 0; row < shape.rows(); ++row) {
+      const std::int64_t t = target[row];
+      if (t == options.ignore_index) continue;
+      TORCH_CHECK_INDEX(t >= 0 && t < shape.classes, "Target ", t, " is out of bounds.");
+      target_total += weight_at(weight, t);
+    }
+  }
+
+  std::int64_t tile_width() const { return std::min(shape.inner, kTile); }
+  std::int64_t tiles() const { return (shape.inner + tile_width() - 1) / std::max<std::int64_t>(tile_width(), 1); }
+  std::int64_t units() const { return shape.inner == 0 ? 0 : shape.outer * tiles(); }
+  std::int64_t grain() const {
+    return std::max<std::int64_t>(1, kGrainScores / std::max<std::int64_t>(1, shape.classes * tile_width()));
+  }
+};
+
+// Rows of one unit: the first, how many, and where the first's scores begin.
+struct Unit {
+  std::int64_t row;
+  std::int64_t width;
+  std::int64_t offset;
+};
+
+template <typename T>
+Unit unit_at(const Problem<T>& problem, std::int64_t index) {
+  const auto& shape = problem.shape;
+  const std::int64_t outer = index / problem.tiles();
+  const std::int64_t first = index % problem.tiles() * problem.tile_width();
+  return {outer * shape.inner + first, std::min(problem.tile_width(), shape.inner - first),
+          outer * shape.classes * shape.inner + first};
+}
+
+template <typename T>
+double row_loss(const Problem<T>& problem, const RowSums<T>& sums, std::int64_t row, const T* x) {
+  const std::int64_t t = problem.target[row];
+  if (t == problem.options.ignore_index) return 0;
+  const double shift = sums.shift;
+  const double log_sum = std::log(sums.sum);
+  const std::int64_t stride = problem.shape.inner;
+  const double nll = (shift - widen(x[t * stride]) + log_sum) * weight_at(problem.weight, t);
+  const double smoothing = problem.options.label_smoothing;
+  if (smoothing == 0) return nll;
+  const double smooth = row_deficit(x, problem.weight, problem.shape.classes, stride, shift) +
+                        problem.weight_sum * log_sum;
+  return (1 - smoothing) * nll + smoothing / static_cast<double>(problem.shape.classes) * smooth;
+}
+
+// Writes the logsumexp, and the losses when each is wanted, of one unit; returns the losses' sum.
+template <typename T>
+double forward_unit(const Problem<T>& problem, std::int64_t index, T* losses, Accumulator<T>* logsumexp) {
+  const Unit unit = unit_at(problem, index);
+  const T* x = problem.scores + unit.offset;
+  std::array<RowSums<T>, kTile> sums;
+  if (problem.shape.inner == 1) {
+    sums[0] = row_sums(x, problem.shape.classes);
+  } else {
+    tile_sums(x, problem.shape.classes, problem.shape.inner, unit.width, sums.data());
+  }
+  double total = 0;
+  for (std::int64_t j = 0; j < unit.width; ++j) {
+    const std::int64_t row = unit.row + j;
+    logsumexp[row] = static_cast<Accumulator<T>>(sums[j].shift + std::log(sums[j].sum));
+    const double loss = row_loss(problem, sums[j], row, x + j);
+    if (losses != nullptr) losses[row] = static_cast<T>(loss);
+    total += loss;
+  }
+  return total;
+}
+
+// Chunks depend on the shape only, and their sums are added in order: threads change nothing.
+template <typename T>
+void forward(const Problem<T>& problem, T* loss, Accumulator<T>* logsumexp) {
+  const std::int64_t units = problem.units();
+  const std::int64_t chunks = std::min(kMaxChunks, units);
+  T* losses = problem.options.reduction == Reduction::kNone ? loss : nullptr;
+  std::array<double, kMaxChunks> partial;
+  const std::int64_t grain = chunks == 0 ? 1 : std::max<std::int64_t>(1, problem.grain() * chunks / units);
+  at::parallel_for(0, chunks, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      double sum = 0;
+      for (std::int64_t u = units * chunk / chunks; u < units * (chunk + 1) / chunks; ++u) {
+        sum += forward_unit(problem, u, losses, logsumexp);
+      }
+      partial[chunk] = sum;
+    }
+  });
+  if (losses != nullptr) return;
+  double total = 0;
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += partial[chunk];
+  *loss = static_cast<T>(problem.options.reduction == Reduction::kMean ? total / problem.target_total : total);
+}
+
+template <typename T>
+RowGradient<T> row_gradient(const Problem<T>& problem, std::int64_t row, const T* dloss,
+                            const Accumulator<T>* logsumexp) {
+  using A = Accumulator<T>;
+  RowGradient<T> result;
+  result.logsumexp = logsumexp[row];
+  const std::int64_t t = problem.target[row];
+  if (t == problem.options.ignore_index) return result;
+  const bool each = problem.options.reduction == Reduction::kNone;
+  double scale = widen(dloss[each ? row : 0]);
+  if (problem.options.reduction == Reduction::kMean) scale /= problem.target_total;
+  const double smoothing = problem.options.label_smoothing;
+  const double onehot = (1 - smoothing) * weight_at(problem.weight, t) * scale;
+  const double smooth = smoothing == 0 ? 0 : smoothing / static_cast<double>(problem.shape.classes) * scale;
+  result.target = t;
+  result.onehot = static_cast<A>(onehot);
+  result.smooth = static_cast<A>(smooth);
+  result.total = static_cast<A>(smoothing == 0 ? onehot : onehot + smooth * problem.weight_sum);
+  return result;
+}
+
+template <typename T>
+void backward_unit(const Problem<T>& problem, std::int64_t index, const T* dloss,
+                   const Accumulator<T>* logsumexp, T* dscores) {
+  const Unit unit = unit_at(problem, index);
+  const std::int64_t classes = problem.shape.classes;
+  const T* x = problem.scores + unit.offset;
+  T* dx = dscores + unit.offset;
+  std::array<RowGradient<T>, kTile> rows;
+  for (std::int64_t j = 0; j < unit.width; ++j) rows[j] = row_gradient(problem, unit.row + j, dloss, logsumexp);
+  if (problem.shape.inner > 1) {
+    tile_backward(x, problem.weight, classes, problem.shape.inner, unit.width, rows.data(), dx);
+  } else if (rows[0].target < 0 && std::isfinite(rows[0].logsumexp)) {
+    std::fill_n(dx, classes, T(0));
+  } else {
+    row_backward(x, problem.weight, classes, rows[0], dx);
+  }
+}
+
+}  // namespace
+
+void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
+                           const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, scores.scalar_type(), "cross_entropy_forward", [&] {
+        const Problem<scalar_t> problem(scores, target, weight, options);
+        forward(problem, loss.mutable_data_ptr<scalar_t>(),
+                logsumexp.mutable_data_ptr<Accumulator<scalar_t>>());
+      });
+}
+
+void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
+                            const at::Tensor& logsumexp, const at::Tensor& weight,
+                            const CrossEntropyOptions& options, at::Tensor& dscores) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, scores.scalar_type(), "cross_entropy_backward", [&] {
+        const Problem<scalar_t> problem(scores, target, weight, options);
+        const auto* dloss_data = dloss.const_data_ptr<scalar_t>();
+        const auto* logsumexp_data = logsumexp.const_data_ptr<Accumulator<scalar_t>>();
+        auto* dscores_data = dscores.mutable_data_ptr<scalar_t>();
+        at::parallel_for(0, problem.units(), problem.grain(), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t u = begin; u < end; ++u) {
+            backward_unit(problem, u, dloss_data, logsumexp_data, dscores_data);
+          }
+        });
+      });
+}
+
+}  // namespace rekindle::kernels::cpu

@@ -1,0 +1,43 @@
+// Random inputs and error measures for kernel tests.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <string>
+
+namespace rekindle::testing {
+
+inline at::Tensor random_normal(at::IntArrayRef sizes, at::ScalarType dtype = at::kDouble) {
+  return at::randn(sizes, at::kDouble).to(dtype);
+}
+
+// The largest difference, in units of the largest value of `exact`. Two nans, or two equal infinities, are equal.
+inline double error(const at::Tensor& actual, const at::Tensor& exact) {
+  if (exact.numel() == 0) return actual.sizes() == exact.sizes() ? 0 : INFINITY;
+  const auto a = actual.to(at::kCPU, at::kDouble);
+  const auto e = exact.to(at::kCPU, at::kDouble);
+  const auto same = (a == e) | (a.isnan() & e.isnan());
+  const auto difference = (a - e).abs().masked_fill(same, 0);
+  if (!difference.isfinite().all().item<bool>()) return INFINITY;
+  const auto scale = e.abs().masked_fill(~e.isfinite(), 0).max().item<double>();
+  return difference.max().item<double>() / (scale == 0 ? 1 : scale);
+}
+
+// "Ours is right": at most twice eager's error, or half a unit in the last place of dtype where eager is exact.
+inline bool as_good_as_eager(const at::Tensor& ours, const at::Tensor& eager, const at::Tensor& exact) {
+  double epsilon = 2.3e-16;
+  if (ours.scalar_type() == at::kFloat) epsilon = 1.2e-7;
+  if (ours.scalar_type() == at::kHalf) epsilon = 9.8e-4;
+  if (ours.scalar_type() == at::kBFloat16) epsilon = 7.9e-3;
+  return error(ours, exact) <= 2 * error(eager, exact) + epsilon;
+}
+
+inline bool bitwise_equal(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  return std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
+}
+
+inline const at::ScalarType kFloatingTypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
+
+}  // namespace rekindle::testing
