@@ -1,0 +1,144 @@
+"""The parent's side of trial.py: starts trials, follows their events, hands them further steps."""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+_TRIAL = Path(__file__).resolve().parent / "trial.py"
+_LOG_TAIL = 25  # lines of a failed trial's log that are worth a reader's time
+
+
+class TrialError(RuntimeError):
+    """A trial ended without a result; the message holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What to run: one model in one variant, against one cache directory."""
+
+    label: str
+    variant: str  # eager, rekindle or compile
+    model: str
+    steps: int
+    cache_dir: Path  # ignored by eager
+    dropout: float = 0.1
+    seed: int = 0
+
+    def command(self) -> list[str]:
+        """The command line of the trial's process."""
+        command = [sys.executable, str(_TRIAL), "--model", self.model, "--variant", self.variant]
+        command += ["--steps", str(self.steps), "--seed", str(self.seed), "--dropout", str(self.dropout)]
+        if self.variant == "rekindle":
+            command += ["--cache-dir", str(self.cache_dir)]
+        return command
+
+    def environment(self) -> dict[str, str]:
+        """The parent's environment, with torch.compile's cache directed to this trial's directory."""
+        environment = dict(os.environ)
+        if self.variant == "compile":
+            environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.cache_dir)
+        return environment
+
+
+@dataclass
+class Measurement:
+    """A trial's result with what only its parent can see: the time since the process was started."""
+
+    trial: Trial
+    import_seconds: float  # from the process's start to the end of its imports
+    start_seconds: float  # from the process's start to the end of the first step
+    result: dict[str, Any] = field(default_factory=dict)  # the fields of trial.py's `result` event
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["result"][name]
+        except KeyError:
+            raise AttributeError(f"the result of {self.trial.label} has no {name}") from None
+
+
+class TrialProcess:
+    """A running trial. Use it as a context manager: leaving the block ends the process."""
+
+    def __init__(self, trial: Trial, log: Path) -> None:
+        self._trial = trial
+        self._log = log
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._ready_at = 0.0
+        self._first_step_at = 0.0
+        self._started_at = time.perf_counter()
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                trial.command(),
+                env=trial.environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the process is gone already
+            self._process.stdin.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> None:
+        """Stamps events as they arrive, however late the main thread looks at them."""
+        for line in self._process.stdout:
+            event = json.loads(line)
+            if event["event"] == "ready":
+                self._ready_at = time.perf_counter()
+            elif event["event"] == "step" and event["step"] == 1:
+                self._first_step_at = time.perf_counter()
+            self._events.put(event)
+        self._events.put(None)
+
+    def request(self, steps: int) -> None:
+        """Asks for further steps; their events follow."""
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+
+    def events(self, count: int, poll_seconds: float = 0.5) -> Iterator[dict[str, Any] | None]:
+        """Yields events up to and with the `count`-th step, and None whenever poll_seconds pass without one."""
+        while count > 0:
+            try:
+                event = self._events.get(timeout=poll_seconds)
+            except queue.Empty:
+                yield None
+                continue
+            if event is None:
+                raise self._failure()
+            count -= event["event"] == "step"
+            yield event
+
+    def finish(self) -> Measurement:
+        """Ends the trial after the steps it was asked for and returns what it measured."""
+        self._process.stdin.close()
+        result: dict[str, Any] = {}
+        while (event := self._events.get()) is not None:
+            result = event
+        if self._process.wait() != 0 or result.get("event") != "result":
+            raise self._failure()
+        started = self._started_at
+        return Measurement(self._trial, self._ready_at - started, self._first_step_at - started, result)
+
+    def _failure(self) -> TrialError:
+        code = self._process.wait()
+        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
+        return TrialError(
+            f"the run '{self._trial.label}' ended with code {code}; the end of {self._log}:\n{tail}"
+        )
