@@ -8,6 +8,7 @@ path of the value.
 from __future__ import annotations
 
 import collections
+import contextvars
 import enum
 import functools
 import logging
@@ -26,6 +27,7 @@ Handler = Callable[["Walker", str, Any], None]
 _TEXT_LIMIT = 160
 _PRIMITIVES = frozenset({type(None), bool, int, float, str})
 _HEAP_TYPE = 1 << 9
+_UNSET = object()  # stands for a context variable without a value
 _POINTER = object.__basicsize__ // 2
 
 handlers: dict[type, Handler] = {}
@@ -153,6 +155,12 @@ def _code(walker: Walker, path: str, value: types.CodeType) -> None:
 def _sentinel(walker: Walker, path: str, value: object) -> None:
     if not walker.seen(path, value):
         walker.leaves.append((path, "object()"))
+
+
+def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
+    walker.leaves.append((path, f"context variable {value.name}"))
+    content = value.get(_UNSET)
+    walker.walk(f"{path}.get()", content)
 
 
 def _noise(walker: Walker, path: str, value: Any) -> None:
@@ -448,6 +456,7 @@ def _register() -> None:
         ((types.FunctionType,), _function),
         ((types.CodeType,), _code),
         ((object,), _sentinel),
+        ((contextvars.ContextVar,), _context_variable),
         ((types.BuiltinFunctionType,), _builtin),
         ((types.MethodType,), _method),
         ((staticmethod, classmethod), _wrapper),

@@ -1,0 +1,50 @@
+"""Where code comes from, told by its file name."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sysconfig
+
+import torch
+
+
+class Origin(enum.Enum):
+    """Only USER code, installed libraries included, is observed; the others are covered by their versions."""
+
+    USER = 1
+    TORCH = 2
+    STDLIB = 3
+    REKINDLE = 4
+    LIBRARY = 5  # what runs for the exporter, or is covered by its version
+
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_SITE = os.path.dirname(os.path.dirname(torch.__file__)) + os.sep
+_REKINDLE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_LIBRARIES = tuple(_SITE + name + os.sep for name in ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes"))
+
+_known: dict[str, Origin] = {}
+
+
+def origin_of(filename: str) -> Origin:
+    """The origin of code compiled from `filename`."""
+    origin = _known.get(filename)
+    if origin is None:
+        origin = _known[filename] = _origin(filename)
+    return origin
+
+
+def _origin(filename: str) -> Origin:
+    if filename.startswith(_TORCH):
+        return Origin.TORCH
+    if filename.startswith(_REKINDLE):
+        return Origin.REKINDLE
+    if filename.startswith(_LIBRARIES):
+        return Origin.LIBRARY
+    if filename.startswith("<frozen "):
+        return Origin.STDLIB
+    if filename.startswith(_STDLIB) and "-packages" + os.sep not in filename:
+        return Origin.STDLIB
+    return Origin.USER

@@ -1,0 +1,156 @@
+"""From code that ran to a name under which it can be found again, and back, without importing anything."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from typing import Any
+
+from rekindle.fingerprint.code import nested_code
+
+
+class Absent:
+    """Marks a name that is not there; distinct from None."""
+
+
+ABSENT = Absent()
+
+
+def find(module_name: str, qualname: str) -> Any:
+    """What `qualname` names in a loaded module, class members unbound, or ABSENT."""
+    module = sys.modules.get(module_name)
+    if module is None:
+        return ABSENT
+    value: Any = module
+    for part in qualname.split("."):
+        value = vars(value).get(part, ABSENT) if isinstance(value, (types.ModuleType, type)) else ABSENT
+        if value is ABSENT:
+            return ABSENT
+    return value
+
+
+def codes_of(value: Any) -> Iterator[types.CodeType]:
+    """Every code object that running `value` may run by itself: wrapped functions and nested code included."""
+    seen: set[int] = set()
+    todo = [value]
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        kind = type(value)
+        if kind is types.FunctionType:
+            yield from nested_code(value.__code__)
+            todo += [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+            todo.append(vars(value).get("__wrapped__"))
+        elif kind is staticmethod or kind is classmethod or kind is types.MethodType:
+            todo.append(value.__func__)
+        elif isinstance(value, property):
+            todo += (value.fget, value.fset, value.fdel)
+        elif isinstance(value, functools.partial | functools.cached_property):
+            todo.append(value.func)
+        elif kind is functools._lru_cache_wrapper:
+            todo.append(value.__wrapped__)
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def class_codes(cls: type) -> Iterator[types.CodeType]:
+    """Every code object of the Python classes in the MRO."""
+    for base in cls.__mro__:
+        for member in vars(base).values():
+            yield from codes_of(member)
+
+
+def _holds(value: Any, code: types.CodeType) -> bool:
+    return any(found is code for found in codes_of(value))
+
+
+def find_owner(code: types.CodeType, namespace: dict[str, Any], first_type: type | None) -> tuple[str, str, str] | None:
+    """(kind, module, qualified name) under which the code is found; kind is "function" or "class".
+
+    Code of a class is owned by the class, whose digest also covers the attributes its methods read. Tried in order:
+    the code's own qualified name, the class of the first argument, every value of the module's namespace.
+    """
+    module_name = namespace.get("__name__")
+    module = sys.modules.get(module_name) if isinstance(module_name, str) else None
+    if module is not None and vars(module) is namespace:
+        owner = _by_qualname(code, module) or _by_namespace(code, module)
+        if owner is not None:
+            return owner
+    return _by_class(code, first_type) if first_type is not None else None
+
+
+def _by_qualname(code: types.CodeType, module: types.ModuleType) -> tuple[str, str, str] | None:
+    parts = code.co_qualname.partition(".<locals>")[0].split(".")
+    value: Any = module
+    for depth, part in enumerate(parts):
+        value = vars(value).get(part)
+        name = ".".join(parts[: depth + 1])
+        if isinstance(value, type):
+            if any(found is code for member in vars(value).values() for found in codes_of(member)):
+                return "class", module.__name__, name
+            continue
+        return ("function", module.__name__, name) if _holds(value, code) else None
+    return None
+
+
+def _by_namespace(code: types.CodeType, module: types.ModuleType) -> tuple[str, str, str] | None:
+    for name, value in list(vars(module).items()):
+        if isinstance(value, type):
+            if value.__module__ == module.__name__ and any(found is code for found in class_codes(value)):
+                return "class", module.__name__, name
+        elif _holds(value, code):
+            return "function", module.__name__, name
+        elif type(value) in (dict, list, tuple):
+            inner = value.values() if type(value) is dict else value
+            if any(_holds(item, code) for item in inner):
+                return "function", module.__name__, name
+    return None
+
+
+def _by_class(code: types.CodeType, first_type: type) -> tuple[str, str, str] | None:
+    for base in first_type.__mro__:
+        for member in vars(base).values():
+            if any(found is code for found in codes_of(member)):
+                for cls in (first_type, base):
+                    if find(cls.__module__, cls.__qualname__) is cls:
+                        return "class", cls.__module__, cls.__qualname__
+    return None
+
+
+def locate(name: str) -> str | None:
+    """Path of the file that importing `name` would run, or None; imports nothing."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None) or name
+    path = None
+    parent = name.rpartition(".")[0]
+    if parent:
+        package = sys.modules.get(parent)
+        if package is not None:
+            path = getattr(package, "__path__", None)
+        else:
+            spec = _spec(parent)
+            path = spec.submodule_search_locations if spec is not None else None
+        if path is None:
+            return None
+    spec = PathFinder.find_spec(name, path)
+    return None if spec is None else spec.origin or name
+
+
+def _spec(name: str) -> Any:
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return PathFinder.find_spec(name)
+    spec = _spec(parent)
+    return None if spec is None else PathFinder.find_spec(name, spec.submodule_search_locations)

@@ -1,0 +1,85 @@
+"""The world outside the process's Python objects: environment variables, random states, clocks and entropy."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rekindle.fingerprint.digest import digest128
+
+_SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
+_TEXT_LIMIT = 64
+
+
+def env_text(name: str, value: str | None) -> str | None:
+    """What is remembered of a variable: its value if short and not secret by name, else a digest; None if unset."""
+    if value is None or (len(value) <= _TEXT_LIMIT and not _SECRET.search(name)):
+        return None if value is None else repr(value)
+    return f"str[{len(value)}] {digest128(value.encode('utf-8', 'surrogateescape'))}"
+
+
+class EnvironmentReads:
+    """Context in which every read of os.environ, of unset variables too, is noted in `values`."""
+
+    def __init__(self, skip: Callable[[], bool]) -> None:
+        self.values: dict[str, str | None] = {}
+        self._skip = skip
+        self._original: Any = None
+
+    def __enter__(self) -> EnvironmentReads:
+        kind = type(os.environ)
+        original = self._original = kind.__getitem__
+
+        def read(environ: Any, key: Any) -> Any:
+            # `get`, `in`, os.getenv and copy all come here.
+            if environ is os.environ and isinstance(key, str) and key not in self.values and not self._skip():
+                self.values[key] = environ._data.get(environ.encodekey(key))
+            return original(environ, key)
+
+        kind.__getitem__ = read  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        type(os.environ).__getitem__ = self._original  # type: ignore[method-assign]
+
+    def texts(self) -> dict[str, str | None]:
+        """Variable name to what is remembered of it."""
+        decode = os.environ.decodevalue
+        return {
+            name: env_text(name, None if value is None else decode(value)) for name, value in self.values.items()
+        }
+
+
+def random_states() -> tuple[Any, ...]:
+    """States of Python's and NumPy's global generators, comparable with `==`."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return random.getstate(), None
+    kind, keys, *rest = numpy.get_state()
+    return random.getstate(), (kind, keys.tobytes(), *rest)
+
+
+CLOCKS = frozenset(
+    "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns thread_time "
+    "thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime now utcnow today".split()
+)
+ENTROPY = frozenset(
+    "urandom getrandom random getrandbits uuid1 uuid4 generate_time_safe uuid_generate_time_safe connect recv "
+    "recv_into send sendall getaddrinfo gethostname getpid".split()
+)
+FILES = frozenset({"open"})
+WATCHED = CLOCKS | ENTROPY | FILES
+_OWNERS = frozenset({"time", "posix", "nt", "_random", "random", "_uuid", "_socket", "datetime", "io", "_io"})
+
+
+def is_nondeterministic(function: Any) -> bool:
+    """Whether a C function with a watched name is the one meant, not a namesake."""
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None)
+    if module is None and owner is not None:
+        module = (owner if isinstance(owner, type) else type(owner)).__module__
+    return module in _OWNERS
