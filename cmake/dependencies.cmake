@@ -7,7 +7,3 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_library(REKINDLE_XXHASH xxhash REQUIRED)
 find_library(REKINDLE_ZSTD zstd REQUIRED)
-
-# protobuf: static with hidden symbols, because libtorch_cpu exports symbols of another version.
-find_program(REKINDLE_PROTOC protoc REQUIRED)
-find_library(REKINDLE_PROTOBUF libprotobuf.a REQUIRED)

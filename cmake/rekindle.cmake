@@ -28,15 +28,10 @@ if(REKINDLE_SANITIZE)
 endif()
 
 # rekindle_room(NAME [PUBLIC libs...] [PRIVATE libs...]): the room in the current directory, as rekindle_NAME.
-# An OBJECT library, so that no linker drops a registrar. Every .cc below the directory belongs to it, and every .cu
-# where CUDA is compiled.
+# An OBJECT library, so that no linker drops a registrar. Every .cc below the directory belongs to it.
 function(rekindle_room name)
   cmake_parse_arguments(ROOM "" "" "PUBLIC;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
-  if(REKINDLE_HAS_CUDA)
-    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
-    list(APPEND sources ${cuda_sources})
-  endif()
   if(NOT sources)
     add_library(rekindle_${name} INTERFACE)
     return()

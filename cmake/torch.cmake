@@ -5,22 +5,15 @@
 #   REKINDLE_HAS_CUDA     whether .cu files are compiled
 # The libraries are named here directly: torch's own TorchConfig.cmake wants a whole CUDA toolkit even where nothing
 # of CUDA is compiled, and overrules CMAKE_CUDA_ARCHITECTURES (docs/decisions/0002-torch-without-torchconfig.md).
-if(NOT DEFINED Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-  set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+rekindle_python_package(REKINDLE_TORCH_DIR torch)
+# Read from its version.py: importing torch costs seconds and loads every CUDA library.
+file(STRINGS ${REKINDLE_TORCH_DIR}/version.py torch_facts REGEX "^(__version__|cuda)[ :=]")
+string(REGEX MATCH "__version__ = '([^']+)'" _ "${torch_facts}")
+set(REKINDLE_TORCH_VERSION ${CMAKE_MATCH_1})
+set(torch_cuda_version none)
+if(torch_facts MATCHES "cuda[^=;]*= '([^']+)'")
+  set(torch_cuda_version ${CMAKE_MATCH_1})
 endif()
-if(REKINDLE_PYTHON)
-  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
-else()
-  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)
-endif()
-
-# Asks the package without importing it: an import costs seconds and loads every CUDA library.
-execute_process(
-  COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/find_torch.py
-  OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-list(GET torch_facts 0 REKINDLE_TORCH_DIR)
-list(GET torch_facts 1 REKINDLE_TORCH_VERSION)
-list(GET torch_facts 2 torch_cuda_version)
 message(STATUS "torch ${REKINDLE_TORCH_VERSION} (CUDA ${torch_cuda_version}) in ${REKINDLE_TORCH_DIR}")
 
 add_library(rekindle_torch INTERFACE)
