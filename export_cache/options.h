@@ -8,7 +8,8 @@ namespace rekindle {
 
 enum class CacheMode {
   kReadWrite,
-  kReadOnly,  // never writes: no directory, no journal, no quarantine; counters live in memory only
+  // Never writes but the lock file: no directory, no journal, no quarantine; counters live in memory only.
+  kReadOnly,
 };
 
 struct CacheOptions {

@@ -1,0 +1,50 @@
+#include "src/cli/cache_flags.h"
+
+#include <cstdio>
+#include <filesystem>
+
+namespace rekindle::cli {
+
+void CacheFlags::declare(CLI::App& app) {
+  app.add_option("--dir", dir, "Cache directory (default: REKINDLE_CACHE_DIR, else the user's cache)")
+      ->type_name("DIR");
+  app.add_flag("--json", json, "Print one JSON object");
+}
+
+Result<std::unique_ptr<ExportCache>> CacheFlags::open(CacheMode mode) const {
+  const std::string chosen = dir.empty() ? default_cache_dir() : dir;
+  std::error_code unreadable;
+  if (!std::filesystem::exists(chosen, unreadable)) {
+    return not_found("there is no cache at " + chosen +
+                     "; the first export makes one, or name another with --dir or REKINDLE_CACHE_DIR");
+  }
+  return ExportCache::open({.dir = chosen, .mode = mode});
+}
+
+Json entry_json(const EntryInfo& info) {
+  Json entry;
+  entry["id"] = info.id.hex();
+  entry["created"] = info.created;
+  entry["last_used"] = info.last_used;
+  entry["hits"] = info.hits;
+  entry["seconds_saved"] = info.seconds_saved;
+  entry["raw_bytes"] = info.raw_bytes;
+  entry["stored_bytes"] = info.stored_bytes;
+  entry["sections"] = Json::object();
+  for (const auto& [name, size] : info.sections) entry["sections"][name] = size;
+  entry["meta"] = Json::parse(info.meta);  // the store has checked it
+  return entry;
+}
+
+std::string meta_text(const EntryInfo& info, const std::string& name) {
+  const Json meta = Json::parse(info.meta);
+  const auto value = meta.find(name);
+  if (value == meta.end() || value->is_null()) return {};
+  return value->is_string() ? value->get<std::string>() : value->dump();
+}
+
+void print_json(const Json& root) {
+  std::puts(root.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+}  // namespace rekindle::cli
