@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Checks every #include line against the directions in which rooms may depend on each other.
+
+Usage: scripts/check_layers.py [ROOT]. Prints one line a violation; exits with 1 if there is any. The table
+below is the rule; docs/contributing.md says why.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+# A room may include itself and these rooms. The longest matching path is a file's room.
+ROOMS: dict[str, set[str]] = {
+    "src/base": set(),
+    "src/graph": {"src/base"},
+    "src/autodiff": {"src/base", "src/graph"},
+    "src/passes": {"src/base", "src/graph"},
+    "src/pipeline": {"src/base", "src/graph", "src/autodiff", "src/passes"},
+    "export_cache": {"src/base"},
+    "kernels": {"src/base"},
+    # A session runs joint graphs, so it knows their contract; rules and passes are not its business.
+    "session": {"src/base", "src/graph", "src/autodiff", "kernels"},
+}
+LOWER = set(ROOMS)
+ROOMS |= {
+    "src/cli": LOWER,
+    "python/bindings": LOWER,
+    "examples": LOWER,
+    "tests/support": LOWER,
+    "tests": LOWER | {"tests/support", "src/cli"},
+}
+
+# Outside headers by prefix, and the paths that may include them. Tests and examples are free.
+OUTSIDE: dict[str, tuple[str, ...]] = {
+    "ATen/": ("kernels", "session", "python/bindings"),
+    "c10/": ("kernels", "session", "python/bindings"),
+    "torch/": ("kernels", "session", "python/bindings"),
+    "cuda": ("kernels/cuda",),
+    "pybind11/": ("python/bindings",),
+    "Python.h": ("python/bindings",),
+    "rocksdb/": ("export_cache/tiers",),
+    "onnx": ("src/graph/onnx_",),
+    "google/protobuf": ("src/graph/onnx_",),
+    "CLI/": ("src/cli",),
+}
+FREE = ("tests/", "examples/")
+# Too heavy, or too full of macros, for a header of ours.
+NEVER_IN_HEADERS = ("torch/extension.h", "torch/torch.h", "ATen/ATen.h", "rocksdb/", "google/protobuf")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+
+def room_of(path: str) -> str | None:
+    """The room that a path relative to the root belongs to, or None."""
+    rooms = [room for room in ROOMS if path.startswith(room + "/")]
+    return max(rooms, key=len, default=None)
+
+
+def check_inner(root: pathlib.Path, path: str, target: str) -> str | None:
+    """What is wrong with `#include "target"` in the file `path`, if target is ours or looks like it."""
+    if not (root / target).is_file():
+        if (root / path).with_name(target).is_file() or target.startswith("."):
+            return f'"{target}" must be named from the repository root'
+        return None
+    room, used = room_of(path), room_of(target)
+    if room is None or used is None or room == used or used in ROOMS[room]:
+        return None
+    allowed = ", ".join(sorted(ROOMS[room])) or "no other room"
+    return f"{room} must not include {used} ({target}); it may use {allowed}"
+
+
+def check_outer(path: str, target: str) -> str | None:
+    """What is wrong with including the outside header `target` in the file `path`."""
+    if path.startswith(FREE):
+        return None
+    if path.endswith((".h", ".cuh")) and target.startswith(NEVER_IN_HEADERS):
+        return f"<{target}> does not belong into a header"
+    for prefix, users in OUTSIDE.items():
+        if target.startswith(prefix) and not path.startswith(users):
+            return f"<{target}> belongs to {', '.join(users)} only"
+    return None
+
+
+def violations(root: pathlib.Path) -> Iterator[str]:
+    """Every violation below root, as `path:line: what`."""
+    folders = sorted({room.split("/")[0] for room in ROOMS})
+    for file in sorted(file for folder in folders for file in (root / folder).rglob("*")):
+        if file.suffix not in SUFFIXES:
+            continue
+        path = file.relative_to(root).as_posix()
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            if not (match := INCLUDE.match(line)):
+                continue
+            quote, target = match.groups()
+            wrong = check_inner(root, path, target) if quote == '"' else None
+            if wrong := wrong or (None if (root / target).is_file() else check_outer(path, target)):
+                yield f"{path}:{number}: {wrong}"
+
+
+def main() -> int:
+    """Checks the given root, or the repository this script lies in."""
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
+    found = list(violations(root))
+    for line in found:
+        print(line)
+    print(f"check_layers: {len(found)} violations", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""scripts/check_layers.py finds what it is there to find, and nothing in this tree."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check_layers.py"
+
+
+def check(root: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Runs the script over `root`."""
+    return subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, check=False)
+
+
+def write(root: pathlib.Path, path: str, text: str = "") -> None:
+    """Makes a file with its directories."""
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "complaint"),
+    [
+        ("src/base/log.cc", '"src/graph/graph.h"', "src/base must not include src/graph"),
+        ("src/graph/print.cc", '"session/plan.h"', "src/graph must not include session"),
+        ("src/passes/fold.cc", '"src/autodiff/rule.h"', "src/passes must not include src/autodiff"),
+        ("export_cache/key.cc", '"src/graph/graph.h"', "export_cache must not include src/graph"),
+        ("kernels/cuda/gelu.cu", '"src/graph/graph.h"', "kernels must not include src/graph"),
+        ("session/plan.cc", '"export_cache/key.h"', "session must not include export_cache"),
+        ("session/plan.cc", '"src/passes/pass.h"', "session must not include src/passes"),
+        ("python/bindings/module.cc", '"src/cli/command.h"', "python/bindings must not include src/cli"),
+        ("src/graph/print.cc", "<ATen/Tensor.h>", "<ATen/Tensor.h> belongs to"),
+        ("src/cli/main.cc", "<torch/library.h>", "<torch/library.h> belongs to"),
+        ("session/plan.cc", "<rocksdb/db.h>", "<rocksdb/db.h> belongs to export_cache/tiers only"),
+        ("session/plan.h", "<torch/torch.h>", "does not belong into a header"),
+        ("src/graph/print.cc", '"graph.h"', "must be named from the repository root"),
+    ],
+)
+def test_a_forbidden_include_is_reported(
+    tmp_path: pathlib.Path, path: str, include: str, complaint: str
+) -> None:
+    for known in (
+        "src/graph/graph.h",
+        "session/plan.h",
+        "src/autodiff/rule.h",
+        "export_cache/key.h",
+        "src/passes/pass.h",
+        "src/cli/command.h",
+    ):
+        write(tmp_path, known)
+    write(tmp_path, path, f"#pragma once\n#include {include}\n")
+    result = check(tmp_path)
+    assert result.returncode == 1
+    assert f"{path}:2: " in result.stdout
+    assert complaint in result.stdout
+    assert len(result.stdout.splitlines()) == 1
+
+
+def test_allowed_includes_pass(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, "src/base/result.h")
+    write(tmp_path, "src/graph/graph.h", '#include <string>\n#include "src/base/result.h"\n')
+    write(tmp_path, "session/plan.cc", '#include <ATen/core/Tensor.h>\n#include "src/graph/graph.h"\n')
+    write(tmp_path, "export_cache/tiers/rocksdb_tier.cc", "#include <rocksdb/db.h>\n")
+    write(
+        tmp_path, "tests/session/plan_test.cc", '#include <catch2/catch.hpp>\n#include "src/graph/graph.h"\n'
+    )
+    result = check(tmp_path)
+    assert result.stdout == ""
+    assert result.returncode == 0
+
+
+def test_the_tree_keeps_its_directions() -> None:
+    result = check(SCRIPT.parents[1])
+    assert result.stdout == ""
+    assert result.returncode == 0
