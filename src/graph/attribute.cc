@@ -19,6 +19,19 @@ std::int64_t ConstantTensor::numel() const {
   return product;
 }
 
+std::optional<std::int64_t> byte_size(DType dtype, const std::vector<std::int64_t>& sizes) {
+  auto product = static_cast<std::int64_t>(dtype_size(dtype));
+  if (product == 0) return std::nullopt;
+  bool empty = false;
+  for (std::int64_t size : sizes) {
+    if (size < 0) return std::nullopt;
+    empty |= size == 0;
+    // A zero dimension must not hide an overflow of the others: numel() multiplies in order.
+    if (size != 0 && __builtin_mul_overflow(product, size, &product)) return std::nullopt;
+  }
+  return empty ? 0 : product;
+}
+
 TensorType type_of(const ConstantTensor& constant) {
   std::vector<Dim> dims;
   for (std::int64_t size : constant.sizes) dims.push_back(Dim::of(size));

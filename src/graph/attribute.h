@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,6 +22,9 @@ struct ConstantTensor {
   std::int64_t numel() const;
 };
 
+// The product of `sizes`, times `dtype_size(dtype)` in bytes; nullopt when a size is negative, the dtype has no size or
+// the product overflows.
+std::optional<std::int64_t> byte_size(DType dtype, const std::vector<std::int64_t>& sizes);
 // The dtype and the sizes of a constant, all dimensions static.
 TensorType type_of(const ConstantTensor& constant);
 
