@@ -1,5 +1,6 @@
 #include "src/autodiff/gradient.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -9,12 +10,16 @@
 #include "src/autodiff/dead_nodes.h"
 #include "src/autodiff/rule.h"
 #include "src/graph/op_info.h"
+#include "src/graph/print.h"
 
 namespace rekindle::autodiff {
 namespace {
 
 using graph::DType;
 using graph::Graph;
+
+// The opset that rules are written for (docs/ir.md).
+constexpr std::int64_t kOnnxOpset = 20;
 
 // Values of unknown dtype are taken for differentiable: at worst the walk emits nodes that nobody uses.
 bool may_have_gradient(const Value* value) {
@@ -45,6 +50,7 @@ class ReverseWalk {
     for (const auto& node : graph_.nodes()) forward.push_back(node.get());
     for (const Node* node : forward) mark_active(*node);
     const std::vector<Value*> cotangents = add_cotangents();
+    if (!cotangents.empty()) add_opsets();
     for (auto node = forward.rbegin(); node != forward.rend(); ++node)
       REKINDLE_RETURN_IF_ERROR(visit(**node));
     add_gradients();
@@ -80,6 +86,14 @@ class ReverseWalk {
     return cotangents;
   }
 
+  // Rules emit ops of both domains, whatever the forward graph uses.
+  void add_opsets() {
+    if (!graph_.opsets().contains("")) graph_.set_opset("", kOnnxOpset);
+    if (!graph_.opsets().contains(graph::kRekindleDomain)) {
+      graph_.set_opset(std::string(graph::kRekindleDomain), graph::kRekindleOpset);
+    }
+  }
+
   Status visit(Node& node) {
     std::vector<Value*> dy;
     bool reached = false;
@@ -94,7 +108,7 @@ class ReverseWalk {
     }
     const Rule* rule = rules().find(qualified_name(node.domain(), node.op_type()));
     if (rule == nullptr) {
-      return unsupported("there is no gradient rule for " + describe(node) +
+      return unsupported("there is no gradient rule for " + graph::describe(node) +
                          "; add one in src/autodiff/rules, or detach its inputs in the model");
     }
     RuleContext context(graph_, node, std::move(dy), std::move(needs));
@@ -121,7 +135,7 @@ class ReverseWalk {
     Value* dx = reduce ? context.rekindle_op("SumToSizeOf", {value, x}) : value;
     const DType want = x->type().dtype, have = dx->type().dtype;
     if (want != DType::kUndefined && have != DType::kUndefined && want != have) {
-      return internal_error("the gradient rule of " + describe(context.node()) + " gives " +
+      return internal_error("the gradient rule of " + graph::describe(context.node()) + " gives " +
                             graph::dtype_name(have) + " for input " + std::to_string(i) + ", which is " +
                             graph::dtype_name(want));
     }

@@ -2,13 +2,18 @@
 
 #include <utility>
 
+#include "src/graph/print.h"
+
 namespace rekindle::autodiff {
 
 RuleContext::RuleContext(graph::Graph& graph, Node& node, std::vector<Value*> dy, std::vector<bool> needs)
     : graph_(graph), node_(node), dy_(std::move(dy)), needs_(std::move(needs)), dx_(node.inputs().size()) {}
 
 Value* RuleContext::y(std::size_t i) {
-  while (node_.outputs().size() <= i) graph_.add_node_output(&node_);
+  while (node_.outputs().size() <= i) {
+    const std::string name = node_.output()->name() + "_" + std::to_string(node_.outputs().size());
+    graph_.rename(graph_.add_node_output(&node_), name);
+  }
   return node_.output(i);
 }
 
@@ -64,7 +69,7 @@ void RuleContext::set_unreduced_dx(std::size_t i, Value* dx, TensorType type) {
 }
 
 Error RuleContext::unsupported(std::string_view reason) const {
-  return rekindle::unsupported("the gradient of " + describe(node_) +
+  return rekindle::unsupported("the gradient of " + graph::describe(node_) +
                                " is not supported: " + std::string(reason));
 }
 
@@ -76,13 +81,6 @@ Registry<Rule>& rules() {
 
 std::string qualified_name(std::string_view domain, std::string_view op_type) {
   return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
-}
-
-std::string describe(const Node& node) {
-  std::string text = qualified_name(node.domain(), node.op_type());
-  if (!node.outputs().empty()) text += " that makes %" + node.output()->name();
-  if (!node.source().empty()) text += " (" + node.source() + ")";
-  return text;
 }
 
 std::optional<std::size_t> rank_of(const Value* value) {

@@ -90,8 +90,6 @@ using Rule = Status (*)(RuleContext& context);
 Registry<Rule>& rules();
 // "Add", "rekindle::Linear".
 std::string qualified_name(std::string_view domain, std::string_view op_type);
-// "MatMul that makes %y (model.py:12 Block.forward)", for messages.
-std::string describe(const Node& node);
 
 // The rank of a value, when it is known.
 std::optional<std::size_t> rank_of(const Value* value);

@@ -1,5 +1,4 @@
 // Gradients of arithmetic and of elementwise functions. At kinks they follow PyTorch's eager mode.
-#include <cmath>
 #include <numbers>
 
 #include "src/autodiff/rule.h"
