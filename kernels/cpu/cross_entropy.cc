@@ -108,7 +108,8 @@ template <typename T>
 void forward(const Problem<T>& problem, T* loss, Accumulator<T>* logsumexp) {
   const std::int64_t units = problem.units();
   const std::int64_t chunks = std::min(kMaxChunks, units);
-  T* losses = problem.options.reduction == Reduction::kNone ? loss : nullptr;
+  const bool each = problem.options.reduction == Reduction::kNone;
+  T* losses = each ? loss : nullptr;
   std::array<double, kMaxChunks> partial;
   const std::int64_t grain = chunks == 0 ? 1 : std::max<std::int64_t>(1, problem.grain() * chunks / units);
   at::parallel_for(0, chunks, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -120,7 +121,7 @@ void forward(const Problem<T>& problem, T* loss, Accumulator<T>* logsumexp) {
       partial[chunk] = sum;
     }
   });
-  if (losses != nullptr) return;
+  if (each) return;
   double total = 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += partial[chunk];
   *loss = static_cast<T>(problem.options.reduction == Reduction::kMean ? total / problem.target_total : total);

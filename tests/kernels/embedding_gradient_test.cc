@@ -1,7 +1,5 @@
 #include "kernels/embedding_gradient.h"
 
-#include <catch2/catch.hpp>
-
 #include "tests/kernels/tensors.h"
 
 using namespace rekindle::testing;

@@ -1,10 +1,14 @@
-// Random inputs and error measures for kernel tests.
+// Catch beside ATen, random inputs and error measures for kernel tests.
 #pragma once
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <string>
+#include <cstring>
+
+// c10's logging takes this name, and aborts; Catch's is the one tests mean.
+#undef CHECK
+#include <catch2/catch.hpp>
 
 namespace rekindle::testing {
 
@@ -24,13 +28,20 @@ inline double error(const at::Tensor& actual, const at::Tensor& exact) {
   return difference.max().item<double>() / (scale == 0 ? 1 : scale);
 }
 
-// "Ours is right": at most twice eager's error, or half a unit in the last place of dtype where eager is exact.
+inline double epsilon(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat: return 1.2e-7;
+    case at::kHalf: return 9.8e-4;
+    case at::kBFloat16: return 7.9e-3;
+    default: return 2.3e-16;
+  }
+}
+
+// At most twice eager's error, or one unit in the last place where eager happens to be exact. In float64 eager is
+// itself the exact result, so some units are allowed.
 inline bool as_good_as_eager(const at::Tensor& ours, const at::Tensor& eager, const at::Tensor& exact) {
-  double epsilon = 2.3e-16;
-  if (ours.scalar_type() == at::kFloat) epsilon = 1.2e-7;
-  if (ours.scalar_type() == at::kHalf) epsilon = 9.8e-4;
-  if (ours.scalar_type() == at::kBFloat16) epsilon = 7.9e-3;
-  return error(ours, exact) <= 2 * error(eager, exact) + epsilon;
+  const double slack = ours.scalar_type() == at::kDouble ? 64 : 1;
+  return error(ours, exact) <= 2 * error(eager, exact) + slack * epsilon(ours.scalar_type());
 }
 
 inline bool bitwise_equal(const at::Tensor& a, const at::Tensor& b) {

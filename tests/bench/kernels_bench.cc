@@ -1,0 +1,113 @@
+// Times each CPU kernel against what eager does for the same result: kernels_bench [threads].
+//
+// Eager allocates its results and temporaries, ours write into memory that is already there, as in a training step of
+// each. Both are the best of several runs, in milliseconds.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
+#include "kernels/embedding_gradient.h"
+
+namespace kernels = rekindle::kernels;
+
+namespace {
+
+template <typename F>
+double best_milliseconds(const F& f) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30;
+  double spent = 0;
+  for (int i = 0; i < 200 && (i < 5 || spent < 500); ++i) {
+    const auto start = Clock::now();
+    f();
+    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    best = std::min(best, ms);
+    spent += ms;
+  }
+  return best;
+}
+
+template <typename Eager, typename Ours>
+void compare(const std::string& name, const Eager& eager, const Ours& ours) {
+  const double eager_ms = best_milliseconds(eager);
+  const double our_ms = best_milliseconds(ours);
+  std::printf("%-44s %9.3f %9.3f %7.2fx\n", name.c_str(), eager_ms, our_ms, eager_ms / our_ms);
+}
+
+std::string label(const char* name, at::IntArrayRef sizes, at::ScalarType dtype) {
+  std::string text = std::string(name) + " " + at::toString(dtype) + " [";
+  for (std::size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+  return text + "]";
+}
+
+void bench_cross_entropy(std::int64_t rows, std::int64_t classes, at::ScalarType dtype) {
+  const auto scores = at::randn({rows, classes}, dtype);
+  const auto leaf = scores.clone().requires_grad_(true);
+  const auto target = at::randint(classes, {rows}, at::kLong);
+  auto loss = at::empty({}, dtype);
+  auto logsumexp = at::empty({rows}, dtype == at::kDouble ? at::kDouble : at::kFloat);
+  auto dscores = at::empty_like(scores);
+  const auto dloss = at::ones({}, dtype);
+  compare(
+      label("cross_entropy forward", scores.sizes(), dtype), [&] { at::cross_entropy_loss(scores, target); },
+      [&] { kernels::cross_entropy_forward(scores, target, {}, {}, loss, logsumexp); });
+  compare(
+      label("cross_entropy both", scores.sizes(), dtype),
+      [&] {
+        leaf.mutable_grad().reset();
+        at::cross_entropy_loss(leaf, target).backward();
+      },
+      [&] {
+        kernels::cross_entropy_forward(scores, target, {}, {}, loss, logsumexp);
+        kernels::cross_entropy_backward(dloss, scores, target, logsumexp, {}, {}, dscores);
+      });
+}
+
+void bench_dropout(std::int64_t size, at::ScalarType dtype) {
+  const auto x = at::randn({size}, dtype);
+  auto y = at::empty_like(x);
+  auto mask = at::empty({size}, at::kBool);
+  const auto noise = at::full_like(x, 1.1);
+  compare(
+      label("dropout forward", x.sizes(), dtype), [&] { at::dropout(x, 0.1, true); },
+      [&] { kernels::dropout_forward(x, 0.1, y, mask); });
+  compare(
+      label("dropout backward", x.sizes(), dtype), [&] { at::mul(x, noise); },
+      [&] { kernels::dropout_from_mask(x, mask, 0.1, y); });
+}
+
+void bench_embedding_gradient(std::int64_t vocabulary, std::int64_t columns, std::int64_t count) {
+  const auto dy = at::randn({count, columns});
+  const auto indices = at::randint(vocabulary, {count}, at::kLong);
+  auto dweight = at::zeros({vocabulary, columns});
+  compare(
+      label("embedding_gradient (V, D, n)", {vocabulary, columns, count}, at::kFloat),
+      [&] { at::embedding_dense_backward(dy, indices, vocabulary, -1, false); },
+      [&] { kernels::embedding_gradient(dy, indices, {}, dweight); });
+  compare(
+      label("  added to another gradient", {vocabulary, columns, count}, at::kFloat),
+      [&] { dweight.add_(at::embedding_dense_backward(dy, indices, vocabulary, -1, false)); },
+      [&] { kernels::embedding_gradient(dy, indices, {-1, true}, dweight); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
+  std::printf("%d threads%35s %9s %9s %8s\n", at::get_num_threads(), "", "eager ms", "ours ms", "ratio");
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    bench_cross_entropy(256, 50257, dtype);
+    bench_cross_entropy(4096, 256, dtype);
+    bench_dropout(1 << 20, dtype);
+  }
+  bench_embedding_gradient(50257, 768, 256);
+  bench_embedding_gradient(256, 128, 4096);
+  return 0;
+}
