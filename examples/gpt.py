@@ -36,6 +36,7 @@ class Attention(nn.Module):
         self.project = nn.Linear(config.width, config.width)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Mixes x [batch, length, width] along its length; no position sees a later one."""
         batch, length, width = x.shape
         query, key, value = (
             part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
@@ -60,6 +61,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns a tensor of x's shape, [batch, length, width]."""
         x = x + self.dropout(self.attention(self.attention_norm(x)))
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 

@@ -55,7 +55,7 @@ def main() -> None:
         model = rekindle.Module(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate)
 
-    for step, (tokens, targets) in zip(range(1, arguments.steps + 1), batches):
+    for step, (tokens, targets) in zip(range(1, arguments.steps + 1), batches, strict=False):
         loss = model(tokens, targets)
         loss.backward()
         optimizer.step()

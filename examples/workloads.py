@@ -18,7 +18,7 @@ class Workload:
     length: int  # tokens per sequence
     inputs: Callable[[Tensor, Tensor], dict[str, Tensor]]  # (tokens, targets) -> the model's arguments
     loss: Callable[[object], Tensor]  # the model's output -> the scalar to differentiate
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     prepare: Callable[[], None] | None = (
         None  # imports what the model's library needs, before any clock starts
     )
@@ -99,7 +99,7 @@ WORKLOADS = {
         length=64,
         inputs=lambda tokens, targets: {"input_ids": tokens, "labels": tokens},
         loss=lambda output: output.loss,
-        learning_rate=3e-4,
+        learning_rate=1e-4,
         prepare=_import_transformers,
     ),
     "mlp": Workload(

@@ -43,7 +43,7 @@ _STYLE = {
 
 
 def _draw_losses(axes: Axes, measurements: list[Measurement]) -> None:
-    for measurement, style in zip(measurements, _CURVES):
+    for measurement, style in zip(measurements, _CURVES, strict=False):
         steps = range(1, len(measurement.losses) + 1)
         axes.plot(steps, measurement.losses, label=measurement.trial.label, **style)
     axes.set_title("Training loss")
@@ -53,10 +53,10 @@ def _draw_losses(axes: Axes, measurements: list[Measurement]) -> None:
 
 
 def _draw_differences(axes: Axes, eager: Measurement, measurements: list[Measurement]) -> None:
-    for measurement, style in zip(measurements, _CURVES):
+    for measurement, style in zip(measurements, _CURVES, strict=False):
         if measurement is eager:
             continue
-        pairs = zip(measurement.losses, eager.losses)
+        pairs = zip(measurement.losses, eager.losses, strict=True)
         differences = [max(abs(loss - expected) / abs(expected), _FLOOR) for loss, expected in pairs]
         axes.plot(range(1, len(differences) + 1), differences, **style)
     axes.set_yscale("log")
@@ -69,14 +69,16 @@ def _draw_startup(axes: Axes, measurements: list[Measurement]) -> None:
     rows = range(len(measurements))
     parts = [startup_parts(m) for m in measurements]
     left = [0.0] * len(measurements)
-    for name, color in zip(parts[0], _PARTS):
+    for name, color in zip(parts[0], _PARTS, strict=True):
         widths = [p[name] for p in parts]
+        if not any(widths):
+            continue
         axes.barh(
             rows, widths, left=left, height=0.6, color=color, edgecolor="white", linewidth=0.8, label=name
         )
-        left = [start + width for start, width in zip(left, widths)]
-    for row, total in zip(rows, left):
-        axes.text(total, row, f"  {total:.1f} s", va="center", fontweight="bold")
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    for row, total in zip(rows, left, strict=True):
+        axes.text(total, row, f"  {total:.2f} s", va="center", fontweight="bold")
     axes.set_yticks(rows, [m.trial.label.replace(", ", ",\n") for m in measurements])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
@@ -86,7 +88,7 @@ def _draw_startup(axes: Axes, measurements: list[Measurement]) -> None:
     axes.set_xlabel("seconds")
     axes.grid(axis="x")
     axes.legend(
-        ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.14), handlelength=1.1, columnspacing=1.4
+        ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.12), handlelength=1.1, columnspacing=1.4
     )
 
 
@@ -102,6 +104,7 @@ def draw(measurements: list[Measurement], path: Path) -> None:
         _draw_losses(losses, measurements)
         bottom = losses
         if compares:
+            losses.tick_params(labelbottom=False)
             bottom = figure.add_subplot(curves[1], sharex=losses)
             _draw_differences(bottom, eager, measurements)
         bottom.set_xlabel("step")

@@ -181,7 +181,7 @@ def main() -> None:
         print(json.dumps(event), file=events, flush=True)
 
     prepare(arguments.model, arguments.variant)
-    tell({"event": "ready"})
+    tell({"event": "ready", "torch": torch.__version__, "threads": torch.get_num_threads()})
     trial = Trial(arguments)
     for count in requests(arguments.steps, sys.stdin):
         for _ in range(count):

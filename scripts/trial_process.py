@@ -56,7 +56,8 @@ class Measurement:
     trial: Trial
     import_seconds: float  # from the process's start to the end of its imports
     start_seconds: float  # from the process's start to the end of the first step
-    result: dict[str, Any] = field(default_factory=dict)  # the fields of trial.py's `result` event
+    ready: dict[str, Any] = field(default_factory=dict)  # the fields of trial.py's `ready` event: versions
+    result: dict[str, Any] = field(default_factory=dict)  # the fields of its `result` event
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -72,6 +73,7 @@ class TrialProcess:
         self._trial = trial
         self._log = log
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._ready: dict[str, Any] = {}
         self._ready_at = 0.0
         self._first_step_at = 0.0
         self._started_at = time.perf_counter()
@@ -101,6 +103,7 @@ class TrialProcess:
         for line in self._process.stdout:
             event = json.loads(line)
             if event["event"] == "ready":
+                self._ready = event
                 self._ready_at = time.perf_counter()
             elif event["event"] == "step" and event["step"] == 1:
                 self._first_step_at = time.perf_counter()
@@ -112,8 +115,13 @@ class TrialProcess:
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
 
+    @property
+    def trial(self) -> Trial:
+        """What this process runs."""
+        return self._trial
+
     def events(self, count: int, poll_seconds: float = 0.5) -> Iterator[dict[str, Any] | None]:
-        """Yields events up to and with the `count`-th step, and None whenever poll_seconds pass without one."""
+        """Yields events up to and with the `count`-th step, and None after poll_seconds without one."""
         while count > 0:
             try:
                 event = self._events.get(timeout=poll_seconds)
@@ -125,6 +133,11 @@ class TrialProcess:
             count -= event["event"] == "step"
             yield event
 
+    def step_seconds(self, count: int) -> list[float]:
+        """Waits for the next `count` steps, already asked for, and returns how long each took."""
+        events = self.events(count)
+        return [event["seconds"] for event in events if event is not None and event["event"] == "step"]
+
     def finish(self) -> Measurement:
         """Ends the trial after the steps it was asked for and returns what it measured."""
         self._process.stdin.close()
@@ -133,8 +146,13 @@ class TrialProcess:
             result = event
         if self._process.wait() != 0 or result.get("event") != "result":
             raise self._failure()
-        started = self._started_at
-        return Measurement(self._trial, self._ready_at - started, self._first_step_at - started, result)
+        return Measurement(
+            self._trial,
+            import_seconds=self._ready_at - self._started_at,
+            start_seconds=self._first_step_at - self._started_at,
+            ready=self._ready,
+            result=result,
+        )
 
     def _failure(self) -> TrialError:
         code = self._process.wait()
