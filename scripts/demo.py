@@ -99,7 +99,7 @@ def check_sources(measurements: list[Measurement]) -> list[str]:
     """An empty cache must lead to an export, a filled one to a hit; returns what is wrong."""
     wrapped = [m for m in measurements if m.trial.variant == "rekindle"]
     problems = []
-    for measurement, expected in zip(wrapped, ("export", "local"), strict=True):
+    for measurement, expected in zip(wrapped, ("export", "local")):
         source = measurement.status["source"]
         if source != expected:
             reasons = "; ".join(measurement.status["reasons"]) or "no reason given"
