@@ -118,6 +118,14 @@ void Graph::rename(Value* value, std::string name) {
   by_name_.emplace(value->name_, value);
 }
 
+void Graph::claim_name(Value* value, std::string name) {
+  if (Value* other = find_value(name); other != nullptr && other != value) {
+    const std::string fresh = fresh_name("");  // found while the old name is still taken
+    rename(other, fresh);
+  }
+  rename(value, std::move(name));
+}
+
 void Graph::replace_all_uses(Value* from, Value* to) {
   if (from == to) return;
   const std::vector<Use> uses = from->uses_;  // set_input changes the original

@@ -138,6 +138,8 @@ class Graph {
   Value* create_constant(ConstantPtr constant, Node* before = nullptr);
   // Renames; a fresh name is made when it is taken.
   void rename(Value* value, std::string name);
+  // Renames; another value that has the name gets a fresh one.
+  void claim_name(Value* value, std::string name);
   // Every node input and graph output that is `from` becomes `to`.
   void replace_all_uses(Value* from, Value* to);
   // Precondition: no output has uses or is a graph output.

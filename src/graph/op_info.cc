@@ -1,7 +1,9 @@
 #include "src/graph/op_info.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <tuple>
+#include <utility>
 
 #include "src/graph/element.h"
 
@@ -11,82 +13,85 @@ namespace {
 constexpr std::size_t kAny = kVariadic;
 constexpr std::string_view kOwn = kRekindleDomain;
 
-// Ops of the same arity and flags, by name.
-struct Family {
-  OpInfo facts;  // without a name
-  std::vector<std::string_view> names;
-};
-
-std::vector<Family> onnx_families() {
-  return {
-      {{"", "", 0, 0, 1, 1}, {"Constant"}},
-      {{"", "", 1, 1, 1, 1},
-       {"Abs", "ArgMax", "ArgMin", "Cast", "Ceil", "Cos", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu",
-        "GlobalAveragePool", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log", "LogSoftmax",
-        "AveragePool", "Neg", "NonZero", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softmax",
-        "Softplus", "Softsign", "Sqrt", "Tanh", "Tan", "Transpose", "ConstantOfShape"}},
-      {{"", "", 1, 1, 1, 1, {0}}, {"Shape", "Size", "EyeLike"}},
-      {{"", "", 1, 1, 1, 1, {0}, false, true}, {"RandomNormalLike", "RandomUniformLike"}},
-      {{"", "", 1, 1, 1, 2}, {"MaxPool"}},
-      {{"", "", 1, 2, 1, 1},
-       {"ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-        "ReduceLogSumExp", "Squeeze", "Trilu"}},
-      {{"", "", 1, 2, 1, kAny}, {"Split"}},
-      {{"", "", 1, 3, 1, 1}, {"Clip"}},
-      {{"", "", 1, 3, 1, 2, {}, false, true}, {"Dropout"}},
-      {{"", "", 1, kAny, 1, 1}, {"Concat", "Einsum", "Max", "Mean", "Min", "Sum"}},
-      {{"", "", 2, 2, 1, 1},
-       {"Add", "And", "CumSum", "Div", "Equal", "Expand", "Gather", "GatherElements", "GatherND", "Greater",
-        "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Mod", "Mul", "Or", "PRelu", "Pow", "Reshape", "Sub", "Tile",
-        "Unsqueeze", "Xor"}},
-      {{"", "", 2, 2, 1, 1, {1}}, {"CastLike"}},
-      {{"", "", 2, 2, 2, 2}, {"TopK"}},
-      {{"", "", 2, 3, 1, 1}, {"Conv", "Gemm"}},
-      {{"", "", 2, 3, 1, 3}, {"LayerNormalization"}},
-      {{"", "", 2, 4, 1, 1}, {"Pad"}},
-      {{"", "", 3, 3, 1, 1},
-       {"InstanceNormalization", "OneHot", "Range", "ScatterElements", "ScatterND", "Where"}},
-      {{"", "", 3, 5, 1, 1}, {"Slice"}},
-      {{"", "", 5, 5, 1, 3}, {"BatchNormalization"}},
-  };
-}
-
-std::vector<Family> own_families() {
-  return {
-      {{kOwn, "", 1, 1, 1, 1}, {"StopGradient"}},
-      {{kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"}},
-      {{kOwn, "", 1, 2, 1, 1}, {"TriluGradient"}},
-      {{kOwn, "", 2, 2, 1, 1},
-       {"LinearWeightGradient", "Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
-        "SoftmaxGradient", "LogSoftmaxGradient", "CumSumGradient"}},
-      {{kOwn, "", 2, 2, 1, 1, {1}}, {"SumToSizeOf", "ReshapeLike", "ExpandLike", "MeanGradient", "SumGradient"}},
-      {{kOwn, "", 2, 3, 1, 1}, {"Linear"}},
-      {{kOwn, "", 2, 3, 1, 2}, {"CrossEntropyLoss"}},
-      {{kOwn, "", 2, kAny, 1, kAny, {1}, true}, {"ConcatGradient"}},
-      {{kOwn, "", 3, 3, 1, 1}, {"DropoutGradient"}},
-      {{kOwn, "", 3, 3, 1, 1, {2}}, {"EmbeddingGradient", "GatherGradient"}},
-      {{kOwn, "", 3, 4, 1, 2}, {"ScaledDotProductAttention"}},
-      {{kOwn, "", 4, 5, 1, 1}, {"CrossEntropyLossGradient"}},
-      {{kOwn, "", 4, 6, 1, 1, {1}}, {"SliceGradient"}},
-      {{kOwn, "", 5, 6, 1, 3, {5}}, {"LayerNormalizationGradient"}},
-      {{kOwn, "", 6, 7, 1, 3}, {"ScaledDotProductAttentionGradient"}},
-  };
-}
-
 auto key_of(const OpInfo& info) { return std::tuple(info.domain, info.name); }
 
-std::vector<OpInfo> make_table() {
-  std::vector<OpInfo> table;
-  for (const auto& families : {onnx_families(), own_families()}) {
-    for (const Family& family : families) {
-      for (std::string_view name : family.names) {
-        table.push_back(family.facts);
-        table.back().name = name;
-      }
+// Collects ops of the same arity and flags, which are given without a name.
+class Table {
+ public:
+  void add(OpInfo facts, std::initializer_list<std::string_view> names) {
+    for (std::string_view name : names) {
+      facts.name = name;
+      ops_.push_back(facts);
     }
   }
-  std::ranges::sort(table, {}, key_of);
-  return table;
+  std::vector<OpInfo> take() {
+    std::ranges::sort(ops_, {}, key_of);
+    return std::move(ops_);
+  }
+
+ private:
+  std::vector<OpInfo> ops_;
+};
+
+// Facts: domain, name, inputs from and to, outputs from and to, shape-only inputs, shape_only_tail, random.
+void add_onnx_ops(Table& table) {
+  table.add({"", "", 0, 0, 1, 1}, {"Constant"});
+  table.add({"", "", 1, 1, 1, 1},
+            {"Abs", "ArgMax", "ArgMin", "Cast", "Ceil", "Cos", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu",
+             "GlobalAveragePool", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log",
+             "LogSoftmax", "AveragePool", "Neg", "NonZero", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",
+             "Sin", "Softmax", "Softplus", "Softsign", "Sqrt", "Tanh", "Tan", "Transpose", "ConstantOfShape"});
+  table.add({"", "", 1, 1, 1, 1, {0}}, {"Shape", "Size", "EyeLike"});
+  table.add({"", "", 1, 1, 1, 1, {0}, false, true}, {"RandomNormalLike", "RandomUniformLike"});
+  table.add({"", "", 1, 1, 1, 2}, {"MaxPool"});
+  table.add({"", "", 1, 2, 1, 1},
+            {"ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceL1", "ReduceL2",
+             "ReduceSumSquare", "ReduceLogSumExp", "Squeeze", "Trilu"});
+  table.add({"", "", 1, 2, 1, kAny}, {"Split"});
+  table.add({"", "", 1, 3, 1, 1}, {"Clip"});
+  table.add({"", "", 1, 3, 1, 2, {}, false, true}, {"Dropout"});
+  table.add({"", "", 1, kAny, 1, 1}, {"Concat", "Einsum", "Max", "Mean", "Min", "Sum"});
+  table.add({"", "", 2, 2, 1, 1},
+            {"Add", "And", "CumSum", "Div", "Equal", "Expand", "Gather", "GatherElements", "GatherND", "Greater",
+             "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Mod", "Mul", "Or", "PRelu", "Pow", "Reshape", "Sub",
+             "Tile", "Unsqueeze", "Xor"});
+  table.add({"", "", 2, 2, 1, 1, {1}}, {"CastLike"});
+  table.add({"", "", 2, 2, 2, 2}, {"TopK"});
+  table.add({"", "", 2, 3, 1, 1}, {"Conv", "Gemm"});
+  table.add({"", "", 2, 3, 1, 3}, {"LayerNormalization"});
+  table.add({"", "", 2, 4, 1, 1}, {"Pad"});
+  table.add({"", "", 3, 3, 1, 1},
+            {"InstanceNormalization", "OneHot", "Range", "ScatterElements", "ScatterND", "Where"});
+  table.add({"", "", 3, 5, 1, 1}, {"Slice"});
+  table.add({"", "", 5, 5, 1, 3}, {"BatchNormalization"});
+}
+
+void add_own_ops(Table& table) {
+  table.add({kOwn, "", 1, 1, 1, 1}, {"StopGradient"});
+  table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
+  table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
+  table.add({kOwn, "", 2, 2, 1, 1},
+            {"LinearWeightGradient", "Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
+             "SoftmaxGradient", "LogSoftmaxGradient", "CumSumGradient"});
+  table.add({kOwn, "", 2, 2, 1, 1, {1}},
+            {"SumToSizeOf", "ReshapeLike", "ExpandLike", "MeanGradient", "SumGradient"});
+  table.add({kOwn, "", 2, 3, 1, 1}, {"Linear"});
+  table.add({kOwn, "", 2, 3, 1, 2}, {"CrossEntropyLoss"});
+  table.add({kOwn, "", 2, kAny, 1, kAny, {1}, true}, {"ConcatGradient"});
+  table.add({kOwn, "", 3, 3, 1, 1}, {"DropoutGradient"});
+  table.add({kOwn, "", 3, 3, 1, 1, {2}}, {"EmbeddingGradient", "GatherGradient"});
+  table.add({kOwn, "", 3, 4, 1, 2}, {"ScaledDotProductAttention"});
+  table.add({kOwn, "", 4, 5, 1, 1}, {"CrossEntropyLossGradient"});
+  table.add({kOwn, "", 4, 6, 1, 1, {1}}, {"SliceGradient"});
+  table.add({kOwn, "", 5, 6, 1, 3, {5}}, {"LayerNormalizationGradient"});
+  table.add({kOwn, "", 6, 7, 1, 3}, {"ScaledDotProductAttentionGradient"});
+}
+
+std::vector<OpInfo> make_table() {
+  Table table;
+  add_onnx_ops(table);
+  add_own_ops(table);
+  return table.take();
 }
 
 }  // namespace

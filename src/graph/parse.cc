@@ -63,7 +63,7 @@ class Parser {
 
   Declaration parse_declaration() {
     Declaration declaration{.name = scan_.value_name(), .type = std::nullopt};
-    if (graph_->find_value(declaration.name) != nullptr || !declared_.insert(declaration.name).second) {
+    if (!declared_.insert(declaration.name).second) {
       scan_.fail("%" + declaration.name + " is defined twice");
     }
     if (scan_.accept(":")) declaration.type = parse_type();
@@ -124,9 +124,7 @@ class Parser {
   }
 
   void declare(Value* value, const Declaration& declaration) {
-    // A fresh name made for another output of this node may be in the way.
-    if (Value* other = graph_->find_value(declaration.name); other != nullptr && other != value) graph_->rename(other, "");
-    graph_->rename(value, declaration.name);
+    graph_->claim_name(value, declaration.name);
     if (declaration.type) {
       value->set_type(*declaration.type);
     } else if (const ConstantPtr constant = constant_of(value)) {
@@ -248,7 +246,7 @@ class Parser {
 
   TextScanner scan_;
   std::unique_ptr<Graph> graph_;
-  std::set<std::string> declared_;  // before their nodes exist
+  std::set<std::string> declared_;
 };
 
 }  // namespace

@@ -189,7 +189,9 @@ std::string describe(const Node& node) {
   std::string text = node.domain().empty() ? node.op_type() : node.domain() + "::" + node.op_type();
   std::string details;
   if (!node.outputs().empty()) details = value_name(node.output()->name());
-  if (!node.source().empty()) details += (details.empty() ? "from " : ", from ") + node.source();
+  // A source may be a whole Python stack; its first line is the innermost frame.
+  const std::string frame = node.source().substr(0, node.source().find('\n'));
+  if (!frame.empty()) details += (details.empty() ? "from " : ", from ") + frame;
   return details.empty() ? text : text + " (" + details + ")";
 }
 

@@ -106,6 +106,10 @@ class Verifier {
     if (node.attributes().size() != 1 || node.attribute("value") == nullptr) {
       return wrong(describe(node) + ": a Constant has one attribute, 'value'");
     }
+    const TensorType& type = node.output()->type();
+    if (type != TensorType{} && type != type_of(*constant_of(node.output()))) {
+      return wrong(describe(node) + ": the type of a Constant's output is not the constant's");
+    }
     return {};
   }
 
