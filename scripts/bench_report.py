@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trial_process import Measurement
+from trial_process import PHASES, Measurement
 
 # The measured quantities: the field, the heading and the factor from its unit to the heading's.
 _QUANTITIES = (
@@ -19,7 +19,6 @@ _QUANTITIES = (
     ("peak_mib", "peak, MiB", 1),
     ("peak_growth_mib", "peak after imports, MiB", 1),
 )
-_PHASES = ("lookup_seconds", "export_seconds", "plan_seconds")
 
 
 @dataclass
@@ -62,8 +61,9 @@ def summarize(samples: Samples, eager: Samples | None) -> dict[str, Any]:
     if samples.statuses:
         summary["sources"] = sorted({status["source"] for status in samples.statuses})
         summary["reasons"] = sorted({reason for status in samples.statuses for reason in status["reasons"]})
-        for phase in _PHASES:
-            summary[phase] = spread([status[phase] or 0.0 for status in samples.statuses])
+        summary["phases"] = {
+            phase: spread([status["phases"][phase] for status in samples.statuses]) for phase in PHASES
+        }
     return summary
 
 
@@ -125,9 +125,10 @@ def _print_phases(subjects: dict[str, dict[str, Any]]) -> None:
     wrapped = {label: summary for label, summary in subjects.items() if "sources" in summary}
     if not wrapped:
         return
-    rows = [["within the first step, s", "lookup", "export", "plan", "graph from"]]
+    rows = [["within the first step, s", *PHASES.values(), "graph from"]]
     for label, summary in wrapped.items():
-        rows.append([label, *(_cell(summary[phase]) for phase in _PHASES), ", ".join(summary["sources"])])
+        phases = [_cell(summary["phases"][phase]) for phase in PHASES]
+        rows.append([label, *phases, ", ".join(summary["sources"])])
     _print_table(rows)
     for label, summary in wrapped.items():
         for reason in summary["reasons"]:

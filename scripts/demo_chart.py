@@ -1,5 +1,6 @@
 """The demo's picture: the loss curves, how far they are from eager's, and where each start's time went."""
 
+import math
 from pathlib import Path
 
 import matplotlib
@@ -20,7 +21,8 @@ _CURVES = [
     {"color": "#CC79A7", "linewidth": 1.4, "linestyle": "--"},
     {"color": "#009E73", "linewidth": 1.4, "linestyle": "-."},
 ]
-_PARTS = ["#DDDDDD", "#999999", "#F0E442", "#D55E00", "#009E73", "#0072B2"]  # in startup_parts' order
+# In the order of startup_parts.
+_PARTS = ["#DDDDDD", "#999999", "#F0E442", "#D55E00", "#E69F00", "#CC79A7", "#009E73", "#0072B2"]
 _INK = "#333333"
 _FLOOR = 1e-9  # where a difference of exactly zero is drawn on the logarithmic axis
 
@@ -53,14 +55,20 @@ def _draw_losses(axes: Axes, measurements: list[Measurement]) -> None:
 
 
 def _draw_differences(axes: Axes, eager: Measurement, measurements: list[Measurement]) -> None:
+    highest = 0.0
     for measurement, style in zip(measurements, _CURVES, strict=False):
         if measurement is eager:
             continue
         pairs = zip(measurement.losses, eager.losses, strict=True)
         differences = [max(abs(loss - expected) / abs(expected), _FLOOR) for loss, expected in pairs]
+        highest = max(highest, *filter(math.isfinite, differences))
         axes.plot(range(1, len(differences) + 1), differences, **style)
     axes.set_yscale("log")
-    axes.set_ylim(_FLOOR / 2, None)
+    ceiling = max(1e-5, 3 * highest)
+    axes.set_ylim(_FLOOR / 2, ceiling)
+    ticks = [_FLOOR, *(tick for tick in (1e-7, 1e-5, 1e-3, 1e-1) if tick <= ceiling)]
+    axes.set_yticks(ticks, ["none", *(f"$10^{{{math.log10(tick):.0f}}}$" for tick in ticks[1:])])
+    axes.minorticks_off()
     axes.set_title("Relative difference from eager's loss")
     axes.grid(axis="y")
 
@@ -88,7 +96,7 @@ def _draw_startup(axes: Axes, measurements: list[Measurement]) -> None:
     axes.set_xlabel("seconds")
     axes.grid(axis="x")
     axes.legend(
-        ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.12), handlelength=1.1, columnspacing=1.4
+        ncols=4, loc="upper center", bbox_to_anchor=(0.45, -0.12), handlelength=1.1, columnspacing=1.4
     )
 
 

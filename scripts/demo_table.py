@@ -2,21 +2,19 @@
 
 from collections.abc import Callable
 
-from trial_process import Measurement
+from trial_process import PHASES, Measurement
 
 _NONE = "-"
 
 
 def startup_parts(measurement: Measurement) -> dict[str, float]:
     """Seconds of the parts of a start, in order; they sum up to `start_seconds`."""
-    status = measurement.status or {}
+    phases = measurement.status["phases"] if measurement.status else {}
     parts = {
         "imports, data": measurement.start_seconds - measurement.first_step_seconds,
         "model, optimizer": measurement.first_step["construct"],
-        "cache lookup": status.get("lookup_seconds") or 0.0,
-        "export": status.get("export_seconds") or 0.0,
-        "plan": status.get("plan_seconds") or 0.0,
     }
+    parts |= {name: phases.get(phase, 0.0) for phase, name in PHASES.items()}
     parts["first run"] = measurement.start_seconds - sum(parts.values())
     return parts
 

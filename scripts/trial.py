@@ -19,6 +19,7 @@ from typing import Any, TextIO
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import torch
+from trial_process import PHASES
 from workloads import WORKLOADS
 
 VARIANTS = ("eager", "rekindle", "compile")
@@ -138,10 +139,8 @@ class Trial:
         status = rekindle.status(self._model)
         return {
             "source": status.source,
-            "lookup_seconds": status.lookup_seconds,
-            "export_seconds": status.export_seconds,
-            "plan_seconds": status.plan_seconds,
-            "reasons": [f"{code}: {message}" for code, message in [*status.bypass, *status.fallback]],
+            "phases": {phase: getattr(status, f"{phase}_seconds") for phase in PHASES},
+            "reasons": [f"{code}: {message}" for code, message in status.fallback],
         }
 
 

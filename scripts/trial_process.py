@@ -14,6 +14,14 @@ from pathlib import Path
 from typing import Any, Self
 
 _TRIAL = Path(__file__).resolve().parent / "trial.py"
+# What rekindle.status() times within the first step, as <key>_seconds, and what to call it.
+PHASES = {
+    "lookup": "cache lookup",
+    "export": "export",
+    "build": "differentiate",
+    "verify": "compare with eager",
+    "plan": "plan",
+}
 _LOG_TAIL = 25  # lines of a failed trial's log that are worth a reader's time
 
 

@@ -18,7 +18,7 @@ import demo_table
 import text
 from bench_report import Samples, summarize
 from gpt import GPT, GPTConfig
-from trial_process import Measurement, Trial, TrialError, TrialProcess
+from trial_process import PHASES, Measurement, Trial, TrialError, TrialProcess
 from workloads import WORKLOADS
 
 
@@ -26,12 +26,10 @@ def measurement(variant: str, losses: list[float], source: str | None = None, re
     """A measurement of round numbers, as one of a run with two starts would be."""
     status = None
     if source is not None:
-        status = {
-            "source": source,
-            "lookup_seconds": 0.25,
-            "export_seconds": 4.0 if source == "export" else None,
-        }
-        status |= {"plan_seconds": 0.5, "reasons": list(reasons)}
+        phases = dict.fromkeys(PHASES, 0.0) | {"lookup": 0.25, "plan": 0.5}
+        if source == "export":
+            phases |= {"export": 4.0, "build": 0.3, "verify": 0.2}
+        status = {"source": source, "phases": phases, "reasons": list(reasons)}
     result = {
         "first_step_seconds": 8.0,
         "first_step": {"construct": 1.0, "forward": 5.0, "backward": 1.5, "optimizer": 0.5},
@@ -135,7 +133,7 @@ def test_a_graph_from_the_wrong_place_fails_the_demo():
 def test_the_parts_of_a_start_sum_up_to_it():
     parts = demo_table.startup_parts(measurement("rekindle", [1.0], "export"))
     assert sum(parts.values()) == pytest.approx(10.0)
-    assert parts["first run"] == pytest.approx(10.0 - 2.0 - 1.0 - 0.25 - 4.0 - 0.5)
+    assert parts["first run"] == pytest.approx(10.0 - 2.0 - 1.0 - 0.25 - 4.0 - 0.3 - 0.2 - 0.5)
 
 
 def test_the_table_has_a_column_per_run():
@@ -148,6 +146,7 @@ def test_the_table_has_a_column_per_run():
 
 def test_the_picture_is_drawn(tmp_path: Path):
     runs = [measurement("eager", [3.0, 2.0]), measurement("rekindle", [3.0, 2.0], "export")]
+    runs.append(measurement("rekindle", [math.nan, math.nan], "local"))  # failed runs are worth a picture too
     demo_chart.draw(runs, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
