@@ -61,7 +61,7 @@ def _draw_differences(axes: Axes, eager: Measurement, measurements: list[Measure
             continue
         pairs = zip(measurement.losses, eager.losses, strict=True)
         differences = [max(abs(loss - expected) / abs(expected), _FLOOR) for loss, expected in pairs]
-        highest = max(highest, *filter(math.isfinite, differences))
+        highest = max([highest, *filter(math.isfinite, differences)])
         axes.plot(range(1, len(differences) + 1), differences, **style)
     axes.set_yscale("log")
     ceiling = max(1e-5, 3 * highest)
