@@ -2,8 +2,8 @@
 """Checks that a wheel stands on its own: installs it into a scratch environment, then imports and runs it.
 
 Usage: scripts/check_wheel.py WHEEL, with an interpreter that has torch. torch is lent to the scratch
-environment; every other shared library that the extension or the command loads must come from the wheel or be a
-system runtime.
+environment; every other shared library that the extension or the command loads must come from the wheel or be
+a system runtime.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(command: list[str | pathlib.Path]) -> str:
 
 
 def foreign_libraries(binary: pathlib.Path, inside: pathlib.Path) -> list[str]:
-    """The shared libraries that `binary` would load from neither the wheel, nor torch, nor the system's runtime."""
+    """The shared libraries that `binary` would load from outside the wheel, torch and the system's runtime."""
     foreign = []
     for line in run(["ldd", binary]).splitlines():
         name, _, where = line.strip().partition(" => ")
