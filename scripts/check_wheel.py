@@ -32,7 +32,7 @@ def run(command: list[str | pathlib.Path]) -> str:
 
 
 def foreign_libraries(binary: pathlib.Path, inside: pathlib.Path) -> list[str]:
-    """The shared libraries that `binary` would load from outside the wheel, torch and the system's runtime."""
+    """The shared libraries that `binary` would load from outside the wheel, torch and the system."""
     foreign = []
     for line in run(["ldd", binary]).splitlines():
         name, _, where = line.strip().partition(" => ")
@@ -64,9 +64,8 @@ def main() -> int:
         if foreign:
             print("check_wheel: these libraries are not in the wheel:", *foreign, sep="\n  ")
             return 1
-        print(
-            f"check_wheel: {len(list((site / 'rekindle' / 'lib').iterdir()))} libraries travel in {wheel.name}"
-        )
+        bundled = sorted(file.name for file in (site / "rekindle" / "lib").iterdir())
+        print(f"check_wheel: {wheel.name} brings {' '.join(bundled)}")
         origin = run([python, "-c", "import rekindle; print(rekindle.__file__)"]).strip()
         if not origin.startswith(str(site)):
             print(f"check_wheel: the scratch environment imports {origin}, not the wheel")
