@@ -15,7 +15,7 @@ struct CacheStats {
   std::uint64_t stores = 0;          // entries published
   std::uint64_t store_failures = 0;  // entries that could not be published
   std::uint64_t bypasses = 0;        // calls that never asked the cache (record_bypass)
-  std::map<std::string, std::uint64_t> bypass_codes;
+  std::map<std::string, std::uint64_t> bypass_codes{};
   double seconds_saved = 0;          // as told to record_hit
   std::uint64_t entries = 0;
   std::uint64_t bytes = 0;           // of the stored entries, compressed

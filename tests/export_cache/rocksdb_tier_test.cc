@@ -1,0 +1,219 @@
+#include "export_cache/tiers/rocksdb_tier.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "export_cache/file_lock.h"
+#include "src/base/log.h"
+#include "tests/export_cache/support.h"
+#include "tests/support/golden.h"
+#include "tests/support/temp_dir.h"
+
+using namespace rekindle;
+using namespace std::chrono_literals;
+using rekindle::testing::make_entry;
+using rekindle::testing::open_cache;
+using rekindle::testing::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+
+const Digest kKey = digest_of("key");
+
+Status put(Tier& tier, const std::string& record) {
+  return tier.update([&](TierWriter& writer) -> Status {
+    writer.put(Table::kEntry, kKey, record);
+    return {};
+  });
+}
+
+std::optional<std::string> get(Tier& tier) {
+  std::optional<std::string> record;
+  REQUIRE(tier.read([&](TierReader& view) -> Status {
+                REKINDLE_ASSIGN_OR_RETURN(record, view.get(Table::kEntry, kKey));
+                return {};
+              })
+              .ok());
+  return record;
+}
+
+std::vector<std::string> database_files(const std::string& dir) {
+  std::vector<std::string> files;
+  for (const auto& file : fs::directory_iterator(dir + "/db")) files.push_back(file.path().filename().string());
+  return files;
+}
+
+int quarantines(const std::string& dir) {
+  int count = 0;
+  for (const auto& file : fs::directory_iterator(dir)) {
+    if (file.path().filename().string().starts_with("quarantine-")) ++count;
+  }
+  return count;
+}
+
+// What must hold whatever happened to the files: no error, no wrong byte, a cache that can be used.
+void check_usable(const std::string& dir, const Entry& entry, const std::string& what, bool may_be_older = false) {
+  INFO(what);
+  auto cache = open_cache(dir);
+  const auto candidates = cache->lookup(digest_of("prekey"));
+  REQUIRE(candidates.ok());
+  bool found = false;
+  for (const Candidate& candidate : *candidates) {
+    const auto loaded = cache->load(candidate.entry);
+    REQUIRE(loaded.ok());
+    if (!*loaded) continue;
+    found = true;
+    REQUIRE((*loaded)->sections == entry.sections);
+  }
+  REQUIRE(cache->store(digest_of("prekey"), "new", entry).ok());
+  REQUIRE(cache->load(entry_id(entry))->has_value());
+  const auto stats = cache->stats();
+  REQUIRE(stats.ok());
+  // A miss without a counted reason would be silent. A log that was cut is the sound log of an older database.
+  if (!found && !may_be_older) REQUIRE(stats->corrupt > 0);
+  REQUIRE(stats->entries >= 1);
+}
+
+}  // namespace
+
+TEST_CASE("an update is seen as a whole or not at all", "[export_cache]") {
+  const TempDir dir;
+  const auto tier = make_rocksdb_tier({.dir = dir.path()});
+  REQUIRE(!get(*tier));
+  REQUIRE(put(*tier, "one").ok());
+  const Status failed = tier->update([&](TierWriter& writer) -> Status {
+    writer.put(Table::kEntry, kKey, "two");
+    return io_error("no");
+  });
+  REQUIRE(failed.error().message == "no");
+  REQUIRE(get(*tier) == "one");
+}
+
+TEST_CASE("tables do not see each other", "[export_cache]") {
+  const TempDir dir;
+  const auto tier = make_rocksdb_tier({.dir = dir.path()});
+  REQUIRE(tier->update([&](TierWriter& writer) -> Status {
+                for (const Table table : {Table::kEntry, Table::kManifest, Table::kSummary, Table::kUsage}) {
+                  writer.put(table, kKey, std::string(1, static_cast<char>(table)));
+                }
+                return {};
+              })
+              .ok());
+  std::string seen;
+  REQUIRE(tier->read([&](TierReader& view) {
+                return view.for_each(Table::kManifest, [&](const Digest& key, std::string_view record) {
+                  REQUIRE(key == kKey);
+                  seen += record;
+                });
+              })
+              .ok());
+  REQUIRE(seen == "m");
+}
+
+TEST_CASE("the database leaves no log files", "[export_cache]") {
+  const TempDir dir;
+  const auto tier = make_rocksdb_tier({.dir = dir.path()});
+  for (int i = 0; i < 3; ++i) REQUIRE(put(*tier, std::to_string(i)).ok());
+  REQUIRE(get(*tier) == "2");
+  for (const std::string& name : database_files(dir.path())) REQUIRE(!name.starts_with("LOG"));
+}
+
+TEST_CASE("a held lock is an error after the timeout, not a wait for ever", "[export_cache]") {
+  const TempDir dir;
+  const auto tier = make_rocksdb_tier({.dir = dir.path(), .lock_timeout = 50ms});
+  REQUIRE(put(*tier, "one").ok());
+  const auto held = FileLock::acquire(dir / "rekindle.lock", FileLock::Kind::kShared, 1s);
+  REQUIRE(held.ok());
+  REQUIRE(get(*tier) == "one");
+  REQUIRE(put(*tier, "two").error().code == ErrorCode::kIo);
+  REQUIRE(get(*tier) == "one");
+}
+
+TEST_CASE("flipped bytes in any database file never harm a run", "[export_cache]") {
+  set_log_level(LogLevel::kOff);
+  const TempDir pristine;
+  const Entry entry = make_entry("one", 200'000);
+  Entry large = entry;  // its record is large enough for a blob file
+  std::string noise;
+  for (std::uint64_t i = 0; noise.size() < 100'000; ++i) noise += digest_of(std::to_string(i)).view();
+  large.sections["joint"] = noise;
+  REQUIRE(open_cache(pristine.path())->store(digest_of("prekey"), "old", large).ok());
+  const auto names = database_files(pristine.path());
+  REQUIRE(std::ranges::any_of(names, [](const std::string& name) { return name.ends_with(".blob"); }));
+  for (const std::string& name : names) {
+    const std::string bytes = testing::read_file(pristine / ("db/" + name));
+    for (int step = 0; step < 8 && !bytes.empty(); ++step) {
+      const std::size_t at = bytes.size() * static_cast<std::size_t>(step) / 8;
+      const TempDir dir;
+      fs::copy(pristine.path(), dir.path(), fs::copy_options::recursive);
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(changed[at] ^ 0xFF);
+      testing::write_file(dir / ("db/" + name), changed);
+      check_usable(dir.path(), large, name + " at " + std::to_string(at));
+    }
+  }
+  set_log_level(LogLevel::kInfo);
+}
+
+TEST_CASE("a missing or cut database file never harms a run", "[export_cache]") {
+  set_log_level(LogLevel::kOff);
+  const TempDir pristine;
+  const Entry entry = make_entry("one", 200'000);
+  REQUIRE(open_cache(pristine.path())->store(digest_of("prekey"), "old", entry).ok());
+  for (const std::string& name : database_files(pristine.path())) {
+    for (const char* harm : {"removed", "emptied", "halved"}) {
+      const TempDir dir;
+      fs::copy(pristine.path(), dir.path(), fs::copy_options::recursive);
+      const std::string path = dir / ("db/" + name);
+      if (harm == std::string("removed")) fs::remove(path);
+      if (harm == std::string("emptied")) fs::resize_file(path, 0);
+      if (harm == std::string("halved")) fs::resize_file(path, fs::file_size(path) / 2);
+      check_usable(dir.path(), entry, name + " " + harm, harm != std::string("removed"));
+    }
+  }
+  set_log_level(LogLevel::kInfo);
+}
+
+TEST_CASE("a damaged database is set aside once, and passed over when read-only", "[export_cache]") {
+  const TempDir dir;
+  std::vector<std::string> reasons;
+  RocksDbTierOptions options{.dir = dir.path()};
+  options.on_damage = [&](const std::string& reason) { reasons.push_back(reason); };
+  const auto tier = make_rocksdb_tier(options);
+  options.readonly = true;
+  const auto reader = make_rocksdb_tier(options);
+  for (int round = 1; round <= 2; ++round) {
+    REQUIRE(put(*tier, "one").ok());
+    testing::write_file(dir / "db/CURRENT", "MANIFEST-999999\n");
+    REQUIRE(!get(*reader));
+    REQUIRE(quarantines(dir.path()) == (round == 1 ? 0 : 1));
+    REQUIRE(!get(*tier));
+    REQUIRE(!get(*tier));
+    REQUIRE(reasons.size() == 2 * static_cast<std::size_t>(round));
+  }
+  REQUIRE(quarantines(dir.path()) == 1);  // only the newest is kept
+}
+
+TEST_CASE("a forked child reads, and is refused where it would hang", "[export_cache]") {
+  const TempDir dir;
+  const auto tier = make_rocksdb_tier({.dir = dir.path()});
+  REQUIRE(put(*tier, "one").ok());
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    const Status written = put(*tier, "two");
+    const bool refused = !written.ok() && written.error().code == ErrorCode::kUnsupported;
+    _exit(refused && get(*tier) == "one" ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  REQUIRE(put(*tier, "three").ok());
+}
