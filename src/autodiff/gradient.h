@@ -1,7 +1,8 @@
 // differentiate(): a graph and what its gradients are wanted for -> one joint graph of forward and backward.
 //
-// The reverse walk does everything common: accumulation of cotangents, summing over broadcast dimensions, pruning of
-// what nobody asked for, zeros for cotangents a rule needs but nobody gave. Rules (rules/*.cc) are one function per op.
+// The reverse walk does everything common: accumulation of cotangents, summing over broadcast dimensions,
+// pruning of what nobody asked for, zeros for cotangents a rule needs but nobody gave. Rules (rules/*.cc) are
+// one function per op.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +26,15 @@ struct JointGraph {
   std::vector<std::size_t> gradient_of;
 };
 
-// `needs_gradient[i]`: the gradient of input i is wanted. Outputs that depend differentiably on a wanted input get a
-// cotangent, in output order; wanted inputs that no such output depends on get no gradient (their gradient is None).
-// Without any, the joint graph is the forward graph. kUnsupported, naming the op, when a needed op has no rule.
+// `needs_gradient[i]`: the gradient of input i is wanted. Outputs that depend differentiably on a wanted
+// input get a cotangent, in output order; wanted inputs that no such output depends on get no gradient (their
+// gradient is None). Without any, the joint graph is the forward graph. kUnsupported, naming the op, when a
+// needed op has no rule.
 Result<JointGraph> differentiate(const graph::Graph& forward, const std::vector<bool>& needs_gradient);
 
-// The joint graph when only some cotangents are given: present[i] tells whether cotangent i is. Backward values that
-// depend on absent ones only are absent (gradients too); where a node needs an absent one beside a present one, it gets
-// zeros. The inputs of the absent cotangents are gone from the result.
+// The joint graph when only some cotangents are given: present[i] tells whether cotangent i is. Backward
+// values that depend on absent ones only are absent (gradients too); where a node needs an absent one beside
+// a present one, it gets zeros. The inputs of the absent cotangents are gone from the result.
 Result<JointGraph> restrict_cotangents(const JointGraph& joint, const std::vector<bool>& present);
 
 }  // namespace rekindle::autodiff

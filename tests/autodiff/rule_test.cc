@@ -1,0 +1,48 @@
+// The three states of an op: a rule, no gradient, nothing known.
+#include "src/autodiff/rule.h"
+
+#include "src/graph/op_info.h"
+#include "tests/autodiff/joint_text.h"
+
+namespace rekindle::autodiff {
+namespace {
+
+TEST_CASE("an op has a rule, no gradient, or neither", "[autodiff]") {
+  REQUIRE(rules().find("Add") != nullptr);
+  CHECK(*rules().find("Add") != nullptr);
+  REQUIRE(rules().find("rekindle::Linear") != nullptr);
+  REQUIRE(rules().find("ArgMax") != nullptr);
+  CHECK(*rules().find("ArgMax") == nullptr);
+  CHECK(rules().find("Mod") == nullptr);
+}
+
+TEST_CASE("every forward op of our own has a rule or says that it has no gradient", "[autodiff]") {
+  for (const graph::OpInfo& info : graph::all_ops()) {
+    const std::string name(info.name);
+    const bool backward_only = name.ends_with("Gradient") && name != "StopGradient";
+    const bool helper = name == "SumToSizeOf" || name == "ReshapeLike" || name == "ExpandLike";
+    if (info.domain != graph::kRekindleDomain || backward_only || helper) continue;
+    INFO(name);
+    CHECK(rules().find(qualified_name(info.domain, info.name)) != nullptr);
+  }
+}
+
+TEST_CASE("shapes are the same only when both are known", "[autodiff]") {
+  using graph::Dim;
+  const auto type = [](std::vector<Dim> dims) { return graph::TensorType{graph::DType::kFloat32, dims}; };
+  CHECK(same_shape(type({Dim::named("n"), Dim::of(3)}), type({Dim::named("n"), Dim::of(3)})));
+  CHECK_FALSE(same_shape(type({Dim::named("n")}), type({Dim::named("m")})));
+  CHECK_FALSE(same_shape(type({Dim{}}), type({Dim{}})));
+  CHECK_FALSE(same_shape(type({Dim::of(1)}), type({Dim::of(1), Dim::of(1)})));
+  CHECK_FALSE(same_shape(graph::TensorType{}, graph::TensorType{}));
+}
+
+TEST_CASE("an unsupported case names the node and the reason", "[autodiff]") {
+  const Error error =
+      error_of(graph_text("%x: float32[2], %a: int64[1]", "%y: float32[1] = ReduceSum(%x, %a)"), "10");
+  CHECK(error.code == ErrorCode::kUnsupported);
+  CHECK(error.message == "the gradient of ReduceSum (%y) is not supported: its axes are not constant");
+}
+
+}  // namespace
+}  // namespace rekindle::autodiff
