@@ -35,6 +35,7 @@ Result<JointGraph> differentiate(const graph::Graph& forward, const std::vector<
 // The joint graph when only some cotangents are given: present[i] tells whether cotangent i is. Backward
 // values that depend on absent ones only are absent (gradients too); where a node needs an absent one beside
 // a present one, it gets zeros. The inputs of the absent cotangents are gone from the result.
+// Values that stay keep their names, and the forward part stays as it is.
 Result<JointGraph> restrict_cotangents(const JointGraph& joint, const std::vector<bool>& present);
 
 }  // namespace rekindle::autodiff
