@@ -1,7 +1,7 @@
 """What decides whether a cached graph fits: the fields known before an export, and what the export observed.
 
-`describe` gives the fields of the key without running user code. `observe.Recorder` notes, while an export runs, the
-code that ran and what it read; `observe.verify` tells later whether all of it still holds.
+`describe` gives the fields of the key without running user code. `observe.Recorder` notes, while an export
+runs, the code that ran and what it read; `observe.verify` tells later whether all of it still holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from rekindle.fingerprint.ambient import add_ambient
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.digest import Leaf, digest_leaves, use_digest
-from rekindle.fingerprint.module_tree import add_module_tree
+from rekindle.fingerprint.module_tree import add_module_tree, module_paths
 from rekindle.fingerprint.namespace import add_patches
 from rekindle.fingerprint.signature import add_signature
 from rekindle.fingerprint.tensors import DeviceNames
@@ -31,9 +31,9 @@ Fields = list[Leaf]
 class Fingerprint:
     """All that is known of a call before it runs.
 
-    fields: ordered, uniquely named leaves of the key. containers: the mutable dicts, lists and sets that were read, for
-    a guard by identity. tensors: (path, tensor or array) whose content is in the fields. inputs: the call's tensors in
-    the order of the fields. functions, classes: what the fields cover by code.
+    fields: ordered, uniquely named leaves of the key. containers: the mutable dicts, lists and sets that
+    were read, for a guard by identity. tensors: (path, tensor or array) whose content is in the fields.
+    inputs: the call's tensors in the order of the fields. functions, classes: what the fields cover by code.
     """
 
     fields: Fields
@@ -53,18 +53,26 @@ class Fingerprint:
             return None
         old, new = dict(self.fields), dict(other.fields)
         for name in [*old, *new]:
-            if name not in old or name not in new or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])]):
+            if (
+                name not in old
+                or name not in new
+                or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])])
+            ):
                 return f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
         return "the order of the fields changed"
 
 
 def describe(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], options_fields: Mapping[str, Any]
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options_fields: Mapping[str, Any],
 ) -> Fingerprint:
-    """Fields of the call `module(*args, **kwargs)`; runs no user code and raises Bypass where it cannot tell."""
+    """Fields of the call `module(*args, **kwargs)`; runs no user code and raises Bypass where it cannot
+    tell."""
     walker = Walker()
     devices = DeviceNames()
-    with one_pass():
+    with one_pass(module_paths(module)):
         for name, value in options_fields.items():
             walker.walk(f"option.{name}", value)
         add_ambient(walker)

@@ -6,8 +6,8 @@ from rekindle.fingerprint.digest import digest_leaves, digest_parts
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass
 
-# Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python, dataclasses,
-# pydantic, autograd and pickle keep on the class.
+# Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python,
+# dataclasses, pydantic, autograd and pickle keep on the class.
 _SKIPPED = frozenset(
     "__doc__ __module__ __qualname__ __dict__ __weakref__ __annotations__ __annotate__ __annotate_func__ "
     "__annotations_cache__ __firstlineno__ __static_attributes__ __slotnames__ __parameters__ __orig_bases__ "
@@ -18,21 +18,31 @@ _SKIPPED = frozenset(
 _HEAP_TYPE = 1 << 9
 
 _cached: dict[int, tuple[type, str]] = {}
+_known: dict[int, tuple[str, object]] = {}
 _depth = 0
 
 
 class one_pass:
-    """Context in which class digests are computed at most once; nothing may edit a class inside it."""
+    """Context in which class digests are computed at most once; nothing may edit a class inside it.
+
+    known: objects by identity, with the path that names them where a class refers to them, as the classes
+    that parametrizations make for one module do.
+    """
+
+    def __init__(self, known: dict[int, tuple[str, object]] | None = None) -> None:
+        self._own_known = known or {}
 
     def __enter__(self) -> None:
         global _depth
         _depth += 1
+        _known.update(self._own_known)
 
     def __exit__(self, *_: object) -> None:
         global _depth
         _depth -= 1
         if _depth == 0:
             _cached.clear()
+            _known.clear()
 
 
 def class_digest(cls: type) -> str:
@@ -55,7 +65,7 @@ def _base_part(base: type) -> bytes:
 def _own_digest(base: type, name: str) -> str:
     """Digest of what one class body defines."""
     members = vars(base)
-    walker = Walker(deep_classes=False)
+    walker = Walker(deep_classes=False, known=_known)
     try:
         for key in sorted(members):
             if key not in _SKIPPED and not key.startswith("__pydantic_"):

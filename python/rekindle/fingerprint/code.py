@@ -1,7 +1,7 @@
 """Digest of live code objects: what they do, not where they are written.
 
-Two code objects with equal digests run alike in equal environments. File name, line numbers and an unused docstring
-are left out, so that moving a function or editing a comment keeps the digest.
+Two code objects with equal digests run alike in equal environments. File name, line numbers and an unused
+docstring are left out, so that moving a function or editing a comment keeps the digest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rekindle.reasons import Bypass, Reason
 
 # Keyed by identity; the strong reference keeps the identity from being reused. Code objects are immutable.
 _digests: dict[int, tuple[CodeType, str]] = {}
-_CONST_OPS = frozenset(dis.hasconst)
+_FIRST_CONST = tuple(bytes((op, 0)) for op in dis.hasconst if op < 256)
 
 
 def code_digest(code: CodeType) -> str:
@@ -58,9 +58,12 @@ def _parts(code: CodeType) -> Iterator[bytes]:
 
 def _loads_first_const(instructions: bytes) -> bool:
     """Whether any instruction may load constant 0; a false positive only keeps a docstring in the digest."""
-    for op, arg in zip(instructions[::2], instructions[1::2], strict=True):
-        if arg == 0 and op in _CONST_OPS:
-            return True
+    for pattern in _FIRST_CONST:
+        at = instructions.find(pattern)
+        while at != -1:
+            if at % 2 == 0:
+                return True
+            at = instructions.find(pattern, at + 1)
     return False
 
 

@@ -30,8 +30,7 @@ def digest_parts(parts: Iterable[bytes]) -> str:
     """Digest of a sequence of byte strings; each is length-prefixed, so no two sequences read alike."""
     pieces = []
     for part in parts:
-        pieces.append(len(part).to_bytes(8, "little"))
-        pieces.append(part)
+        pieces += (len(part).to_bytes(8, "little"), part)
     return digest128(b"".join(pieces))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
 import decimal
@@ -10,10 +11,10 @@ import inspect
 import operator
 import os
 import pathlib
+import random
 import re
 import sys
 import types
-import typing
 import uuid
 from typing import Any
 
@@ -24,8 +25,9 @@ from rekindle.fingerprint.tensors import content_text
 from rekindle.fingerprint.values import Handler, Walker, handlers, items, label, opaque
 
 _TORCH_TEXT_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
-_TYPING_TYPES = (typing.TypeVar, typing.ParamSpec, typing.ForwardRef, type(typing.Any), type(typing.Optional[int]))
-_OPERATOR_TYPES = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+_TUPLE_FIELD = type(collections.namedtuple("_", "field").field)  # type: ignore[attr-defined]
+_REDUCED_TYPES = (operator.itemgetter, operator.attrgetter, operator.methodcaller, _TUPLE_FIELD)
+_CAPSULE = type(datetime.datetime_CAPI)  # type: ignore[attr-defined]
 
 
 def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
@@ -46,6 +48,20 @@ def _typing(walker: Walker, path: str, value: Any) -> None:
 def _reduced(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__module__}.{type(value).__name__}"))
     walker.walk(f"{path}.arguments", value.__reduce__()[1])
+
+
+def _capsule(walker: Walker, path: str, value: Any) -> None:
+    if walker.deep_classes:
+        raise opaque(path, value)
+    walker.leaves.append((path, "PyCapsule"))  # a table of C functions that the class's library put there
+
+
+def _generator(walker: Walker, path: str, value: Any) -> None:
+    """The process's own generators are named only: a recorder notices if the forward draws from them."""
+    numpy = sys.modules.get("numpy")
+    if value is not random._inst and (numpy is None or value is not numpy.random.mtrand._rand):  # type: ignore[attr-defined]
+        raise opaque(path, value)
+    walker.leaves.append((path, f"global generator {type(value).__name__}"))
 
 
 def _pattern(walker: Walker, path: str, value: re.Pattern) -> None:
@@ -116,8 +132,14 @@ def find(value: Any) -> Handler | None:
         return _text
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
         return _typing
-    if isinstance(value, _OPERATOR_TYPES):
+    if isinstance(value, _REDUCED_TYPES):
         return _reduced
+    if isinstance(value, random.Random) or label(cls) == "numpy.random.mtrand.RandomState":
+        return _generator
+    if cls.__name__ == "cython_function_or_method":
+        return handlers[types.WrapperDescriptorType]  # compiled: named, and covered by its package's version
+    if cls is _CAPSULE:
+        return _capsule
     if isinstance(value, re.Pattern):
         return _pattern
     if cls is types.SimpleNamespace:
@@ -126,7 +148,7 @@ def find(value: Any) -> Handler | None:
         return _context_manager
     if isinstance(value, type(os.environ)):
         return _environ
-    if isinstance(value, _TYPING_TYPES) or cls.__module__ in ("typing", "typing_extensions"):
+    if cls.__module__ in ("typing", "typing_extensions"):
         return _typing
     return None
 
@@ -144,7 +166,7 @@ def _find_numpy(numpy: Any, value: Any) -> Handler | None:
         return _text
     if isinstance(value, numpy.ufunc):
         return _ufunc
-    if label(type(value)) == "numpy._ArrayFunctionDispatcher":
+    if type(value).__name__ == "_ArrayFunctionDispatcher":
         return _ufunc
     return None
 

@@ -8,15 +8,16 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.fingerprint import tensors
-from rekindle.fingerprint.values import Walker
+from rekindle.fingerprint.values import Walker, volatile_fields
 from rekindle.reasons import Bypass, Reason
 
 # What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
 _HANDLED = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
 # Bookkeeping of the hooks below, and hooks that run outside a forward (saving and loading).
 _BOOKKEEPING = frozenset(
-    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks_with_kwargs _is_full_backward_hook "
-    "_state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks _load_state_dict_post_hooks".split()
+    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks_with_kwargs "
+    "_is_full_backward_hook _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks "
+    "_load_state_dict_post_hooks".split()
 )
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(_HOOKS)
@@ -29,7 +30,8 @@ _GLOBAL_HOOKS = (
 
 
 def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> None:
-    """Add the leaves of `root` and everything below it; raises Bypass for hooks and what cannot be digested."""
+    """Add the leaves of `root` and everything below it; raises Bypass for hooks and what cannot be
+    digested."""
     for name in _GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
         if hooks:
@@ -70,8 +72,9 @@ class _TreeWalk:
                 walker.emit(child_path, None)
             else:
                 self.add(child_path, child)
+        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
         for name, value in state.items():
-            if name not in _NOT_ATTRIBUTES:
+            if name not in skipped:
                 walker.walk(f"{path}.{name}", value)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
@@ -93,7 +96,8 @@ class _TreeWalk:
             kind = type(tensor)
             raise Bypass(
                 Reason.OPAQUE_VALUE,
-                f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors",
+                f"{path} is a {kind.__module__}.{kind.__qualname__}; "
+                "parameters and buffers must be plain tensors",
             )
         if walker.seen(path, tensor):
             return
@@ -111,6 +115,21 @@ class _TreeWalk:
                 walker.walk(f"{path}.{name}", value)
 
 
+def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
+    """Every module of the tree by identity, with the path of its first place."""
+    found: dict[int, tuple[str, object]] = {}
+
+    def add(path: str, module: torch.nn.Module) -> None:
+        if id(module) not in found:
+            found[id(module)] = (path, module)
+            for name, child in module._modules.items():
+                if child is not None:
+                    add(child_name(path, name), child)
+
+    add("model", root)
+    return found
+
+
 def child_name(path: str, name: str) -> str:
     """Path of a child as one would write it in Python."""
     return f"{path}[{name}]" if name.isdigit() else f"{path}.{name}"
@@ -123,11 +142,15 @@ def _refuse_unsupported(path: str, module: torch.nn.Module) -> None:
             f"{path} is torch.nn.DataParallel; use DistributedDataParallel around the wrapped module",
         )
     if isinstance(module, torch.jit.ScriptModule):
-        raise Bypass(Reason.OPAQUE_VALUE, f"{path} is a scripted module; wrap the Python module it was made from")
+        raise Bypass(
+            Reason.OPAQUE_VALUE, f"{path} is a scripted module; wrap the Python module it was made from"
+        )
 
 
 def _hooked(path: str, name: str, hooks: Any) -> Bypass:
     hook = next(iter(hooks.values()))
     shown = getattr(hook, "__qualname__", None) or type(hook).__qualname__
     kind = name.replace("_global", "").strip("_").replace("_", " ").removesuffix("s")
-    return Bypass(Reason.HOOKS, f"{path} has a {kind} {shown}; remove the hook, or move its work into the forward")
+    return Bypass(
+        Reason.HOOKS, f"{path} has a {kind} {shown}; remove the hook, or move its work into the forward"
+    )

@@ -24,7 +24,8 @@ _NAMESPACES: tuple[tuple[str, Any], ...] = (
 
 
 def add_patches(walker: Walker) -> None:
-    """Add one leaf set per Python function from elsewhere; torch's own functions are covered by its version."""
+    """Add one leaf set per Python function from elsewhere; torch's own functions are covered by its
+    version."""
     for name, function in _foreign():
         walker.walk(name, function)
 

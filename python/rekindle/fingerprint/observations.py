@@ -1,8 +1,9 @@
 """Single observations: [kind, module, name, text], and the check of a list of them against the present.
 
-kinds: "function" and "class" (code that ran, under a name), "global" (a name and the attributes taken from it), "from"
-(a name imported inside a function), "import" (whether a module can be imported), "env" (an environment variable), "file"
-(the source of a module first loaded by the forward). text is None for what is absent.
+kinds: "function" and "class" (code that ran, under a name), "global" (a name and the attributes taken from
+it), "from" (a name imported inside a function), "import" (whether a module can be imported), "env" (an
+environment variable), "file" (the source of a module first loaded by the forward). text is None for what is
+absent.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ from rekindle.fingerprint.classes import class_digest, one_pass
 from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.digest import digest128
 from rekindle.fingerprint.resolve import ABSENT, find, locate
-from rekindle.fingerprint.values import label, value_text
+from rekindle.fingerprint.values import LIBRARY_ROOTS, label, value_text
 from rekindle.fingerprint.versions import distribution_version
 
 Observation = list["str | None"]
-
-_LIBRARY_ROOTS = sys.stdlib_module_names | {"torch"}
 
 
 def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
@@ -72,7 +71,8 @@ def present_text(kind: str, module: str, name: str) -> str | None:
 
 
 def used_chain(namespace: dict[str, Any], chain: tuple[str, ...]) -> tuple[str, ...]:
-    """The part of a chain that reads modules and classes; what is read from a value is covered by the value."""
+    """The part of a chain that reads modules and classes; what is read from a value is covered by the
+    value."""
     return chain[: _follow(namespace, chain)[1]]
 
 
@@ -114,10 +114,10 @@ def _value_text(path: str, value: Any, deep: bool = False) -> str:
     """Text of an observed value. Classes and functions of versioned libraries are named, others digested."""
     if isinstance(value, type):
         root = value.__module__.partition(".")[0]
-        if not deep and (root in _LIBRARY_ROOTS or distribution_version(root) is not None):
+        if not deep and (root in LIBRARY_ROOTS or distribution_version(root) is not None):
             return f"class {label(value)} {distribution_version(root)}"
         return f"class {label(value)} {class_digest(value)}"
-    if type(value) is types.FunctionType and _root(value) in _LIBRARY_ROOTS:
+    if type(value) is types.FunctionType and _root(value) in LIBRARY_ROOTS:
         return f"function {label(value)} {code_digest(value.__code__)}"
     return value_text(path, value)
 

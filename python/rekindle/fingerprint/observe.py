@@ -1,37 +1,40 @@
 """What an export observed, and whether it still holds: the second half of a lookup.
 
-A `Recorder` is active while the export runs the forward. It notes the Python code that ran, the globals, imports and
-environment variables that this code reads, each with a text that stands for the value. `verify` compares the texts
-with the present; it resolves names in loaded modules only and runs no user code.
+A `Recorder` is active while the export runs the forward. It notes the Python code that ran, the globals,
+imports and environment variables that this code reads, each with a text that stands for the value. `verify`
+compares the texts with the present; it resolves names in loaded modules only and runs no user code.
 """
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from rekindle.fingerprint import Fingerprint, observations, world
+from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, origin_of
 from rekindle.fingerprint.reads import reads_of
-from rekindle.fingerprint.resolve import ABSENT, class_codes, find_owner
+from rekindle.fingerprint.resolve import ABSENT, class_codes, codes_of, find_owner
 from rekindle.reasons import Bypass, Reason
 
 __all__ = ["Observation", "Recorder", "verify"]
 
-_TOOL_NAME = "rekindle"
+_RANK_READS = ("get_rank", "get_world_size")
 
 
 class Recorder:
     """Context manager around an export; `observations` holds when it left without an exception.
 
-    fingerprint: of the same call; code that it covers needs no observation of its own. Leaving raises Bypass if the
-    recorded forward did what cannot be checked later, unless the body raised; `bypass` holds it in either case.
-    Records the thread it was entered on.
+    fingerprint: of the same call; code that it covers needs no observation of its own. Leaving raises Bypass
+    if the recorded forward did what cannot be checked later, unless the body raised; `bypass` holds it in
+    either case. Records the thread it was entered on.
     """
 
     def __init__(self, fingerprint: Fingerprint | None = None) -> None:
@@ -43,29 +46,24 @@ class Recorder:
                 self._covered.update(map(id, nested_code(function.__code__)))
             for cls in fingerprint.classes:
                 self._covered.update(map(id, class_codes(cls)))
-        self._seen: set[int] = set()
-        self._kept: list[types.CodeType] = []  # keeps the identities in _seen from being reused
         self._texts: dict[tuple[str, str, str], str | None] = {}
         self._imports: set[str] = set()
 
     def __enter__(self) -> Recorder:
         self._modules_before = frozenset(sys.modules)
+        self._outside = {id(frame): frame for frame in _frames(sys._getframe(1))}
+        self._collector_codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
         self._random = world.random_states()
         self._environment = world.EnvironmentReads(_read_is_ours)
+        self._hook = CallHook(self._on_start, self._on_watched, world.WATCHED)
+        self._hook.start()
         self._environment.__enter__()
-        if sys.version_info >= (3, 12):
-            self._start_monitoring()
-        else:
-            self._previous_profile = sys.getprofile()
-            sys.setprofile(self._on_profile)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if sys.version_info >= (3, 12):
-            self._stop_monitoring()
-        else:
-            sys.setprofile(self._previous_profile)
+        self._hook.stop()
         self._environment.__exit__()
+        self._outside.clear()
         if self.bypass is None and error is None:
             try:
                 self._finish()
@@ -74,72 +72,47 @@ class Recorder:
         if self.bypass is not None and error is None:
             raise self.bypass
 
-    def _on_profile(self, frame: types.FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            if id(frame.f_code) not in self._seen:
-                self._on_first_call(frame)
-        elif event == "c_call" and getattr(argument, "__name__", None) in world.WATCHED:
-            self._on_watched(frame, argument)
-
-    def _start_monitoring(self) -> None:
-        monitoring = sys.monitoring  # type: ignore[attr-defined]
-        for tool in range(6):
-            if monitoring.get_tool(tool) is None:
-                break
-        else:
-            raise Bypass(Reason.EXPORT_FAILED, "all ids of sys.monitoring are taken; end one of the tools that hold them")
-        self._tool = tool
-        monitoring.use_tool_id(tool, _TOOL_NAME)
-        events = monitoring.events
-
-        def on_start(code: types.CodeType, offset: int) -> Any:
-            if id(code) not in self._seen:
-                self._on_first_call(sys._getframe(1))
-            return monitoring.DISABLE
-
-        def on_call(code: types.CodeType, offset: int, function: Any, first: Any) -> Any:
-            if getattr(function, "__name__", None) in world.WATCHED and not isinstance(function, types.FunctionType):
-                self._on_watched(sys._getframe(1), function)
-                return None
-            return monitoring.DISABLE
-
-        monitoring.register_callback(tool, events.PY_START, on_start)
-        monitoring.register_callback(tool, events.CALL, on_call)
-        monitoring.restart_events()
-        monitoring.set_events(tool, events.PY_START | events.CALL)
-
-    def _stop_monitoring(self) -> None:
-        monitoring = sys.monitoring  # type: ignore[attr-defined]
-        monitoring.set_events(self._tool, 0)
-        monitoring.free_tool_id(self._tool)
-
-    def _on_first_call(self, frame: types.FrameType) -> None:
+    def _on_start(self, frame: types.FrameType) -> bool:
+        """Handle code that starts; returns whether it need not be seen again."""
         code = frame.f_code
-        self._seen.add(id(code))
-        self._kept.append(code)
         if self.bypass is not None:
-            return
+            return True
         origin = origin_of(code.co_filename)
         if origin is not Origin.USER:
-            if code.co_name in ("get_rank", "get_world_size") and code.co_filename.endswith("distributed_c10d.py"):
-                self._on_rank_read(frame)
-            return
+            if code.co_name not in _RANK_READS or not code.co_filename.endswith("distributed_c10d.py"):
+                return True
+            self._on_rank_read(frame)
+            return False
+        if self._is_aside(frame):
+            return False  # the forward may still call it
         try:
             self._record(frame, code)
         except Exception as error:  # raised where the recorder is left, not inside the user's forward
             self.bypass = error
+        return True
+
+    def _is_aside(self, frame: types.FrameType | None) -> bool:
+        """Whether the frame runs for the garbage collector, which may start anywhere, or for an import."""
+        while frame is not None and id(frame) not in self._outside:
+            code = frame.f_code
+            if code.co_name == "__del__" or id(code) in self._collector_codes:
+                return True
+            if code.co_filename.startswith("<frozen importlib"):
+                return True  # a module loaded by the forward is observed by its file
+            frame = frame.f_back
+        return False
 
     def _on_rank_read(self, frame: types.FrameType) -> None:
-        self._seen.discard(id(frame.f_code))
         caller = frame.f_back
-        if caller is not None and origin_of(caller.f_code.co_filename) is Origin.USER:
-            self.bypass = self.bypass or Bypass(
+        if caller is not None and _is_user(caller):
+            self.bypass = Bypass(
                 Reason.NONDETERMINISTIC,
-                f"{_where(caller)} reads the rank or world size; read it in __init__ and keep it as an attribute",
+                f"{_where(caller)} reads the rank or world size; "
+                "read it in __init__ and keep it as an attribute",
             )
 
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
-        if self.bypass is not None or not world.is_nondeterministic(function):
+        if self.bypass is not None or not world.is_nondeterministic(function) or self._is_aside(frame):
             return
         name = function.__name__
         caller: types.FrameType | None = frame
@@ -155,7 +128,8 @@ class Recorder:
         what = "opens a file" if name in world.FILES else f"calls {name}(), which differs from run to run"
         self.bypass = Bypass(
             Reason.NONDETERMINISTIC,
-            f"{_where(caller)} {what}; do it outside the forward and pass the result as an input or attribute",
+            f"{_where(caller)} {what}; "
+            "do it outside the forward and pass the result as an input or attribute",
         )
 
     def _record(self, frame: types.FrameType, code: types.CodeType) -> None:
@@ -173,7 +147,7 @@ class Recorder:
                 raise Bypass(
                     Reason.OPAQUE_VALUE,
                     f"{_where(frame)} ran, but no name in a loaded module leads to it; "
-                    "define it at the top level of a module, or keep it as an attribute of the module that calls it",
+                    "define it at the top level of a module, or keep it as an attribute of its caller",
                 )
             self._note(owner)
         self._record_reads(code, namespace)
@@ -181,10 +155,13 @@ class Recorder:
     def _record_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         reads = reads_of(code)
         module_name = namespace.get("__name__", "?")
+        if code.co_filename.startswith("<string>") and module_name.startswith("namedtuple_"):
+            return  # made by collections.namedtuple, whose namespace holds tuple.__new__ only
         if reads.chains and vars(sys.modules.get(module_name, object)) is not namespace:
             raise Bypass(
                 Reason.OPAQUE_VALUE,
-                f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; import it as a module",
+                f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; "
+                "import it as a module",
             )
         for chain in reads.chains:
             self._note(("global", module_name, ".".join(observations.used_chain(namespace, chain))))
@@ -204,7 +181,8 @@ class Recorder:
         if world.random_states() != self._random:
             raise Bypass(
                 Reason.NONDETERMINISTIC,
-                "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",
+                "the forward drew from Python's or NumPy's global random generator; "
+                "use torch's generators instead",
             )
         with one_pass():
             for (kind, module, name), before in self._texts.items():
@@ -227,6 +205,12 @@ class Recorder:
                 self.observations.append(["file", module, "", observations.present_text("file", module, "")])
 
 
+def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
     if not code.co_argcount:
         return None
@@ -239,7 +223,8 @@ def _is_user(frame: types.FrameType) -> bool:
 
 
 def _read_is_ours() -> bool:
-    """Whether the environment is read by Rekindle itself: the frame above the patched method and the mapping's own."""
+    """Whether the environment is read by Rekindle itself: the frame above the patched method and the
+    mapping's own."""
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None and origin_of(frame.f_code.co_filename) is Origin.STDLIB:
         frame = frame.f_back

@@ -23,7 +23,9 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _SITE = os.path.dirname(os.path.dirname(torch.__file__)) + os.sep
 _REKINDLE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_LIBRARIES = tuple(_SITE + name + os.sep for name in ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes"))
+_LIBRARIES = tuple(
+    _SITE + name + os.sep for name in ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes")
+)
 
 _known: dict[str, Origin] = {}
 

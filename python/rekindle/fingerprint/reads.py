@@ -1,4 +1,5 @@
-"""What a code object may read from outside: chains of global names and attributes, and imports, from its bytecode."""
+"""What a code object may read from outside: chains of global names and attributes, and imports, from its
+bytecode."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _ATTR_SHIFT = 1 if sys.version_info >= (3, 12) else 0
 
 @dataclass
 class Reads:
-    """chains: global name and the attributes taken from it in place. imports: (name, level, names or None)."""
+    """chains: global name and the attributes taken from it in place. imports: (name, level, names or
+    None)."""
 
     chains: list[tuple[str, ...]] = field(default_factory=list)
     imports: list[tuple[str, int, tuple[str, ...] | None]] = field(default_factory=list)

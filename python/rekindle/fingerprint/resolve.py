@@ -10,6 +10,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from rekindle.fingerprint.code import nested_code
+from rekindle.fingerprint.values import SINGLE_DISPATCH
 
 
 class Absent:
@@ -33,7 +34,8 @@ def find(module_name: str, qualname: str) -> Any:
 
 
 def codes_of(value: Any) -> Iterator[types.CodeType]:
-    """Every code object that running `value` may run by itself: wrapped functions and nested code included."""
+    """Every code object that running `value` may run by itself: wrapped functions and nested code
+    included."""
     seen: set[int] = set()
     todo = [value]
     while todo:
@@ -46,6 +48,8 @@ def codes_of(value: Any) -> Iterator[types.CodeType]:
             yield from nested_code(value.__code__)
             todo += [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
             todo.append(vars(value).get("__wrapped__"))
+            if value.__code__ is SINGLE_DISPATCH:
+                todo += value.registry.values()
         elif kind is staticmethod or kind is classmethod or kind is types.MethodType:
             todo.append(value.__func__)
         elif isinstance(value, property):
@@ -75,11 +79,14 @@ def _holds(value: Any, code: types.CodeType) -> bool:
     return any(found is code for found in codes_of(value))
 
 
-def find_owner(code: types.CodeType, namespace: dict[str, Any], first_type: type | None) -> tuple[str, str, str] | None:
+def find_owner(
+    code: types.CodeType, namespace: dict[str, Any], first_type: type | None
+) -> tuple[str, str, str] | None:
     """(kind, module, qualified name) under which the code is found; kind is "function" or "class".
 
-    Code of a class is owned by the class, whose digest also covers the attributes its methods read. Tried in order:
-    the code's own qualified name, the class of the first argument, every value of the module's namespace.
+    Code of a class is owned by the class, whose digest also covers the attributes its methods read. Tried in
+    order: the code's own qualified name, the class of the first argument, every value of the module's
+    namespace.
     """
     module_name = namespace.get("__name__")
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None

@@ -18,7 +18,8 @@ _PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype,
 def add_signature(
     walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], devices: tensors.DeviceNames
 ) -> list[torch.Tensor]:
-    """Add the leaves of the call's inputs and return its tensors in order; raises Bypass(unsupported_input)."""
+    """Add the leaves of the call's inputs and return its tensors in order; raises
+    Bypass(unsupported_input)."""
     found: list[torch.Tensor] = []
     walker.emit("input", f"args[{len(args)}] kwargs[{len(kwargs)}]")
     for index, value in enumerate(args):
@@ -28,7 +29,9 @@ def add_signature(
     return found
 
 
-def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, found: list[torch.Tensor]) -> None:
+def _add(
+    walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, found: list[torch.Tensor]
+) -> None:
     kind = type(value)
     if isinstance(value, torch.Tensor):
         _add_tensor(walker, path, value, devices)
@@ -48,13 +51,19 @@ def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, fo
         for key, item in value.items():
             _add(walker, f"{path}[{key!r}]", item, devices, found)
     else:
-        raise _unsupported(path, f"a {kind.__module__}.{kind.__qualname__}", "pass tensors, plain values, or containers of them")
+        raise _unsupported(
+            path,
+            f"a {kind.__module__}.{kind.__qualname__}",
+            "pass tensors, plain values, or containers of them",
+        )
 
 
 def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames) -> None:
     if not tensors.is_plain(value):
         kind = type(value)
-        raise _unsupported(path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor")
+        raise _unsupported(
+            path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor"
+        )
     if value.is_nested or value.layout is not torch.strided:
         raise _unsupported(path, f"a tensor with layout {value.layout}", "pass a dense tensor")
     if not walker.seen(path, value):

@@ -33,7 +33,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def describe(tensor: torch.Tensor, devices: DeviceNames) -> str:
-    """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are read."""
+    """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are
+    read."""
     kind = type(tensor).__name__
     sizes = list(tensor.shape)
     text = f"{kind} {tensor.dtype} {sizes} {devices.name(tensor.device)}"
@@ -73,5 +74,6 @@ def content_text(path: str, tensor: torch.Tensor) -> str:
 def _refused(path: str, what: str) -> Bypass:
     return Bypass(
         Reason.OPAQUE_VALUE,
-        f"{path} is {what}, held as a plain value; register it as a parameter or buffer of the module that uses it",
+        f"{path} is {what}, held as a plain value; "
+        "register it as a parameter or buffer of the module that uses it",
     )

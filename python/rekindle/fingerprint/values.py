@@ -1,8 +1,8 @@
 """Canonical leaves of Python values.
 
-A `Walker` turns any value into ordered (path, leaf) pairs. Leaves are None, bool, int, float or text; text of a real
-string is quoted, so it never reads like the text of something else. What cannot be digested raises `Bypass` with the
-path of the value.
+A `Walker` turns any value into ordered (path, leaf) pairs. Leaves are None, bool, int, float or text; text
+of a real string is quoted, so it never reads like the text of something else. What cannot be digested raises
+`Bypass` with the path of the value.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextvars
 import enum
 import functools
 import logging
+import sys
 import threading
 import types
 import weakref
@@ -27,6 +28,10 @@ Handler = Callable[["Walker", str, Any], None]
 _TEXT_LIMIT = 160
 _PRIMITIVES = frozenset({type(None), bool, int, float, str})
 _HEAP_TYPE = 1 << 9
+LIBRARY_ROOTS = sys.stdlib_module_names | {
+    "torch"
+}  # packages whose classes are named as values: the key has their versions
+SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
 _UNSET = object()  # stands for a context variable without a value
 _POINTER = object.__basicsize__ // 2
 
@@ -36,7 +41,8 @@ registered: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_digest(kind: type, function: Callable[[Any], Any]) -> None:
-    """Make values of type `kind` digestible: `function(value)` returns plain data that stands for the value."""
+    """Make values of type `kind` digestible: `function(value)` returns plain data that stands for the
+    value."""
     registered[kind] = function
     _found.clear()
 
@@ -47,7 +53,8 @@ def opaque(path: str, value: object, why: str = "") -> Bypass:
     return Bypass(
         Reason.OPAQUE_VALUE,
         f"{path} is a {kind.__module__}.{kind.__qualname__}{why or ', whose content cannot be digested'}; "
-        "replace it by plain data, move it out of the forward's reach, or register it with rekindle.register_digest",
+        "replace it by plain data, move it out of the forward's reach, "
+        "or register its type with rekindle.register_digest",
     )
 
 
@@ -60,19 +67,20 @@ def label(value: Any) -> str:
 class Walker:
     """One walk over values that may share parts. Not reentrant; one use per digest.
 
-    containers: every mutable dict, list or set met, in order. tensors: (path, tensor) whose content was digested.
-    functions, classes: what the walk covers by code. deep_classes: follow class values into their code; inside the
-    digest of a class other classes are named only, so that no digest depends on where the walk began.
+    containers: every mutable dict, list or set met, in order. tensors: (path, tensor) whose content was
+    digested. functions, classes: what the walk covers by code. deep_classes: follow class values into their
+    code; inside the digest of a class other classes are named only, so that no digest depends on where the
+    walk began. known: objects by identity that have a path already.
     """
 
-    def __init__(self, deep_classes: bool = True) -> None:
+    def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None) -> None:
         self.leaves: list[Leaf] = []
         self.containers: list[Any] = []
         self.tensors: list[tuple[str, Any]] = []
         self.functions: list[types.FunctionType] = []
         self.classes: dict[int, type] = {}
         self.deep_classes = deep_classes
-        self._memo: dict[int, tuple[str, Any]] = {}
+        self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
         """Add one leaf."""
@@ -171,7 +179,8 @@ def _sequence(walker: Walker, path: str, value: Any) -> None:
     kind = type(value).__name__
     if type(value) is list:
         walker.containers.append(value)
-    # Which equal tuples are one object is up to the interpreter, so only mutable sequences are known by identity.
+    # Which equal tuples are one object is up to the interpreter, so only mutable sequences are known by
+    # identity.
     if type(value) is not tuple and walker.seen(path, value):
         return
     if set(map(type, value)) <= _PRIMITIVES:
@@ -224,7 +233,9 @@ def _set(walker: Walker, path: str, value: Any) -> None:
         walker.classes |= inner.classes
         walker.tensors += inner.tensors
         walker.containers += inner.containers
-    walker.leaves.append((path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}"))
+    walker.leaves.append(
+        (path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}")
+    )
 
 
 def _enum(walker: Walker, path: str, value: enum.Enum) -> None:
@@ -244,6 +255,9 @@ def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
         return
     walker.functions.append(value)
     walker.leaves.append((path, f"function {value.__qualname__} {code_digest(value.__code__)}"))
+    if value.__code__ is SINGLE_DISPATCH:  # its closure holds a cache that fills as it runs
+        walker.walk(f"{path}.registry", value.registry)  # type: ignore[attr-defined]
+        return
     if value.__defaults__ is not None:
         walker.walk(f"{path}.__defaults__", value.__defaults__)
     if value.__kwdefaults__ is not None:
@@ -286,7 +300,8 @@ def _wrapped(walker: Walker, path: str, value: Any) -> None:
 
 
 def _class(walker: Walker, path: str, value: type) -> None:
-    deep = walker.deep_classes and value.__flags__ & _HEAP_TYPE
+    root = value.__module__.partition(".")[0]
+    deep = walker.deep_classes and value.__flags__ & _HEAP_TYPE and root not in LIBRARY_ROOTS
     walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value)}"))
 
 
@@ -316,7 +331,8 @@ def _cached_property(walker: Walker, path: str, value: functools.cached_property
 
 
 def _unexplained_size(cls: type, builtin: type) -> int:
-    """Bytes of an instance that its builtin base, slots and instance dict do not account for: state held in C."""
+    """Bytes of an instance that its builtin base, slots and instance dict do not account for: state held in
+    C."""
     size = cls.__basicsize__ - builtin.__basicsize__
     for base in cls.__mro__:
         size -= _POINTER * sum(type(member) is types.MemberDescriptorType for member in vars(base).values())
@@ -329,10 +345,12 @@ _object_classes: dict[type, bool] = {}
 VOLATILE_FIELDS = {
     "PreTrainedConfig": frozenset({"_name_or_path", "_commit_hash", "transformers_version"}),
     "PretrainedConfig": frozenset({"_name_or_path", "_commit_hash", "transformers_version"}),
+    "PreTrainedModel": frozenset({"name_or_path"}),
 }
 
 
-def _volatile(cls: type) -> frozenset[str]:
+def volatile_fields(cls: type) -> frozenset[str]:
+    """Names of attributes that are left out for instances of a class."""
     for base in cls.__mro__:
         if base.__name__ in VOLATILE_FIELDS and base.__module__.startswith("transformers."):
             return VOLATILE_FIELDS[base.__name__]
@@ -340,7 +358,8 @@ def _volatile(cls: type) -> frozenset[str]:
 
 
 def _object(walker: Walker, path: str, value: Any) -> None:
-    """Any object of a Python class: its class's code, its attributes, and its items if it is a container too."""
+    """Any object of a Python class: its class's code, its attributes, and its items if it is a container
+    too."""
     if walker.seen(path, value):
         return
     cls = type(value)
@@ -352,7 +371,7 @@ def _object(walker: Walker, path: str, value: Any) -> None:
     attributes = getattr(value, "__dict__", None)
     if attributes:
         walker.containers.append(attributes)
-        skipped = _volatile(cls)
+        skipped = volatile_fields(cls)
         for name, item in attributes.items():
             if name not in skipped:
                 walker.walk(f"{path}.{name}", item)
@@ -449,15 +468,35 @@ def _register() -> None:
         ((int,), _int),
         ((str,), _str),
         ((bytes, bytearray), _bytes),
-        ((complex, range, slice, type(Ellipsis), type(NotImplemented), types.GenericAlias, types.UnionType), _repr),
+        (
+            (
+                complex,
+                range,
+                slice,
+                type(Ellipsis),
+                type(NotImplemented),
+                types.GenericAlias,
+                types.UnionType,
+            ),
+            _repr,
+        ),
         ((list, tuple, collections.deque), _sequence),
-        ((dict, collections.OrderedDict, collections.defaultdict, collections.Counter, types.MappingProxyType), _mapping),
+        (
+            (
+                dict,
+                collections.OrderedDict,
+                collections.defaultdict,
+                collections.Counter,
+                types.MappingProxyType,
+            ),
+            _mapping,
+        ),
         ((set, frozenset), _set),
         ((types.FunctionType,), _function),
         ((types.CodeType,), _code),
         ((object,), _sentinel),
         ((contextvars.ContextVar,), _context_variable),
-        ((types.BuiltinFunctionType,), _builtin),
+        ((types.BuiltinFunctionType, types.MethodWrapperType), _builtin),
         ((types.MethodType,), _method),
         ((staticmethod, classmethod), _wrapper),
         ((functools._lru_cache_wrapper,), _wrapped),

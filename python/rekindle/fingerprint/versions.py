@@ -38,6 +38,5 @@ def add_versions(walker: Walker, classes: Iterable[type]) -> None:
     walker.emit("version.torch", f"{torch.__version__} {torch.version.git_version}")
     walker.emit("version.rekindle", distribution_version("rekindle"))
     roots = {cls.__module__.partition(".")[0] for cls in classes}
-    roots |= {"onnx"} & sys.modules.keys()
     for root in sorted(roots - sys.stdlib_module_names - {"torch", "rekindle"}):
         walker.emit(f"version.{root}", distribution_version(root))

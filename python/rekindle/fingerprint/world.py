@@ -1,4 +1,5 @@
-"""The world outside the process's Python objects: environment variables, random states, clocks and entropy."""
+"""The world outside the process's Python objects: environment variables, random states, clocks and
+entropy."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _TEXT_LIMIT = 64
 
 
 def env_text(name: str, value: str | None) -> str | None:
-    """What is remembered of a variable: its value if short and not secret by name, else a digest; None if unset."""
+    """What is remembered of a variable: its value if short and not secret by name, else a digest; None if
+    unset."""
     if value is None or (len(value) <= _TEXT_LIMIT and not _SECRET.search(name)):
         return None if value is None else repr(value)
     return f"str[{len(value)}] {digest128(value.encode('utf-8', 'surrogateescape'))}"
@@ -50,7 +52,8 @@ class EnvironmentReads:
         """Variable name to what is remembered of it."""
         decode = os.environ.decodevalue
         return {
-            name: env_text(name, None if value is None else decode(value)) for name, value in self.values.items()
+            name: env_text(name, None if value is None else decode(value))
+            for name, value in self.values.items()
         }
 
 
@@ -64,12 +67,12 @@ def random_states() -> tuple[Any, ...]:
 
 
 CLOCKS = frozenset(
-    "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns thread_time "
-    "thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime now utcnow today".split()
+    "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns "
+    "thread_time thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime now utcnow today".split()
 )
 ENTROPY = frozenset(
-    "urandom getrandom random getrandbits uuid1 uuid4 generate_time_safe uuid_generate_time_safe connect recv "
-    "recv_into send sendall getaddrinfo gethostname getpid".split()
+    "urandom getrandom random getrandbits uuid1 uuid4 generate_time_safe uuid_generate_time_safe "
+    "connect recv recv_into send sendall getaddrinfo gethostname getpid".split()
 )
 FILES = frozenset({"open"})
 WATCHED = CLOCKS | ENTROPY | FILES

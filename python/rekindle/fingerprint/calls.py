@@ -1,0 +1,86 @@
+"""Being told of Python code that starts and of C functions that are called, on the current thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from rekindle.reasons import Bypass, Reason
+
+StartHandler = Callable[[FrameType], bool]
+CallHandler = Callable[[FrameType, Any], None]
+
+
+class ProfileHook:
+    """For Python before 3.12: a profile function, put aside for the one that was there before."""
+
+    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
+        """on_start is called until it returns true for a code object; on_call for C functions of these names."""
+        self._seen: dict[int, CodeType] = {}  # the values keep the identities from being reused
+        self._on_start = on_start
+        self._on_call = on_call
+        self._watched = watched
+
+    def start(self) -> None:
+        """Begin; must be followed by `stop` on the same thread."""
+        self._previous = sys.getprofile()
+        sys.setprofile(self._on_event)
+
+    def stop(self) -> None:
+        """End, and restore what was there before."""
+        sys.setprofile(self._previous)
+
+    def _on_event(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            if id(code) not in self._seen and self._on_start(frame):
+                self._seen[id(code)] = code
+        elif event == "c_call" and getattr(argument, "__name__", None) in self._watched:
+            self._on_call(frame, argument)
+
+
+class MonitoringHook:
+    """For Python 3.12 and later: sys.monitoring, which costs nothing once a place was seen."""
+
+    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
+        """As of ProfileHook."""
+        self._on_start = on_start
+        self._on_call = on_call
+        self._watched = watched
+
+    def start(self) -> None:
+        """Begin; raises Bypass if every tool id is taken."""
+        monitoring = sys.monitoring  # type: ignore[attr-defined]
+        free = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
+        if not free:
+            raise Bypass(
+                Reason.EXPORT_FAILED, "all tool ids of sys.monitoring are taken; end one of the tools"
+            )
+        self._tool = free[-1]
+        events = monitoring.events
+        monitoring.use_tool_id(self._tool, "rekindle")
+        monitoring.register_callback(self._tool, events.PY_START, self._started)
+        monitoring.register_callback(self._tool, events.CALL, self._called)
+        monitoring.restart_events()
+        monitoring.set_events(self._tool, events.PY_START | events.CALL)
+
+    def stop(self) -> None:
+        """End, and free the tool id."""
+        monitoring = sys.monitoring  # type: ignore[attr-defined]
+        monitoring.set_events(self._tool, 0)
+        monitoring.free_tool_id(self._tool)
+
+    def _started(self, code: CodeType, offset: int) -> Any:
+        done = self._on_start(sys._getframe(1))
+        return sys.monitoring.DISABLE if done else None  # type: ignore[attr-defined]
+
+    def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
+        if not isinstance(function, FunctionType) and getattr(function, "__name__", None) in self._watched:
+            self._on_call(sys._getframe(1), function)
+            return None
+        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+
+
+CallHook = MonitoringHook if sys.version_info >= (3, 12) else ProfileHook

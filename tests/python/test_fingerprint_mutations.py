@@ -1,0 +1,473 @@
+"""Every change of an input of the export is noticed; harmless changes are not."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from fingerprint_support import HELPER, SUBJECT, World, changes, edited, load
+from rekindle.fingerprint.observe import verify
+from rekindle.reasons import Bypass, Reason
+from torch import nn
+
+SUBJECT_EDITS = {
+    "forward edited": ("return self.head(h) * factor + offset", "return self.head(h) * factor - offset"),
+    "method edited": ("return x + BIAS", "return x - BIAS"),
+    "block forward edited": ("y = self.fixed(y) * self.twice", "y = self.fixed(y) + self.twice"),
+    "nested function edited": ("return v * 0.75", "return v * 0.5"),
+    "lambda edited": ("lambda v: v * v", "lambda v: v + v"),
+    "comprehension edited": ("[v for v in (1.0, 2.0)]", "[-v for v in (1.0, 2.0)]"),
+    "constant 1 to True": ("h = h + 1\n", "h = h + True\n"),
+    "constant 0.125 to -0.125": ("x + 0.125", "x + -0.125"),
+    "parameter default": ("factor=1.0", "factor=2.0"),
+    "keyword default": ("offset=0.0", "offset=-0.0"),
+    "closure cell": ("make_gain(2.0)", "make_gain(4.0)"),
+    "closure code": ("return x * gain", "return x + gain"),
+    "global constant": ("BIAS = 0.5", "BIAS = 0.25"),
+    "global constant 1 to True": ("FLAG = 1\n", "FLAG = True\n"),
+    "global constant 1 to 1.0": ("FLAG = 1\n", "FLAG = 1.0\n"),
+    "global removed": ("BIAS = 0.5\n", "\n"),
+    "global set": ('"gamma"}', '"delta"}'),
+    "global enum member": ("MODE = Mode.SUM", "MODE = Mode.MEAN"),
+    "enum value": ('SUM = "sum"', 'SUM = "total"'),
+    "global partial": ("exponent=2", "exponent=3"),
+    "global tensor": ("2.0, 3.0, 4.0]", "2.0, 3.0, 5.0]"),
+    "function in a table": ('"relu": lambda x: torch.relu(x)', '"relu": lambda x: torch.sigmoid(x)'),
+    "class attribute": ("TEMPERATURE = 1.0", "TEMPERATURE = 2.0"),
+    "property": ("return self.scale * 2", "return self.scale * 3"),
+    "static method": ("return x + 0.125", "return x + 0.25"),
+    "function called": ("FLAG == 1 else -x", "FLAG == 1 else x"),
+    "config default": ('act: str = "relu"', 'act: str = "tanh"'),
+    "config eps": ("eps: float = 1e-5", "eps: float = 1e-6"),
+    "layer argument": ("nn.Dropout(0.0)", "nn.Dropout(0.5)"),
+    "layer type": ("self.drop = nn.Dropout(0.0)", "self.drop = nn.Identity()"),
+    "environment variable asked for": ('"SUBJECT_BRANCH"', '"SUBJECT_RAMIFICATION"'),
+    "base class": ("class Net(nn.Module):", "class Base(nn.Module):\n    LEVEL = 1\n\nclass Net(Base):"),
+    "buffer made transient": ('torch.ones(4))\n        self.register_buffer("scratch"',
+                              'torch.ones(4), persistent=False)\n        self.register_buffer("scratch"'),
+    "buffer made persistent": ("torch.zeros(4), persistent=False", "torch.zeros(4), persistent=True"),
+    "layer added": ("self.scale = 1.0", "self.scale = 1.0\n        self.more = nn.ReLU()"),
+    "plain tensor attribute": ("self.mask = torch.ones(4)", "self.mask = torch.zeros(4)"),
+    "docstring added": ("def helper(self, x):", "def helper(self, x):\n        'Help.'"),
+}  # fmt: skip
+
+HELPER_EDITS = {
+    "imported helper edited": ("return x * RATIO * by", "return x * RATIO + by"),
+    "imported helper default": ("by=1.0", "by=2.0"),
+    "imported helper global": ("RATIO = 3.0", "RATIO = 2.0"),
+    "imported helper dict": ('"high": 4.0', '"high": 5.0'),
+    "decorator argument": ("@logged(1.5)", "@logged(2.5)"),
+    "decorator code": ("kwargs) * tag", "kwargs) + tag"),
+    "decorated function": ("return x + 0.25", "return x + 0.75"),
+    "helper class attribute": ("OFFSET = 1.0", "OFFSET = 2.0"),
+    "helper method": ("return x + self.OFFSET", "return x - self.OFFSET"),
+    "helper static method": ("return x / 2", "return x / 4"),
+    "helper class method": ("return x - cls.OFFSET", "return x + cls.OFFSET"),
+    "helper attribute set in __init__": ("self.step = step", "self.step = step + 1"),
+}
+
+
+def test_the_forward_of_the_subject_is_recorded_and_verifies() -> None:
+    world = World()
+    observed = world.record()
+    kinds = {kind for kind, *_ in observed}
+    assert {"function", "class", "global", "env", "import"} <= kinds
+    assert ["env", "", "SUBJECT_BRANCH", None] in observed
+    assert ["import", "subject_missing", "", None] in observed
+    assert verify(observed) is None
+    assert changes(world.describe(), observed, World()) is None
+
+
+@pytest.mark.parametrize("name", SUBJECT_EDITS)
+def test_an_edit_of_the_model_is_noticed(name: str) -> None:
+    _expect_noticed(World(), lambda: World(subject=edited(SUBJECT, *SUBJECT_EDITS[name])))
+
+
+@pytest.mark.parametrize("name", HELPER_EDITS)
+def test_an_edit_of_an_imported_module_is_noticed(name: str) -> None:
+    _expect_noticed(World(), lambda: World(helper=edited(HELPER, *HELPER_EDITS[name])))
+
+
+def _expect_noticed(world: World, change: Callable[[], World]) -> None:
+    before, observed = world.describe(), world.record()
+    text = changes(before, observed, change())
+    assert text is not None and "->" in text
+
+
+def _set(path: str, value: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        *parents, name = path.split(".")
+        target: Any = world
+        for parent in parents:
+            target = getattr(target, parent)
+        setattr(target, name, value)
+
+    return change
+
+
+def _call(path: str, *args: Any, **kwargs: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        target: Any = world
+        for name in path.split("."):
+            target = getattr(target, name)
+        target(*args, **kwargs)
+
+    return change
+
+
+def _tie(world: World) -> None:
+    world.model.second.linear.weight = world.model.first.linear.weight
+
+
+def _share_storage(world: World) -> None:
+    world.model.second.linear.weight.data = world.model.first.linear.weight.data
+
+
+def _override_forward(world: World) -> None:
+    block = world.model.first
+    block.forward = lambda x: nn.Module.__getattr__(block, "linear")(x)
+
+
+def _strided(world: World) -> None:
+    world.model.head.weight.data = world.model.head.weight.data.t()
+
+
+def _own_config(world: World) -> None:
+    world.model.second.config = world.subject.Config()
+
+
+def _reorder(world: World) -> None:
+    world.model._modules["first"] = world.model._modules.pop("first")
+
+
+LIVE = {
+    "eval": _call("model.eval"),
+    "one submodule in eval": _call("model.first.drop.eval"),
+    "instance attribute": _set("model.first.scale", 2.0),
+    "instance attribute 1.0 to 1": _set("model.first.scale", 1),
+    "instance attribute 1.0 to True": _set("model.first.scale", True),
+    "instance attribute None to 0.0": _set("model.second.maybe", 0.0),
+    "instance attribute added": _set("model.first.new", 0),
+    "config field": _set("model.config.act", "tanh"),
+    "config list item": lambda world: world.model.config.sizes.append(8),
+    "config dict item": lambda world: world.model.config.extra.update(key=1),
+    "config no longer shared": _own_config,
+    "attribute of a helper object": _set("model.first.tool.step", 2.0),
+    "list attribute": _set("model.first.sizes", [1, 3]),
+    "list to tuple": _set("model.first.sizes", (1, 2)),
+    "plain tensor written in place": lambda world: world.model.first.mask.zero_(),
+    "forward overridden on the instance": _override_forward,
+    "class patched": lambda world: setattr(world.subject.Block, "fixed", staticmethod(lambda x: x)),
+    "code of a method swapped": lambda world: setattr(
+        world.subject.Net.helper, "__code__", (lambda self, x: x).__code__
+    ),
+    "defaults of a method swapped": lambda world: setattr(world.subject.Net.forward, "__defaults__", (3.0,)),
+    "layer class patched": lambda world: setattr(world.model.first.norm, "eps", 1.0),
+    "layer replaced": _set("model.first.drop", nn.Identity()),
+    "child order": _reorder,
+    "weights tied": _tie,
+    "weights sharing storage": _share_storage,
+    "parameter frozen": _call("model.first.linear.weight.requires_grad_", False),
+    "parameter dtype": _call("model.head.double"),
+    "parameter shape": _set("model.head", nn.Linear(4, 5, bias=False)),
+    "parameter removed": _set("model.first.linear.bias", None),
+    "parameter strides": _strided,
+    "parameter on meta": _call("model.head.to", "meta"),
+    "parameter attribute": _set("model.head.weight.tag", "sharded"),
+    "buffer dtype": _set("model.first.table", torch.ones(4, dtype=torch.float64)),
+    "buffer to None": _set("model.first.table", None),
+    "parametrization": lambda world: nn.utils.parametrize.register_parametrization(
+        world.model.head, "weight", nn.Identity()
+    ),
+    "input dtype": _set("args", (torch.zeros(2, 4, dtype=torch.float64),)),
+    "input sizes": _set("args", (torch.zeros(3, 4),)),
+    "input strides": _set("args", (torch.zeros(4, 2).t(),)),
+    "input requires grad": _set("args", (torch.zeros(2, 4, requires_grad=True),)),
+    "input device": _set("args", (torch.zeros(2, 4, device="meta"),)),
+    "input in a list": _set("args", ([torch.zeros(2, 4)],)),
+    "scalar input": _set("kwargs", {"factor": 2.0}),
+    "scalar input type": _set("kwargs", {"factor": 1}),
+    "option": _set("options", {"opset": 21}),
+    "option type": _set("options", {"opset": "20"}),
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_live_change_of_the_call_is_in_the_fields(name: str) -> None:
+    before = World().describe()
+    world = World()
+    LIVE[name](world)
+    assert before.difference(world.describe()) is not None
+    assert before.digest() != world.describe().digest()
+
+
+@contextlib.contextmanager
+def _default_dtype() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@contextlib.contextmanager
+def _default_device() -> Iterator[None]:
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@contextlib.contextmanager
+def _setting(setter: Callable[[Any], Any], value: Any, old: Any) -> Iterator[None]:
+    setter(value)
+    yield
+    setter(old)
+
+
+AMBIENT = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "anomaly mode": lambda: torch.autograd.set_detect_anomaly(True),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "autocast dtype while off": lambda: torch.autocast("cpu", torch.float16, enabled=False),
+    "autocast of another device": lambda: _setting(
+        lambda value: torch.set_autocast_dtype("cuda", value), torch.bfloat16, torch.float16
+    ),
+    "autocast cache": lambda: _setting(torch.set_autocast_cache_enabled, False, True),
+    "default dtype": _default_dtype,
+    "default device": _default_device,
+    "deterministic": lambda: _setting(torch.use_deterministic_algorithms, True, False),
+    "matmul precision": lambda: _setting(torch.set_float32_matmul_precision, "high", "highest"),
+    "math attention off": lambda: torch.nn.attention.sdpa_kernel(
+        torch.nn.attention.SDPBackend.FLASH_ATTENTION
+    ),
+    "mkldnn off": lambda: torch.backends.mkldnn.flags(enabled=False),
+    "cudnn benchmark": lambda: torch.backends.cudnn.flags(benchmark=True),
+}
+
+
+@pytest.mark.parametrize("name", AMBIENT)
+def test_an_ambient_change_is_in_the_fields(name: str) -> None:
+    torch.set_float32_matmul_precision("highest")  # torch tells a default from the same value set by hand
+    world = World()
+    before = world.describe()
+    with AMBIENT[name]():
+        assert before.difference(world.describe()) is not None
+    assert before.difference(world.describe()) is None
+
+
+def test_an_environment_variable_is_noticed_when_set_changed_and_unset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SUBJECT_BRANCH", raising=False)
+    unset = World().record()
+    monkeypatch.setenv("SUBJECT_BRANCH", "0")
+    text = verify(unset)
+    assert text == "environment variable SUBJECT_BRANCH changed: absent -> '0'"
+    zero = World().record()
+    monkeypatch.setenv("SUBJECT_BRANCH", "1")
+    assert verify(zero) == "environment variable SUBJECT_BRANCH changed: '0' -> '1'"
+    monkeypatch.delenv("SUBJECT_BRANCH")
+    assert verify(zero) == "environment variable SUBJECT_BRANCH changed: '0' -> absent"
+    monkeypatch.setenv("SUBJECT_OTHER", "")
+    assert "SUBJECT_OTHER" in (verify(unset) or "")
+
+
+def test_a_patched_function_of_torch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    before, observed = world.describe(), world.record()
+    monkeypatch.setattr(torch.nn.functional, "silu", lambda x: x)
+    assert "silu" in (verify(observed) or "")
+    assert "silu" in (before.difference(world.describe()) or "")
+
+
+def test_a_function_patched_where_only_torch_calls_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = World().describe()
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda x, weight, bias=None: x)
+    assert "patched.torch.nn.functional.linear" in (before.difference(World().describe()) or "")
+
+
+def test_a_patched_method_of_a_layer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = World().describe()
+    monkeypatch.setattr(nn.LayerNorm, "forward", lambda self, x: x)
+    assert "norm.class" in (before.difference(World().describe()) or "")
+
+
+def test_a_patched_tensor_method_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = World().describe()
+    monkeypatch.setattr(torch.Tensor, "clamp", lambda self, low, high: self)
+    assert "clamp" in (before.difference(World().describe()) or "")
+
+
+def test_a_patched_builtin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = World().record()
+    monkeypatch.setattr("builtins.sum", lambda items: 0)
+    assert "sum" in (verify(observed) or "")
+
+
+def test_a_module_that_appears_after_a_failed_import_is_noticed(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed = World().record()
+    (tmp_path / "subject_missing.py").write_text("def run(x): return x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert verify(observed) == "module subject_missing changed: absent -> present"
+
+
+def test_a_function_bound_to_another_name_is_noticed() -> None:
+    world = World()
+    observed = world.record()
+    world.subject.scaled = world.subject.clamp
+    assert "subject.scaled" in (verify(observed) or "")
+
+
+HARMLESS = {
+    "comment": ("# a comment", "# another comment, longer"),
+    "blank lines": ("class Block", "\n\n\nclass Block"),
+    "white space": ("y = self.drop(self.linear(x)) * self.mask + self.table",
+                    "y = (self.drop(self.linear( x ))\n             * self.mask + self.table)"),
+    "docstring edited": ('"""Run."""', '"""Run the model on a batch."""'),
+    "module docstring": ('"""The model under test."""', '"""A model."""'),
+    "annotation": ("def helper(self, x):", "def helper(self, x: torch.Tensor) -> torch.Tensor:"),
+    "order of a set literal": ('{"alpha", "beta", "gamma"}', '{"gamma", "alpha", "beta"}'),
+    "function moved": ("apply_gain = make_gain(2.0)\n", "def unused(): ...\napply_gain = make_gain(2.0)\n"),
+    "name deleted again": ("    TEMPERATURE = 1.0\n", "    x = 0\n    del x\n    TEMPERATURE = 1.0\n"),
+    "unused import": ("import math\n", "import math\nimport json\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_harmless_edit_keeps_the_hit(name: str) -> None:
+    world = World()
+    before, observed = world.describe(), world.record()
+    assert changes(before, observed, World(subject=edited(SUBJECT, *HARMLESS[name]))) is None
+
+
+def test_a_moved_file_keeps_the_hit() -> None:
+    world = World(path="/here")
+    before, observed = world.describe(), world.record()
+    assert changes(before, observed, World(path="/somewhere/else")) is None
+
+
+def test_an_unrelated_global_of_an_imported_module_keeps_the_hit() -> None:
+    world = World()
+    before, observed = world.describe(), world.record()
+    assert changes(before, observed, World(helper=edited(HELPER, "UNUSED = 1", "UNUSED = 2"))) is None
+
+
+def test_running_the_model_keeps_the_hit() -> None:
+    world = World()
+    before, observed = world.describe(), world.record()
+    for _ in range(2):
+        world.model(*world.args).sum().backward()
+    assert changes(before, observed, world) is None
+
+
+def test_values_of_weights_keep_the_hit() -> None:
+    world = World()
+    before = world.describe()
+    with torch.no_grad():
+        for tensor in [*world.model.parameters(), *world.model.buffers()]:
+            tensor.add_(1.0)
+    assert before.difference(world.describe()) is None
+
+
+def _hook(*_: Any) -> None:
+    return None
+
+
+BYPASSES: dict[str, tuple[Callable[[World], Any], Reason, str]] = {
+    "forward hook": (lambda w: w.model.first.register_forward_hook(_hook), Reason.HOOKS, "model.first"),
+    "forward pre-hook": (lambda w: w.model.head.register_forward_pre_hook(_hook), Reason.HOOKS, "model.head"),
+    "backward hook": (lambda w: w.model.register_full_backward_hook(_hook), Reason.HOOKS, "model has"),
+    "backward pre-hook": (
+        lambda w: w.model.register_full_backward_pre_hook(_hook), Reason.HOOKS, "backward pre"),
+    "generator": (lambda w: setattr(w.model, "rng", torch.Generator()), Reason.OPAQUE_VALUE, "model.rng"),
+    "open file": (lambda w: setattr(w.model, "log", sys.__stdin__), Reason.OPAQUE_VALUE, "model.log"),
+    "opaque in a config": (
+        lambda w: w.model.config.extra.update(items=[1, iter([])]), Reason.OPAQUE_VALUE, "extra['items'][1]"),
+    "hidden parameter": (
+        lambda w: setattr(w.model, "layers", [nn.Linear(2, 2)]), Reason.OPAQUE_VALUE, "model.layers[0]"),
+    "large plain tensor": (
+        lambda w: setattr(w.model, "big", torch.zeros(1 << 19)), Reason.OPAQUE_VALUE, "model.big"),
+    "tensor subclass parameter": (
+        lambda w: setattr(w.model.head, "weight", nn.Parameter(torch.zeros(4, 4).as_subclass(Odd))),
+        Reason.OPAQUE_VALUE, "model.head.weight"),
+    "tensor subclass input": (
+        lambda w: setattr(w, "args", (torch.zeros(2).as_subclass(Odd),)),
+        Reason.UNSUPPORTED_INPUT, "input.args[0]"),
+    "unknown input": (lambda w: setattr(w, "kwargs", {"x": object()}), Reason.UNSUPPORTED_INPUT, "input.x"),
+    "sparse input": (
+        lambda w: setattr(w, "args", (torch.eye(4).to_sparse(),)), Reason.UNSUPPORTED_INPUT, "input.args[0]"),
+    "data parallel": (lambda w: setattr(w, "model", nn.DataParallel(w.model)), Reason.DATA_PARALLEL, "model"),
+}  # fmt: skip
+
+
+class Odd(torch.Tensor):
+    """A tensor subclass without meaning."""
+
+
+@pytest.mark.parametrize("name", BYPASSES)
+def test_what_cannot_be_keyed_is_a_bypass_that_names_it(name: str) -> None:
+    change, reason, text = BYPASSES[name]
+    world = World()
+    change(world)
+    with pytest.raises(Bypass) as caught:
+        world.describe()
+    assert caught.value.reason is reason
+    assert text in caught.value.message
+
+
+def test_a_global_hook_is_a_bypass() -> None:
+    handle = nn.modules.module.register_module_forward_hook(_hook)
+    try:
+        with pytest.raises(Bypass, match="global") as caught:
+            World().describe()
+    finally:
+        handle.remove()
+    assert caught.value.reason is Reason.HOOKS
+
+
+class _Mode(torch.overrides.TorchFunctionMode):
+    pass
+
+
+class _Dispatch(torch.utils._python_dispatch.TorchDispatchMode):
+    pass
+
+
+@pytest.mark.parametrize(
+    "context", [_Mode, _Dispatch, lambda: torch.autograd.graph.saved_tensors_hooks(_hook, _hook)]
+)
+def test_an_active_mode_is_a_bypass(context: Callable[[], Any]) -> None:
+    world = World()
+    with context(), pytest.raises(Bypass) as caught:
+        world.describe()
+    assert caught.value.reason is Reason.MODE_STACK
+
+
+def test_vmap_is_a_bypass() -> None:
+    world = World()
+    reasons = []
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        with pytest.raises(Bypass) as caught:
+            world.describe()
+        reasons.append(caught.value.reason)
+        return x
+
+    torch.vmap(inner)(torch.zeros(2))
+    assert reasons == [Reason.MODE_STACK]
+
+
+def test_two_calls_with_equal_reprs_but_different_code_differ() -> None:
+    text = "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x): return x {} 1\n"
+    plus = load("subject", text.format("+"))
+    first = World()
+    first.model = plus.Net()
+    second = World()
+    second.model = load("subject", text.format("-")).Net()
+    assert repr(first.model) == repr(second.model)
+    assert first.describe().digest() != second.describe().digest()

@@ -1,0 +1,448 @@
+"""Texts of values and digests of code tell apart what behaves apart, and nothing else."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import logging
+import math
+import operator
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import fingerprint_support  # noqa: F401  makes the package importable
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rekindle.fingerprint import register_digest
+from rekindle.fingerprint.code import code_digest
+from rekindle.fingerprint.digest import digest_leaves
+from rekindle.fingerprint.values import Walker, registered, value_text
+from rekindle.reasons import Bypass, Reason
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Slotted:
+    __slots__ = ("left", "right")
+
+    def __init__(self, left: Any) -> None:
+        self.left = left
+
+
+class Tags(dict):
+    pass
+
+
+class Names(list):
+    pass
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+def _closure(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _tagged(**attributes: Any) -> Tags:
+    tags = Tags(a=1)
+    vars(tags).update(attributes)
+    return tags
+
+
+def text(value: Any) -> str:
+    return value_text("value", value)
+
+
+DISTINCT = [
+    *(1, True, 1.0, "1", b"1", "True", None, "None", 0, 0.0, -0.0, False, math.nan, math.inf, "nan", 1 + 0j),
+    *(1 << 70, -(1 << 70), 2**63, "int 40", "", b"", bytearray(b""), "a" * 500, "a" * 501, b"a" * 100, ...),
+    *(
+        [],
+        (),
+        {},
+        set(),
+        frozenset(),
+        [1],
+        (1,),
+        [1.0],
+        [True],
+        [[1]],
+        [(1,)],
+        [1, 2],
+        [2, 1],
+        ["1, 2"],
+        ["1", "2"],
+    ),
+    *(
+        {"a": 1},
+        {"a": 1.0},
+        {1: "a"},
+        {True: "a"},
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        collections.OrderedDict(a=1),
+    ),
+    *(
+        {1, 2},
+        frozenset({1, 2}),
+        {"1", "2"},
+        {(1, 2)},
+        {(1, 2), (3, 4)},
+        list(range(300)),
+        list(range(301)),
+        range(3),
+    ),
+    *(
+        slice(1),
+        slice(1.0),
+        slice(None),
+        Color.RED,
+        Color.BLUE,
+        Level.LOW,
+        Color,
+        Level,
+        Point(1, 2),
+        Point(2, 1),
+    ),
+    *(
+        Point,
+        Pair(1, 2),
+        (1, 2),
+        Pair(2, 1),
+        Slotted(1),
+        Slotted(2),
+        Tags(a=1),
+        _tagged(b=1),
+        Names([1]),
+        Names([2]),
+    ),
+    *(
+        torch.float32,
+        torch.float64,
+        torch.device("cpu"),
+        torch.device("cuda:0"),
+        torch.device("cuda:1"),
+        "cpu",
+    ),
+    *(
+        torch.Size([1, 2]),
+        torch.strided,
+        torch.channels_last,
+        torch.ops.aten.add,
+        torch.ops.aten.add.Tensor,
+        torch.add,
+    ),
+    *(torch.zeros(2), torch.zeros(3), torch.ones(2), torch.zeros(2, dtype=torch.float64), torch.zeros(2, 1)),
+    *(
+        torch.zeros(2, dtype=torch.bool),
+        torch.zeros(0),
+        torch.tensor(1.0),
+        torch.tensor(math.nan),
+        torch.tensor(1),
+    ),
+    *(
+        numpy.zeros(2),
+        numpy.zeros(2, "f4"),
+        numpy.zeros((2, 1)),
+        numpy.float32(1),
+        numpy.float64(1),
+        numpy.dtype("f4"),
+    ),
+    *(
+        len,
+        math.sqrt,
+        [].append,
+        str.join,
+        "a".join,
+        "b".join,
+        operator.itemgetter(1),
+        operator.itemgetter(2),
+        math,
+    ),
+    *(
+        functools.partial(len),
+        functools.partial(len, [1]),
+        functools.partial(pow, exp=2),
+        functools.partial(pow, exp=3),
+    ),
+    *(
+        lambda x: x,
+        lambda x: -x,
+        lambda x=1: x,
+        lambda x=2: x,
+        lambda *, x=1: x,
+        _closure(1),
+        _closure(2),
+        _closure("1"),
+    ),
+    *(
+        Point(1, 2).__eq__,
+        Point(1, 3).__eq__,
+        logging.getLogger("a"),
+        threading.Lock(),
+        threading.RLock(),
+        object(),
+    ),
+    *(
+        types.SimpleNamespace(a=1),
+        types.SimpleNamespace(a=2),
+        collections.deque([1]),
+        collections.Counter("a"),
+    ),
+    *(
+        collections.defaultdict(int, a=1),
+        collections.defaultdict(list, a=1),
+        numpy.add,
+        numpy.sin,
+        list[int],
+        int | str,
+    ),
+]
+
+
+def test_different_values_have_different_texts() -> None:
+    seen: dict[str, Any] = {}
+    for value in DISTINCT:
+        shown = text(value)
+        assert shown not in seen, f"{value!r} and {seen[shown]!r} both read {shown}"
+        seen[shown] = value
+
+
+EQUAL = {
+    "set order": lambda flip: {"a", "b", "c", "d"} if flip else {"d", "c", "b", "a"},
+    "set of tuples": lambda flip: {(1, 2), (3, "x")} if flip else {(3, "x"), (1, 2)},
+    "not a number": lambda flip: float("nan") if flip else -float("nan"),
+    "loggers": lambda flip: logging.getLogger("a" if flip else "b"),
+    "locks": lambda flip: threading.Lock(),
+    "objects": lambda flip: [Point(1, 2), Slotted([1])],
+    "functions": lambda flip: _closure([1]),
+    "tuple identity": lambda flip: [(t := (1, [2])), t] if flip else [(1, (inner := [2])), (1, inner)],
+    "tensors": lambda flip: torch.arange(4).reshape(2, 2) if flip else torch.tensor([[0, 1], [2, 3]]),
+    "strides of content": lambda flip: (
+        torch.tensor([[0.0, 1.0]])[:, :1] if flip else torch.tensor([[0.0, 2.0]])[:, :1]
+    ),
+    "sentinel": lambda flip: object(),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_values_have_equal_texts(name: str) -> None:
+    assert text(EQUAL[name](True)) == text(EQUAL[name](False))
+
+
+_nested = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 3) | st.booleans(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(_nested, _nested)
+def test_texts_are_equal_exactly_if_the_values_read_alike(left: Any, right: Any) -> None:
+    assert (text(left) == text(right)) == (repr(left) == repr(right))
+
+
+def test_cycles_end_and_keep_their_shape() -> None:
+    direct: list[Any] = [1]
+    direct.append(direct)
+    indirect: list[Any] = [1, [1]]
+    indirect[1].append(indirect)
+    assert text(direct) != text(indirect)
+    point = Point(1, 2)
+    point.x = point  # type: ignore[assignment]
+    assert text(point) == text(point)
+
+
+def test_sharing_is_part_of_the_text() -> None:
+    shared = [1]
+    assert text([shared, shared]) != text([[1], [1]])
+
+
+def test_a_weak_reference_stands_for_what_it_refers_to() -> None:
+    target, other = Point(1, 2), Point(1, 3)
+    assert text(weakref.ref(target)) != text(weakref.ref(other))
+
+
+OPAQUE = {
+    "value": iter([]),
+    "value[1]": [1, (item for item in ())],
+    "value['k'][0].x": {"k": [Point(torch.Generator(), 1)]},  # type: ignore[arg-type]
+    "value.left": Slotted(memoryview(b"")),
+    "value.args[0]": functools.partial(len, iter([])),
+    "value.value": _closure(iter([])),
+    "value.__self__": iter([]).__next__,
+}
+
+
+@pytest.mark.parametrize("path", OPAQUE)
+def test_an_opaque_value_is_a_bypass_that_names_its_path(path: str) -> None:
+    with pytest.raises(Bypass) as caught:
+        text(OPAQUE[path])
+    assert caught.value.reason is Reason.OPAQUE_VALUE
+    assert caught.value.message.startswith(f"{path} is a ")
+
+
+def test_an_object_with_state_in_c_is_opaque_though_it_has_a_dict() -> None:
+    class Hidden(types.SimpleNamespace):
+        pass
+
+    class Numbers(__import__("random").Random):
+        pass
+
+    for value in (Numbers(0), types.MethodType, Hidden(a=1)):
+        if isinstance(value, type):
+            continue
+        with pytest.raises(Bypass):
+            text(value)
+
+
+def test_a_registered_digest_makes_an_opaque_type_plain() -> None:
+    register_digest(memoryview, lambda view: bytes(view))
+    try:
+        assert text(memoryview(b"ab")) != text(memoryview(b"ac"))
+        assert text(memoryview(b"ab")) == text(memoryview(b"ab"))
+    finally:
+        registered.pop(memoryview)
+        from rekindle.fingerprint import values
+
+        values._found.clear()
+
+
+def test_containers_and_tensors_read_by_content_are_collected() -> None:
+    inner, mapping, tensor = [1], {"a": 1}, torch.zeros(2)
+    point = Point(1, 2)
+    walker = Walker()
+    walker.walk("value", [inner, mapping, tensor, point])
+    for container in (inner, mapping, vars(point)):
+        assert any(found is container for found in walker.containers)
+    assert walker.tensors == [("value[2]", tensor)]
+
+
+def _compile(text: str) -> Any:
+    namespace: dict[str, Any] = {}
+    exec(text, namespace)
+    return namespace["f"].__code__
+
+
+CODE_DIFFERS = [
+    "def f(x): return x + 1",
+    "def f(x): return x + 1.0",
+    "def f(x): return x + True",
+    "def f(x): return x + -1",
+    "def f(x): return x + 1j",
+    "def f(x): return x - 1",
+    "def f(x): return x + 0.0",
+    "def f(x): return x + -0.0",
+    "def f(x): return x + '1'",
+    "def f(x): return x + b'1'",
+    "def f(x): return x + y",
+    "def f(x): return x + z",
+    "def f(x, /): return x + 1",
+    "def f(*, x): return x + 1",
+    "def f(*x): return x + 1",
+    "async def f(x): return x + 1",
+    "def f(x): yield x + 1",
+    "def f(x): return x.a",
+    "def f(x): return x.b",
+    "def f(x): return (1, 2)",
+    "def f(x): return (1, 2.0)",
+    "def f(x): return (1, (2,))",
+    "def f(x): return x in {1, 2}",
+    "def f(x): return x in {1, 3}",
+    "def f(x): return lambda: x + 1",
+    "def f(x): return lambda: x + 2",
+    "def f(x):\n try: return 1\n except A: return 2",
+    "def f(x):\n try: return 1\n except B: return 2",
+    "def f(x):\n global y\n y = x",
+    "def f(x): return 'doc'",
+    "def f(x): return ...",
+    "def f(x): return 1e400 - 1e400",
+]
+
+
+def test_different_code_has_different_digests() -> None:
+    digests = {code_digest(_compile(source)): source for source in CODE_DIFFERS}
+    assert len(digests) == len(CODE_DIFFERS)
+
+
+CODE_EQUAL = [
+    ("def f(x): return x + 1", "\n\n# moved\ndef f(x):\n    # comment\n    return x + 1"),
+    ("def f(x):\n 'a'\n return x + 1", "def f(x):\n 'another'\n return x + 1"),
+    ("def f(x: int) -> int: return x", "def f(x): return x"),
+    ("def f(x): return x in {'a', 'b', 'c'}", "def f(x): return x in {'c', 'b', 'a'}"),
+    ("def f(x): return lambda: x", "def f(x):\n\n return lambda: x"),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), CODE_EQUAL)
+def test_code_that_differs_in_writing_only_has_one_digest(left: str, right: str) -> None:
+    assert code_digest(_compile(left)) == code_digest(_compile(right))
+
+
+def test_a_docstring_that_is_also_returned_counts() -> None:
+    left = _compile("def f(x):\n 'a'\n return 'a'")
+    right = _compile("def f(x):\n 'b'\n return 'b'")
+    assert code_digest(left) != code_digest(right)
+
+
+def test_running_code_does_not_change_its_digest() -> None:
+    code = _compile("def f(n):\n t = 0\n for i in range(n): t += i\n return t")
+    before = code_digest(code)
+    function = types.FunctionType(code, {"range": range})
+    for _ in range(200):
+        function(50)
+    from rekindle.fingerprint import code as module
+
+    module._digests.clear()
+    assert code_digest(code) == before
+
+
+def test_leaves_are_length_prefixed_and_typed() -> None:
+    lists = [
+        [("a", "b")],
+        [("ab", "")],
+        [("", "ab")],
+        [("a", b"b")],
+        [("a", 1)],
+        [("a", True)],
+        [("a", 1.0)],
+        [("a", None)],
+    ]
+    lists += [[("a", 0.0)], [("a", -0.0)], [("a", "1"), ("b", "2")], [("a", "1b2")], []]
+    assert len({digest_leaves(leaves) for leaves in lists}) == len(lists)
+
+
+def test_every_reason_is_its_own_text() -> None:
+    assert [str(reason) for reason in Reason] == [reason.name.lower() for reason in Reason]
+    bypass = Bypass(Reason.HOOKS, "model has a hook")
+    assert (bypass.reason, bypass.message, str(bypass)) == (
+        Reason.HOOKS,
+        "model has a hook",
+        "hooks: model has a hook",
+    )
