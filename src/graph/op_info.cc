@@ -121,7 +121,8 @@ bool is_random(const Node& node) {
   const Value* training_mode = node.input(2);
   if (training_mode == nullptr) return false;  // the default is false
   const ConstantPtr constant = constant_of(training_mode);
-  return constant == nullptr || constant->numel() < 1 || read_int64(*constant, 0) != 0;
+  if (constant == nullptr || constant->numel() < 1 || !is_integral(constant->dtype)) return true;
+  return read_int64(*constant, 0) != 0;
 }
 
 }  // namespace rekindle::graph

@@ -1,0 +1,81 @@
+// Removes nodes whose first output always equals their first input, bit by bit.
+#include <algorithm>
+#include <numeric>
+
+#include "src/graph/op_info.h"
+#include "src/passes/pass.h"
+#include "src/passes/substitute.h"
+
+namespace rekindle::passes {
+namespace {
+
+using graph::Dim;
+using graph::Node;
+using graph::TensorType;
+using graph::Value;
+using graph::kRekindleDomain;
+
+// Both shapes are known and equal; a symbol has one value in the whole graph.
+bool same_shape(const TensorType& a, const TensorType& b) {
+  const auto is_known = [](const Dim& dim) { return dim.is_static() || !dim.symbol.empty(); };
+  return a.dims && b.dims && *a.dims == *b.dims && std::ranges::all_of(*a.dims, is_known);
+}
+
+bool is_reshape_to_itself(const Node& node) {
+  const TensorType& type = node.input(0)->type();
+  if (same_shape(type, node.output()->type())) return true;
+  const auto shape = graph::constant_of(node.input(1));
+  return shape != nullptr && shape->dtype == graph::DType::kInt64 && type.static_sizes() && graph::int_values(*shape) == *type.static_sizes() &&
+         std::ranges::find(*type.dims, Dim::of(0)) == type.dims->end();  // there 0 means: as the input
+}
+
+bool is_identity_transpose(const Node& node) {
+  const std::vector<std::int64_t> perm = node.ints_attribute("perm", {});
+  std::vector<std::int64_t> straight(perm.size());
+  std::iota(straight.begin(), straight.end(), 0);
+  return !perm.empty() && perm == straight;
+}
+
+bool is_dropout_in_evaluation(const Node& node, const graph::Graph& graph) {
+  if (!node.is("Dropout") || graph::is_random(node)) return false;
+  return node.outputs().size() == 1 || (node.output(1)->uses().empty() && !graph.is_output(node.output(1)));
+}
+
+bool is_cast_to_own_dtype(const Node& node) {
+  const graph::DType dtype = node.input(0)->type().dtype;
+  if (dtype == graph::DType::kUndefined) return false;
+  if (node.is("CastLike")) return node.input(1)->type().dtype == dtype;
+  return node.is("Cast") && node.int_attribute("to", 0) == static_cast<std::int64_t>(dtype);
+}
+
+bool equals_first_input(const Node& node, const graph::Graph& graph) {
+  if (node.inputs().empty() || node.input(0) == nullptr) return false;
+  if (node.is("Identity") || is_dropout_in_evaluation(node, graph) || is_cast_to_own_dtype(node)) return true;
+  if (node.is("Reshape")) return is_reshape_to_itself(node);
+  if (node.is("Transpose")) return is_identity_transpose(node);
+  if (node.is("Expand")) return same_shape(node.input(0)->type(), node.output()->type());
+  if (node.is("Concat") || node.is("Sum") || node.is("Max") || node.is("Min")) return node.inputs().size() == 1;
+  if (node.is("SumToSizeOf", kRekindleDomain) || node.is("ReshapeLike", kRekindleDomain) ||
+      node.is("ExpandLike", kRekindleDomain)) {
+    return same_shape(node.input(0)->type(), node.input(1)->type());
+  }
+  return false;
+}
+
+Result<bool> run(graph::Graph& graph, const PassContext&) {
+  bool changed = false;
+  for (auto position = graph.nodes().begin(); position != graph.nodes().end();) {
+    Node* node = (position++)->get();
+    if (!equals_first_input(*node, graph)) continue;
+    changed |= substitute(graph, node->output(), node->input(0));
+    if (graph.is_output(node->output())) continue;
+    graph.erase_node(node);
+    changed = true;
+  }
+  return changed;
+}
+
+REKINDLE_PASS("eliminate_identity", "Removes nodes that return their input", run);
+
+}  // namespace
+}  // namespace rekindle::passes

@@ -1,0 +1,110 @@
+// Replaces shape arithmetic by its result: Shape and Size of values whose type is known, and what is computed from them
+// and from integer constants. Dimensions are followed one by one, so that x.shape[1] folds where only the batch size is
+// open; a value that is not a number but equals another one (Where with a known condition) is replaced by that.
+#include <algorithm>
+#include <unordered_map>
+
+#include "src/passes/int_tensor.h"
+#include "src/passes/pass.h"
+#include "src/passes/substitute.h"
+
+namespace rekindle::passes {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+class ShapeFolder {
+ public:
+  explicit ShapeFolder(graph::Graph& graph) : graph_(graph) {}
+
+  bool run() {
+    bool changed = false;
+    for (auto position = graph_.nodes().begin(); position != graph_.nodes().end();) {
+      Node* node = (position++)->get();
+      if (node->outputs().size() == 1) changed |= visit(node);
+    }
+    return changed;
+  }
+
+ private:
+  bool visit(Node* node) {
+    Value* output = node->output();
+    if (const graph::ConstantPtr constant = constant_of(output)) {
+      if (auto tensor = int_tensor_of(*constant)) known_.emplace(output, *std::move(tensor));
+      return false;
+    }
+    std::optional<IntTensor> tensor = evaluate(*node);
+    if (!tensor) return false;
+    if (tensor->numbers()) return replace(node, graph_.create_constant(tensor->to_constant(), node), *std::move(tensor));
+    if (node->is("Where")) {
+      for (std::size_t i : {1, 2}) {
+        if (is_same(*tensor, node->input(i))) return replace(node, node->input(i), *std::move(tensor));
+      }
+    }
+    known_.emplace(output, *std::move(tensor));
+    return false;
+  }
+
+  bool replace(Node* node, Value* by, IntTensor tensor) {
+    known_.insert_or_assign(by, std::move(tensor));
+    const bool used = substitute(graph_, node->output(), by);
+    if (graph_.is_output(node->output())) return used;
+    graph_.erase_node(node);
+    return true;
+  }
+
+  bool is_same(const IntTensor& tensor, const Value* value) const {
+    const auto other = known_.find(value);
+    if (other == known_.end() || other->second.sizes != tensor.sizes) return false;
+    for (std::size_t i = 0; i < tensor.elements.size(); ++i) {
+      if (!tensor.elements[i].equals(other->second.elements[i])) return false;
+    }
+    return true;
+  }
+
+  std::optional<IntTensor> evaluate(const Node& node) const {
+    if (node.is("Shape")) return shape_of(node);
+    if (node.is("Size")) return size_of(node);
+    std::vector<const IntTensor*> inputs;
+    for (const Value* input : node.inputs()) {
+      const auto position = known_.find(input);
+      inputs.push_back(position == known_.end() ? nullptr : &position->second);
+    }
+    return evaluate_ints(node, inputs);
+  }
+
+  static std::optional<IntTensor> shape_of(const Node& node) {
+    const auto& dims = node.input(0)->type().dims;
+    if (!dims) return std::nullopt;
+    const auto rank = static_cast<std::int64_t>(dims->size());
+    const auto absolute = [rank](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
+    const std::int64_t end = absolute(node.int_attribute("end", rank));
+    IntTensor shape;
+    for (std::int64_t i = absolute(node.int_attribute("start", 0)); i < end; ++i) {
+      shape.elements.push_back(IntElement::of((*dims)[static_cast<std::size_t>(i)]));
+    }
+    shape.sizes = {static_cast<std::int64_t>(shape.elements.size())};
+    return shape;
+  }
+
+  static std::optional<IntTensor> size_of(const Node& node) {
+    const auto sizes = node.input(0)->type().static_sizes();
+    if (!sizes) return std::nullopt;
+    std::int64_t numel = 1;
+    for (std::int64_t size : *sizes) {
+      if (__builtin_mul_overflow(numel, size, &numel)) return std::nullopt;
+    }
+    return IntTensor{graph::DType::kInt64, {}, {IntElement::of(numel)}};
+  }
+
+  graph::Graph& graph_;
+  std::unordered_map<const Value*, IntTensor> known_;
+};
+
+Result<bool> run(graph::Graph& graph, const PassContext&) { return ShapeFolder(graph).run(); }
+
+REKINDLE_PASS("fold_shapes", "Replaces shape arithmetic by its result where the dimensions are known", run);
+
+}  // namespace
+}  // namespace rekindle::passes
