@@ -101,6 +101,19 @@ REKINDLE_INLINE Accumulator<T> weight_at(const T* weight, std::int64_t c) {
   return weight == nullptr ? Accumulator<T>(1) : widen(weight[c]);
 }
 
+// Calls a loop with the function of the class that gives label smoothing's part: one loop each, without a branch.
+template <typename T, typename Loop>
+REKINDLE_INLINE void for_weights(const T* weight, Accumulator<T> smooth, const Loop& loop) {
+  using A = Accumulator<T>;
+  if (smooth == 0) {
+    loop([](std::int64_t) { return A(0); });
+  } else if (weight == nullptr) {
+    loop([smooth](std::int64_t) { return smooth; });
+  } else {
+    loop([smooth, weight](std::int64_t c) { return smooth * widen(weight[c]); });
+  }
+}
+
 // logsumexp was rounded when it was stored, which is a common factor of the row's exponentials: dividing by their sum
 // takes it out again. dx may be x.
 template <typename T>
@@ -119,13 +132,10 @@ static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::i
     sum += block_sum;
   }
   const T scale = static_cast<T>(row.total / sum);
-  if (row.smooth == 0) {
+  for_weights(weight, row.smooth, [&](auto smooth) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < classes; ++i) dx[i] *= scale;
-  } else {
-#pragma omp simd
-    for (std::int64_t i = 0; i < classes; ++i) dx[i] = dx[i] * scale - row.smooth * weight_at(weight, i);
-  }
+    for (std::int64_t i = 0; i < classes; ++i) dx[i] = dx[i] * scale - smooth(i);
+  });
   if (row.target >= 0) dx[row.target] -= row.onehot;
 }
 
@@ -135,14 +145,16 @@ template <typename T>
 static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::int64_t classes,
                                       const RowGradient<T>& row, T* dx) {
   const float target_score = row.target < 0 ? 0.0f : widen(x[row.target]);
+  for_weights(weight, row.smooth, [&](auto smooth) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < classes; ++i) {
-    dx[i] = static_cast<T>(exp(widen(x[i]) - row.logsumexp) * row.total - row.smooth * weight_at(weight, i));
-  }
+    for (std::int64_t i = 0; i < classes; ++i) {
+      dx[i] = narrow<T>(exp(widen(x[i]) - row.logsumexp) * row.total - smooth(i));
+    }
+  });
   if (row.target < 0) return;
   const float softmax = exp(target_score - row.logsumexp);
   dx[row.target] =
-      static_cast<T>(softmax * row.total - row.smooth * weight_at(weight, row.target) - row.onehot);
+      narrow<T>(softmax * row.total - row.smooth * weight_at(weight, row.target) - row.onehot);
 }
 
 // The same for neighbouring rows. The sum needs a look of its own: 16-bit exponentials could not wait in dx.
@@ -169,7 +181,7 @@ static REKINDLE_CPU_CLONES void tile_backward(const T* x, const T* weight, std::
 #pragma omp simd
     for (std::int64_t j = 0; j < width; ++j) {
       const std::int64_t i = c * stride + j;
-      dx[i] = static_cast<T>(exp(widen(x[i]) - logsumexp[j]) * scale[j] - smooth[j] * weight_c);
+      dx[i] = narrow<T>(exp(widen(x[i]) - logsumexp[j]) * scale[j] - smooth[j] * weight_c);
     }
   }
   for (std::int64_t j = 0; j < width; ++j) {
@@ -177,7 +189,7 @@ static REKINDLE_CPU_CLONES void tile_backward(const T* x, const T* weight, std::
     if (t < 0) continue;
     const A softmax = exp(target_score[j] - logsumexp[j]);
     dx[t * stride + j] =
-        static_cast<T>(softmax * scale[j] - smooth[j] * weight_at(weight, t) - rows[j].onehot);
+        narrow<T>(softmax * scale[j] - smooth[j] * weight_at(weight, t) - rows[j].onehot);
   }
 }
 

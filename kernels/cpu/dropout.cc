@@ -42,12 +42,17 @@ REKINDLE_INLINE std::uint32_t temper(std::uint32_t y) {
   return y ^ (y >> 18);
 }
 
-// A draw is the low 53 bits of two words, the first of them high: u < 1 - p, as an integer comparison.
+// A draw is 53 bits: 21 of one word, above the next. Whether it is less than the threshold, without 64-bit lanes.
 REKINDLE_CPU_CLONES void compare_draws(const std::uint32_t* words, std::int64_t draws, std::uint64_t threshold,
-                                       bool* mask) {
+                                       std::uint8_t* mask) {
+  const auto high_threshold = static_cast<std::uint32_t>(threshold >> 32);
+  const auto low_threshold = static_cast<std::uint32_t>(threshold);
+#pragma omp simd
   for (std::int64_t i = 0; i < draws; ++i) {
-    const std::uint64_t high = temper(words[2 * i]) & 0x1fffffu;
-    mask[i] = ((high << 32) | temper(words[2 * i + 1])) < threshold;
+    const std::uint32_t high = temper(words[2 * i]) & 0x1fffffu;
+    const std::uint32_t low = temper(words[2 * i + 1]);
+    const std::uint32_t equal_and_less = (high == high_threshold ? 1u : 0u) & (low < low_threshold ? 1u : 0u);
+    mask[i] = static_cast<std::uint8_t>((high < high_threshold ? 1u : 0u) | equal_and_less);
   }
 }
 
@@ -57,7 +62,7 @@ class WordStream {
   explicit WordStream(at::mt19937_data_pod& engine) : engine_(engine) {}
 
   // Fills the mask from the stream; leaves the engine as if each word had been asked for on its own.
-  void sample(std::int64_t draws, std::uint64_t threshold, bool* mask) {
+  void sample(std::int64_t draws, std::uint64_t threshold, std::uint8_t* mask) {
     while (draws > 0) {
       const std::int64_t whole = std::min<std::int64_t>(draws, left() / 2);
       compare_draws(engine_.state_.data() + engine_.next_, whole, threshold, mask);
@@ -94,7 +99,7 @@ class WordStream {
   at::mt19937_data_pod& engine_;
 };
 
-void sample_into(at::CPUGeneratorImpl& generator, double keep, std::int64_t count, bool* mask) {
+void sample_into(at::CPUGeneratorImpl& generator, double keep, std::int64_t count, std::uint8_t* mask) {
   const auto threshold = static_cast<std::uint64_t>(std::ceil(std::ldexp(keep, 53)));
   const std::lock_guard<std::mutex> lock(generator.mutex_);
   at::mt19937 engine = generator.engine();
@@ -108,7 +113,7 @@ void sample_into(at::CPUGeneratorImpl& generator, double keep, std::int64_t coun
 bool aten_draws_alike() {
   constexpr std::int64_t kDraws = 2 * kStateWords + 1;
   constexpr double kKeep = 0.7;
-  std::array<bool, kDraws> ours;
+  std::array<std::uint8_t, kDraws> ours;
   auto our_generator = at::detail::createCPUGenerator(1);
   auto their_generator = our_generator.clone();
   sample_into(*our_generator.get<at::CPUGeneratorImpl>(), kKeep, kDraws, ours.data());
@@ -118,12 +123,16 @@ bool aten_draws_alike() {
          our_generator.get_state().equal(their_generator.get_state());
 }
 
+// Bools as numbers 0 and 1.
+std::uint8_t* bytes_of(bool* mask) { return reinterpret_cast<std::uint8_t*>(mask); }
+const std::uint8_t* bytes_of(const bool* mask) { return reinterpret_cast<const std::uint8_t*>(mask); }
+
 template <typename T>
-REKINDLE_CPU_CLONES void multiply(const T* x, const bool* mask, T noise, std::int64_t count, T* y) {
+REKINDLE_CPU_CLONES void multiply(const T* x, const std::uint8_t* mask, T noise, std::int64_t count, T* y) {
   using A = Accumulator<T>;
   const A kept = widen(noise);
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(widen(x[i]) * (mask[i] ? kept : A(0)));
+  for (std::int64_t i = 0; i < count; ++i) y[i] = narrow<T>(widen(x[i]) * (kept * static_cast<A>(mask[i])));
 }
 
 }  // namespace
@@ -132,7 +141,7 @@ bool dropout_sample_mask(at::Tensor& mask, double p) {
   static const bool alike = aten_draws_alike();
   if (!alike) return false;
   auto generator = at::detail::getDefaultCPUGenerator();
-  sample_into(*generator.get<at::CPUGeneratorImpl>(), 1 - p, mask.numel(), mask.mutable_data_ptr<bool>());
+  sample_into(*generator.get<at::CPUGeneratorImpl>(), 1 - p, mask.numel(), bytes_of(mask.mutable_data_ptr<bool>()));
   return true;
 }
 
@@ -142,7 +151,7 @@ void dropout_from_mask(const at::Tensor& x, const at::Tensor& mask, double p, at
     // Eager divides a tensor of ones by 1 - p in x's dtype; with p = 1 it multiplies by zero.
     const auto noise = p == 1 ? scalar_t(0) : static_cast<scalar_t>(A(1) / static_cast<A>(1 - p));
     const auto* x_data = x.const_data_ptr<scalar_t>();
-    const auto* mask_data = mask.const_data_ptr<bool>();
+    const auto* mask_data = bytes_of(mask.const_data_ptr<bool>());
     auto* y_data = y.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       multiply(x_data + begin, mask_data + begin, noise, end - begin, y_data + begin);

@@ -31,7 +31,7 @@ REKINDLE_CPU_CLONES void add_rows(const Rows<T>& rows, const Index* indices, std
     const T* source = rows.dy + i * rows.columns;
     T* target = rows.dweight + indices[i] * rows.columns;
 #pragma omp simd
-    for (std::int64_t j = begin; j < end; ++j) target[j] = static_cast<T>(widen(target[j]) + widen(source[j]));
+    for (std::int64_t j = begin; j < end; ++j) target[j] = narrow<T>(widen(target[j]) + widen(source[j]));
   }
 }
 
