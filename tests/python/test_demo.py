@@ -199,6 +199,7 @@ def test_demo_refuses_zero_steps():
     assert run.returncode == 2 and "at least one step" in run.stderr
 
 
+@pytest.mark.slow
 def test_demo_hits_the_cache_on_its_second_start(tmp_path: Path):
     run = run_demo("--steps", "8", "--output", str(tmp_path))
     assert run.returncode == 0, run.stdout + run.stderr
