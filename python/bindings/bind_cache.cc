@@ -1,0 +1,121 @@
+// The export cache. No logic here: its contract is export_cache/export_cache.h.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "export_cache/export_cache.h"
+#include "python/bindings/bindings.h"
+#include "python/bindings/errors.h"
+
+namespace rekindle::python {
+
+namespace py = pybind11;
+using Sections = std::map<std::string, std::string>;
+
+namespace {
+
+Digest digest_from(const std::string& hex) { return value_or_throw(Digest::from_hex(hex)); }
+
+std::unique_ptr<ExportCache> open_cache(const std::string& dir, bool readonly) {
+  return value_or_throw(
+      ExportCache::open({.dir = dir, .mode = readonly ? CacheMode::kReadOnly : CacheMode::kReadWrite}));
+}
+
+template <typename Call>
+auto without_gil(Call call) {
+  const py::gil_scoped_release release;
+  return value_or_throw(call());
+}
+
+py::list lookup(ExportCache& self, const std::string& prekey) {
+  const Digest digest = digest_from(prekey);
+  py::list rows;
+  for (const Candidate& found : without_gil([&] { return self.lookup(digest); })) {
+    rows.append(py::make_tuple(found.entry.hex(), py::bytes(found.observations), found.created));
+  }
+  return rows;
+}
+
+py::object load(ExportCache& self, const std::string& id) {
+  const Digest digest = digest_from(id);
+  const std::optional<Entry> entry = without_gil([&] { return self.load(digest); });
+  if (!entry) return py::none();
+  py::dict sections, result;
+  for (const auto& [name, bytes] : entry->sections) sections[py::str(name)] = py::bytes(bytes);
+  result["meta"] = entry->meta;
+  result["sections"] = sections;
+  return result;
+}
+
+std::string store(ExportCache& self, const std::string& prekey, const py::bytes& observations, std::string meta,
+                  Sections sections) {
+  const Digest digest = digest_from(prekey);
+  std::string observed = observations;
+  const Entry entry{std::move(sections), std::move(meta)};
+  return without_gil([&] { return self.store(digest, std::move(observed), entry); }).hex();
+}
+
+py::list list(ExportCache& self) {
+  py::list rows;
+  for (const EntryInfo& info : without_gil([&] { return self.list(); })) {
+    py::dict row;
+    row["id"] = info.id.hex();
+    row["created"] = info.created;
+    row["last_used"] = info.last_used;
+    row["hits"] = info.hits;
+    row["seconds_saved"] = info.seconds_saved;
+    row["raw_bytes"] = info.raw_bytes;
+    row["stored_bytes"] = info.stored_bytes;
+    row["sections"] = info.sections;
+    row["meta"] = info.meta;
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::dict stats(ExportCache& self) {
+  const CacheStats stats = without_gil([&] { return self.stats(); });
+  py::dict row;
+  row["lookups"] = stats.lookups;
+  row["hits"] = stats.hits;
+  row["misses"] = stats.misses;
+  row["corrupt"] = stats.corrupt;
+  row["stores"] = stats.stores;
+  row["store_failures"] = stats.store_failures;
+  row["bypasses"] = stats.bypasses;
+  row["bypass_codes"] = stats.bypass_codes;
+  row["seconds_saved"] = stats.seconds_saved;
+  row["entries"] = stats.entries;
+  row["bytes"] = stats.bytes;
+  row["disk_bytes"] = stats.disk_bytes;
+  return row;
+}
+
+}  // namespace
+
+void bind_cache(py::module_& m) {
+  m.def("default_cache_dir", &default_cache_dir);
+  py::class_<ExportCache>(m, "ExportCache")
+      .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false)
+      .def_static("open", &open_cache, py::arg("dir") = "", py::arg("readonly") = false)
+      .def_property_readonly("dir", &ExportCache::dir)
+      .def("lookup", &lookup, py::arg("prekey"))
+      .def("load", &load, py::arg("entry"))
+      .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"))
+      .def("find", [](ExportCache& self, const std::string& prefix) {
+        return without_gil([&] { return self.find(prefix); }).hex();
+      })
+      .def("list", &list)
+      .def("remove", [](ExportCache& self, const std::string& id) {
+        const Digest digest = digest_from(id);
+        without_gil([&] { return self.remove(digest); });
+      })
+      .def("clear", [](ExportCache& self) { without_gil([&] { return self.clear(); }); })
+      .def("stats", &stats)
+      .def("record_hit", [](ExportCache& self, const std::string& entry, double seconds_saved) {
+        self.record_hit(digest_from(entry), seconds_saved);
+      }, py::arg("entry"), py::arg("seconds_saved"))
+      .def("record_bypass", &ExportCache::record_bypass, py::arg("code"),
+           py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace rekindle::python
