@@ -91,7 +91,8 @@ def check_agreement(measurements: list[Measurement], tolerance: float) -> list[s
             f"loss curves differ by up to {worst:.1e} relative in {steps} steps; {tolerance:.0e} is allowed"
         ]
     masks = f"dropout {dropout:g} drew eager's masks" if dropout > 0 else "no dropout"
-    print(f"\nThe loss curves agree: at most {worst:.1e} relative difference in {steps} steps ({masks}).")
+    difference = f"at most {worst:.1e} relative difference" if worst > 0 else "no difference at all"
+    print(f"\nThe loss curves agree: {difference} in {steps} steps ({masks}).")
     return []
 
 

@@ -182,7 +182,7 @@ def test_a_trial_that_dies_tells_its_log(tmp_path: Path):
 
 
 def test_demo_trains_in_a_fresh_process(tmp_path: Path):
-    run = run_demo("--variant", "eager", "--steps", "3", "--output", str(tmp_path))
+    run = run_demo("--variant", "eager", "--steps", "2", "--output", str(tmp_path))
     assert run.returncode == 0, run.stderr
     assert "time to first step" in run.stdout
     assert (tmp_path / "demo.png").exists()
