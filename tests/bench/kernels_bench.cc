@@ -14,6 +14,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding_gradient.h"
+#include "kernels/layer_norm.h"
 
 namespace kernels = rekindle::kernels;
 
@@ -97,6 +98,32 @@ void bench_embedding_gradient(std::int64_t vocabulary, std::int64_t columns, std
       [&] { kernels::embedding_gradient(dy, indices, {-1, true}, dweight); });
 }
 
+void bench_layer_norm(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
+  const auto x = at::randn({rows, columns}, dtype);
+  const auto dy = at::randn({rows, columns}, dtype);
+  const auto weight = at::ones({columns}, dtype);
+  const auto bias = at::zeros({columns}, dtype);
+  const auto saved = at::native_layer_norm(x, {columns}, weight, bias, 1e-5);
+  const auto statistics = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  auto y = at::empty_like(x), dx = at::empty_like(x);
+  auto mean = at::empty({rows}, statistics), inv_std = at::empty({rows}, statistics);
+  auto dweight = at::empty_like(weight), dbias = at::empty_like(weight);
+  auto workspace = at::empty({kernels::layer_norm_workspace(rows, columns)}, statistics);
+  compare(
+      label("layer_norm forward", x.sizes(), dtype),
+      [&] { at::native_layer_norm(x, {columns}, weight, bias, 1e-5); },
+      [&] { kernels::layer_norm_forward(x, weight, bias, {}, y, mean, inv_std); });
+  compare(
+      label("layer_norm backward", x.sizes(), dtype),
+      [&] {
+        at::native_layer_norm_backward(dy, x, {columns}, std::get<1>(saved), std::get<2>(saved), weight, bias,
+                                       {true, true, true});
+      },
+      [&] {
+        kernels::layer_norm_backward(dy, x, mean, inv_std, weight, {}, {dx, dweight, dbias, workspace});
+      });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -106,6 +133,8 @@ int main(int argc, char** argv) {
     bench_cross_entropy(256, 50257, dtype);
     bench_cross_entropy(4096, 256, dtype);
     bench_dropout(1 << 20, dtype);
+    bench_layer_norm(256, 768, dtype);
+    bench_layer_norm(4096, 768, dtype);
   }
   bench_embedding_gradient(50257, 768, 256);
   bench_embedding_gradient(256, 128, 4096);
