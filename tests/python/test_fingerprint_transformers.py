@@ -9,7 +9,7 @@ import pytest
 import torch
 from fingerprint_support import Recorder, verify
 from rekindle import fingerprint
-from rekindle.fingerprint.values import VOLATILE_FIELDS
+from rekindle.fingerprint.objects import VOLATILE_FIELDS
 
 transformers = pytest.importorskip("transformers")
 

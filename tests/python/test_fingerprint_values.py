@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from rekindle.fingerprint import register_digest
 from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.digest import digest_leaves
-from rekindle.fingerprint.values import Walker, registered, value_text
+from rekindle.fingerprint.values import Walker, registered, resolved, value_text
 from rekindle.reasons import Bypass, Reason
 
 
@@ -329,9 +329,7 @@ def test_a_registered_digest_makes_an_opaque_type_plain() -> None:
         assert text(memoryview(b"ab")) == text(memoryview(b"ab"))
     finally:
         registered.pop(memoryview)
-        from rekindle.fingerprint import values
-
-        values._found.clear()
+        resolved.clear()
 
 
 def test_containers_and_tensors_read_by_content_are_collected() -> None:

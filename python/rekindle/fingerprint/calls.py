@@ -17,7 +17,8 @@ class ProfileHook:
     """For Python before 3.12: a profile function, put aside for the one that was there before."""
 
     def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
-        """on_start is called until it returns true for a code object; on_call for C functions of these names."""
+        """on_start is called until it returns true for a code object; on_call for C functions of these
+        names."""
         self._seen: dict[int, CodeType] = {}  # the values keep the identities from being reused
         self._on_start = on_start
         self._on_call = on_call

@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from rekindle.fingerprint.containers import items
 from rekindle.fingerprint.digest import digest128
 from rekindle.fingerprint.tensors import content_text
-from rekindle.fingerprint.values import Handler, Walker, handlers, items, label, opaque
+from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque
 
 _TORCH_TEXT_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 _TUPLE_FIELD = type(collections.namedtuple("_", "field").field)  # type: ignore[attr-defined]

@@ -8,7 +8,8 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.fingerprint import tensors
-from rekindle.fingerprint.values import Walker, volatile_fields
+from rekindle.fingerprint.objects import volatile_fields
+from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
 
 # What torch.nn.Module keeps in an instance's dict and this walk handles by itself.

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rekindle.fingerprint import world
+from rekindle.fingerprint.callables import LIBRARY_ROOTS
 from rekindle.fingerprint.classes import class_digest, one_pass
 from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.digest import digest128
 from rekindle.fingerprint.resolve import ABSENT, find, locate
-from rekindle.fingerprint.values import LIBRARY_ROOTS, label, value_text
+from rekindle.fingerprint.values import label, value_text
 from rekindle.fingerprint.versions import distribution_version
 
 Observation = list["str | None"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from typing import Any
 
+from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.code import nested_code
-from rekindle.fingerprint.values import SINGLE_DISPATCH
 
 
 class Absent:

@@ -67,8 +67,9 @@ def random_states() -> tuple[Any, ...]:
 
 
 CLOCKS = frozenset(
-    "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns "
-    "thread_time thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime now utcnow today".split()
+    "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time "
+    "process_time_ns thread_time thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime "
+    "now utcnow today".split()
 )
 ENTROPY = frozenset(
     "urandom getrandom random getrandbits uuid1 uuid4 generate_time_safe uuid_generate_time_safe "

@@ -1,0 +1,153 @@
+"""Handlers for functions, classes, modules, references and what is noise; see `values.Walker`."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import sys
+import threading
+import types
+import weakref
+from typing import Any
+
+from rekindle.fingerprint.code import code_digest
+from rekindle.fingerprint.values import Walker, handles, label
+
+# Packages whose classes are only named where they are values: the key holds their versions.
+LIBRARY_ROOTS = sys.stdlib_module_names | {"torch"}
+SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
+_VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id"})  # an address, differs from process to process
+_UNSET = object()  # stands for a context variable without a value
+_HEAP_TYPE = 1 << 9
+_DESCRIPTORS = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
+# What holds no data that a forward could compute with.
+_NOISE = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event)
+_NOISE += (threading.Semaphore, threading.BoundedSemaphore)
+
+
+@handles(*_DESCRIPTORS)
+def named(walker: Walker, path: str, value: Any) -> None:
+    """A C descriptor: its name."""
+    walker.leaves.append((path, f"{type(value).__name__} {label(value)}"))
+
+
+@handles(types.CodeType)
+def _code(walker: Walker, path: str, value: types.CodeType) -> None:
+    walker.leaves.append((path, f"code {code_digest(value)}"))
+
+
+@handles(types.FunctionType)
+def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
+    if walker.seen(path, value):
+        return
+    walker.functions.append(value)
+    walker.leaves.append((path, f"function {value.__qualname__} {code_digest(value.__code__)}"))
+    if value.__code__ is SINGLE_DISPATCH:  # its closure holds a cache that fills as it runs
+        walker.walk(f"{path}.registry", value.registry)  # type: ignore[attr-defined]
+        return
+    if value.__defaults__ is not None:
+        walker.walk(f"{path}.__defaults__", value.__defaults__)
+    if value.__kwdefaults__ is not None:
+        walker.walk(f"{path}.__kwdefaults__", value.__kwdefaults__)
+    if value.__closure__ is not None:
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                walker.leaves.append((f"{path}.{name}", "empty cell"))
+                continue
+            walker.walk(f"{path}.{name}", content)
+    for name, item in vars(value).items():
+        if name not in _VOLATILE_ATTRIBUTES:
+            walker.walk(f"{path}.{name}", item)
+
+
+@handles(types.BuiltinFunctionType, types.MethodWrapperType)
+def _builtin(walker: Walker, path: str, value: Any) -> None:
+    owner = value.__self__
+    walker.leaves.append((path, f"builtin {label(value)}"))
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        walker.walk(f"{path}.__self__", owner)
+
+
+@handles(types.MethodType)
+def _method(walker: Walker, path: str, value: types.MethodType) -> None:
+    walker.leaves.append((path, f"method {value.__func__.__qualname__}"))
+    walker.walk(f"{path}.__func__", value.__func__)
+    walker.walk(f"{path}.__self__", value.__self__)
+
+
+@handles(functools.partial)
+def partial(walker: Walker, path: str, value: functools.partial) -> None:
+    """A functools.partial: the function and what is bound."""
+    walker.leaves.append((path, "partial"))
+    walker.walk(f"{path}.func", value.func)
+    walker.walk(f"{path}.args", value.args)
+    walker.walk(f"{path}.keywords", value.keywords)
+
+
+@handles(functools._lru_cache_wrapper)
+def _wrapped(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, type(value).__name__))
+    walker.walk(f"{path}.__wrapped__", value.__wrapped__)
+
+
+@handles(staticmethod, classmethod)
+def _wrapper(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, type(value).__name__))
+    walker.walk(f"{path}.__func__", value.__func__)
+
+
+@handles(property)
+def property_value(walker: Walker, path: str, value: property) -> None:
+    """A property: its functions."""
+    walker.leaves.append((path, "property"))
+    for name in ("fget", "fset", "fdel"):
+        walker.walk(f"{path}.{name}", getattr(value, name))
+
+
+@handles(functools.cached_property)
+def cached_property(walker: Walker, path: str, value: functools.cached_property) -> None:
+    """A cached_property: its function."""
+    walker.leaves.append((path, "cached_property"))
+    walker.walk(f"{path}.func", value.func)
+
+
+@handles(type)
+def class_value(walker: Walker, path: str, value: type) -> None:
+    """A class: its name, and its code unless a version stands for it."""
+    root = value.__module__.partition(".")[0]
+    deep = walker.deep_classes and value.__flags__ & _HEAP_TYPE and root not in LIBRARY_ROOTS
+    walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value)}"))
+
+
+@handles(types.ModuleType)
+def module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
+    """A module: its name and version."""
+    walker.leaves.append((path, f"module {value.__name__} {getattr(value, '__version__', None)}"))
+
+
+@handles(weakref.ref)
+def weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
+    """A weak reference: what it refers to."""
+    walker.leaves.append((path, "weakref"))
+    walker.walk(f"{path}()", value())
+
+
+@handles(contextvars.ContextVar)
+def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
+    walker.leaves.append((path, f"context variable {value.name}"))
+    content = value.get(_UNSET)
+    walker.walk(f"{path}.get()", content)
+
+
+@handles(*_NOISE)
+def noise(walker: Walker, path: str, value: Any) -> None:
+    """A logger, a lock and the like: its type only."""
+    walker.leaves.append((path, f"noise {type(value).__name__}"))
