@@ -36,7 +36,10 @@ class ShapeFolder {
     }
     std::optional<IntTensor> tensor = evaluate(*node);
     if (!tensor) return false;
-    if (tensor->numbers()) return replace(node, graph_.create_constant(tensor->to_constant(), node), *std::move(tensor));
+    if (tensor->numbers()) {
+      Value* constant = graph_.create_constant(tensor->to_constant(), node);
+      return replace(node, constant, *std::move(tensor));
+    }
     if (node->is("Where")) {
       for (std::size_t i : {1, 2}) {
         if (is_same(*tensor, node->input(i))) return replace(node, node->input(i), *std::move(tensor));
