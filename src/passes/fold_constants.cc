@@ -1,6 +1,7 @@
 // Computes nodes whose inputs are all constants, with the evaluator of the context; does nothing without one.
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "src/base/log.h"
 #include "src/graph/element.h"
@@ -15,12 +16,13 @@ namespace {
 using graph::ConstantPtr;
 using graph::DType;
 using graph::Node;
+using graph::Value;
 
 constexpr std::int64_t kUsualElement = 8;  // bytes; only complex128 is wider
 
 bool is_foldable(const Node& node) {
   if (node.is("Constant") || node.inputs().empty() || graph::is_random(node)) return false;
-  return std::ranges::all_of(node.inputs(), [](const graph::Value* input) {
+  return std::ranges::all_of(node.inputs(), [](const Value* input) {
     return input == nullptr || graph::constant_of(input) != nullptr;
   });
 }
@@ -79,6 +81,17 @@ Result<std::vector<ConstantPtr>> evaluate(const Node& node, const PassContext& c
   return std::vector<ConstantPtr>{};
 }
 
+void replace(graph::Graph& graph, Node* node, const std::vector<ConstantPtr>& results) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Value* output = node->output(i);
+    Value* constant = graph.create_constant(results[i], node);
+    const std::string name = output->name();
+    substitute(graph, output, constant);
+    graph.claim_name(constant, name);  // a reader finds the same values, folded
+  }
+  graph.erase_node(node);
+}
+
 Result<bool> run(graph::Graph& graph, const PassContext& context) {
   if (!context.evaluate) return false;
   bool changed = false;
@@ -87,11 +100,7 @@ Result<bool> run(graph::Graph& graph, const PassContext& context) {
     if (!is_foldable(*node)) continue;
     REKINDLE_ASSIGN_OR_RETURN(const std::vector<ConstantPtr> results, evaluate(*node, context));
     if (results.empty()) continue;
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      node->output(i)->set_type({});  // the constant's type is the exact one
-      substitute(graph, node->output(i), graph.create_constant(results[i], node));
-    }
-    graph.erase_node(node);
+    replace(graph, node, results);
     changed = true;
   }
   return changed;

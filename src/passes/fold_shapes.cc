@@ -2,6 +2,7 @@
 // and from integer constants. Dimensions are followed one by one, so that x.shape[1] folds where only the batch size is
 // open; a value that is not a number but equals another one (Where with a known condition) is replaced by that.
 #include <algorithm>
+#include <string>
 #include <unordered_map>
 
 #include "src/passes/int_tensor.h"
@@ -37,8 +38,11 @@ class ShapeFolder {
     std::optional<IntTensor> tensor = evaluate(*node);
     if (!tensor) return false;
     if (tensor->numbers()) {
+      const std::string name = output->name();
       Value* constant = graph_.create_constant(tensor->to_constant(), node);
-      return replace(node, constant, *std::move(tensor));
+      replace(node, constant, *std::move(tensor));
+      graph_.claim_name(constant, name);  // a reader finds the same values, folded
+      return true;
     }
     if (node->is("Where")) {
       for (std::size_t i : {1, 2}) {
@@ -77,8 +81,17 @@ class ShapeFolder {
     return evaluate_ints(node, inputs);
   }
 
-  static std::optional<IntTensor> shape_of(const Node& node) {
-    const auto& dims = node.input(0)->type().dims;
+  std::optional<std::vector<graph::Dim>> dims_of(const Value* value) const {
+    if (value->type().dims) return value->type().dims;
+    const auto position = known_.find(value);
+    if (position == known_.end()) return std::nullopt;
+    std::vector<graph::Dim> dims;
+    for (std::int64_t size : position->second.sizes) dims.push_back(graph::Dim::of(size));
+    return dims;
+  }
+
+  std::optional<IntTensor> shape_of(const Node& node) const {
+    const auto dims = dims_of(node.input(0));
     if (!dims) return std::nullopt;
     const auto rank = static_cast<std::int64_t>(dims->size());
     const auto absolute = [rank](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
@@ -91,12 +104,12 @@ class ShapeFolder {
     return shape;
   }
 
-  static std::optional<IntTensor> size_of(const Node& node) {
-    const auto sizes = node.input(0)->type().static_sizes();
-    if (!sizes) return std::nullopt;
+  std::optional<IntTensor> size_of(const Node& node) const {
+    const auto dims = dims_of(node.input(0));
+    if (!dims) return std::nullopt;
     std::int64_t numel = 1;
-    for (std::int64_t size : *sizes) {
-      if (__builtin_mul_overflow(numel, size, &numel)) return std::nullopt;
+    for (const graph::Dim& dim : *dims) {
+      if (!dim.is_static() || __builtin_mul_overflow(numel, dim.size, &numel)) return std::nullopt;
     }
     return IntTensor{graph::DType::kInt64, {}, {IntElement::of(numel)}};
   }

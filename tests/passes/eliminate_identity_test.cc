@@ -1,0 +1,79 @@
+#include "tests/passes/pass_test.h"
+
+using rekindle::testing::check_pass;
+using rekindle::testing::check_unchanged;
+
+namespace {
+constexpr std::string_view kPass = "eliminate_identity";
+}
+
+TEST_CASE("nodes that return their input go", "[passes]") {
+  check_pass(kPass, R"(graph g(%x: float32[b, 4], %dy: float32[b, 4]) {
+  opset 20, rekindle 1
+  %off = Constant() {value = bool[]{false}}
+  %ratio = Constant() {value = float32[]{0.5}}
+  %shape = Constant() {value = int64[2]{2, 3}}
+  %k: float32[2, 3] = Expand(%ratio, %shape)
+  %a = Identity(%x)
+  %b = Dropout(%a, %ratio, %off)
+  %c: float32[b, 4] = Dropout(%b)
+  %d: float32[b, 4] = Cast(%c) {to = 1}
+  %e: float32[b, 4] = CastLike(%d, %dy)
+  %f: float32[b, 4] = Reshape(%e, %shape)
+  %h: float32[b, 4] = Transpose(%f) {perm = [0, 1]}
+  %i: float32[b, 4] = Concat(%h) {axis = 0}
+  %j: float32[b, 4] = rekindle::SumToSizeOf(%dy, %x)
+  %l = Reshape(%k, %shape)
+  %y = Add(%i, %j)
+  %z = Exp(%l)
+  return %y, %z
+})", R"(graph g(%x: float32[b, 4], %dy: float32[b, 4]) {
+  opset 20, rekindle 1
+  %off = Constant() {value = bool[]{false}}
+  %ratio = Constant() {value = float32[]{0.5}}
+  %shape = Constant() {value = int64[2]{2, 3}}
+  %k: float32[2, 3] = Expand(%ratio, %shape)
+  %y = Add(%x, %dy)
+  %z = Exp(%k)
+  return %y, %z
+})");
+}
+
+TEST_CASE("what may change its input stays", "[passes]") {
+  check_unchanged(kPass, R"(graph g(%x: float32[b, ?], %w: float32[b, 4], %q, %like: float32[n, 4]) {
+  opset 20, rekindle 1
+  %on = Constant() {value = bool[]{true}}
+  %shape = Constant() {value = int64[2]{0, -1}}
+  %a: float32[b, ?] = Reshape(%x, %shape)
+  %b = Cast(%x) {to = 11}
+  %c = Cast(%q) {to = 1}
+  %d = Transpose(%x)
+  %e = Transpose(%x) {perm = [1, 0]}
+  %f = Dropout(%x, _, %on)
+  %h, %mask = Dropout(%x)
+  %i = rekindle::SumToSizeOf(%w, %like)
+  %j = rekindle::StopGradient(%x)
+  %k = Concat(%x, %x) {axis = 0}
+  return %a, %b, %c, %d, %e, %f, %h, %mask, %i, %j, %k
+})");
+}
+
+TEST_CASE("outputs keep their names and stay apart from inputs and from each other", "[passes]") {
+  check_pass(kPass, R"(graph g(%x) {
+  opset 20
+  %a = Identity(%x)
+  %b = Neg(%a)
+  %c = Identity(%b)
+  %d = Identity(%c)
+  %e = Identity(%d)
+  %f = Exp(%e)
+  return %a, %c, %e, %f
+})", R"(graph g(%x) {
+  opset 20
+  %a = Identity(%x)
+  %c = Neg(%x)
+  %e = Identity(%c)
+  %f = Exp(%c)
+  return %a, %c, %e, %f
+})");
+}
