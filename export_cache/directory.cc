@@ -38,15 +38,18 @@ Status prepare_directory(const std::string& dir, CacheMode mode) {
     if (errno == ENOENT && mode == CacheMode::kReadOnly) return {};
     return failure("use", dir);
   }
-  if (!S_ISDIR(info.st_mode)) return invalid_argument("cache directory " + dir + " is not a directory" + kRemedy);
+  if (!S_ISDIR(info.st_mode))
+    return invalid_argument("cache directory " + dir + " is not a directory" + kRemedy);
   if (S_ISLNK(link.st_mode) && !trusted_owner(link)) {
     return invalid_argument("cache directory " + dir + " is another user's link" + kRemedy);
   }
   if (mode == CacheMode::kReadWrite && !trusted_owner(info)) {
-    return invalid_argument("cache directory " + dir + " belongs to user " + std::to_string(info.st_uid) + kRemedy);
+    return invalid_argument("cache directory " + dir + " belongs to user " + std::to_string(info.st_uid) +
+                            kRemedy);
   }
   if ((info.st_mode & S_IWOTH) != 0) {
-    return invalid_argument("cache directory " + dir + " can be written by every user; run: chmod 700 " + dir);
+    return invalid_argument("cache directory " + dir + " can be written by every user; run: chmod 700 " +
+                            dir);
   }
   if (mode == CacheMode::kReadWrite && access(dir.c_str(), W_OK | X_OK) != 0) return failure("write", dir);
   return {};

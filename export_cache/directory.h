@@ -14,9 +14,10 @@
 
 namespace rekindle {
 
-// kReadWrite: creates `dir` (0700, parents too) unless it exists. Both modes: kInvalidArgument when `dir` is not a
-// directory, others may write in it, it belongs to another user (kReadOnly allows that: prebuilt images), or it is
-// another user's link; kIo when the system refuses. kReadOnly accepts a missing directory: an empty cache.
+// kReadWrite: creates `dir` (0700, parents too) unless it exists. Both modes: kInvalidArgument when `dir` is
+// not a directory, others may write in it, it belongs to another user (kReadOnly allows that: prebuilt
+// images), or it is another user's link; kIo when the system refuses. kReadOnly accepts a missing directory:
+// an empty cache.
 Status prepare_directory(const std::string& dir, CacheMode mode);
 
 // Bytes of the regular files below `dir`; what cannot be read counts as zero.

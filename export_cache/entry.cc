@@ -58,7 +58,8 @@ Status check_meta(std::string_view meta) {
   const auto parsed = nlohmann::json::parse(meta, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) return invalid_argument("entry meta is not a JSON object");
   for (const auto& [name, value] : parsed.items()) {
-    if (value.is_structured()) return invalid_argument("entry meta '" + name + "' is not a scalar; pass it as text");
+    if (value.is_structured())
+      return invalid_argument("entry meta '" + name + "' is not a scalar; pass it as text");
   }
   return {};
 }
@@ -66,13 +67,14 @@ Status check_meta(std::string_view meta) {
 Status check_entry(const Entry& entry) {
   REKINDLE_RETURN_IF_ERROR(check_meta(entry.meta));
   if (entry.sections.size() > kMaxSections) {
-    return invalid_argument("entry has " + std::to_string(entry.sections.size()) + " sections, the limit is " +
-                            std::to_string(kMaxSections));
+    return invalid_argument("entry has " + std::to_string(entry.sections.size()) +
+                            " sections, the limit is " + std::to_string(kMaxSections));
   }
   std::uint64_t total = entry.meta.size();
   for (const auto& [name, bytes] : entry.sections) {
     if (name.empty() || name.size() > kMaxSectionName) {
-      return invalid_argument("section name '" + name + "' is not 1 to " + std::to_string(kMaxSectionName) + " bytes");
+      return invalid_argument("section name '" + name + "' is not 1 to " + std::to_string(kMaxSectionName) +
+                              " bytes");
     }
     total += bytes.size();
   }

@@ -4,7 +4,8 @@
 //   entry   := meta:string count:u64 section*
 //   section := name:string bytes:string                                   string := length:u64 byte*
 //
-// Sections come in ascending order of their names, each name once. Format version history: the record's version.
+// Sections come in ascending order of their names, each name once. Format version history: the record's
+// version.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +23,19 @@ inline constexpr std::size_t kMaxSectionName = 64;
 inline constexpr std::size_t kMaxMetaBytes = 64 * 1024;
 
 struct Entry {
-  // By name: "exported" (ONNX bytes), "joint" (differentiated graph), "contract" (JSON of inputs and outputs),
-  // "fields" (KeyBuilder::fields_json). The cache gives no meaning to them.
+  // By name: "exported" (ONNX bytes), "joint" (differentiated graph), "contract" (JSON of inputs and
+  // outputs), "fields" (KeyBuilder::fields_json). The cache gives no meaning to them.
   std::map<std::string, std::string> sections;
-  // A flat JSON object: model, mode, inputs, versions, created, export_seconds. It describes and never decides, so
-  // it is not part of the id.
+  // A flat JSON object: model, mode, inputs, versions, created, export_seconds. It describes and never
+  // decides, so it is not part of the id.
   std::string meta = "{}";
 };
 
 // The digest of the sections: equal exports have equal ids, whoever made them and when.
 Digest entry_id(const Entry& entry);
 
-// kInvalidArgument when a bound above or the record's size is exceeded, a section name is empty, or `meta` is not a
-// JSON object of scalars.
+// kInvalidArgument when a bound above or the record's size is exceeded, a section name is empty, or `meta` is
+// not a JSON object of scalars.
 Status check_entry(const Entry& entry);
 Result<std::string> encode_entry(const Entry& entry);
 

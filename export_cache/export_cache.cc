@@ -5,11 +5,11 @@
 #include <ctime>
 #include <exception>
 #include <new>
-#include <set>
 #include <utility>
 
 #include "export_cache/directory.h"
 #include "export_cache/journal.h"
+#include "export_cache/references.h"
 #include "export_cache/tier.h"
 #include "export_cache/tiers/rocksdb_tier.h"
 #include "src/base/log.h"
@@ -29,63 +29,6 @@ auto guarded(const char* what, Body body) -> decltype(body()) {
   }
 }
 
-using Manifests = std::map<Digest, std::vector<Candidate>>;
-
-// All sound manifests; unsound ones are removed when a lookup meets them.
-Result<Manifests> read_manifests(TierReader& view) {
-  Manifests manifests;
-  REKINDLE_RETURN_IF_ERROR(view.for_each(Table::kManifest, [&](const Digest& prekey, std::string_view record) {
-    auto candidates = decode_manifest(record, prekey);
-    if (candidates.ok()) manifests[prekey] = *std::move(candidates);
-  }));
-  return manifests;
-}
-
-void remove_records(TierWriter& writer, Usage& usage, const Digest& id) {
-  writer.remove(Table::kEntry, id);
-  writer.remove(Table::kSummary, id);
-  usage.entries.erase(id);
-}
-
-// Removes the entries among `dropped` that no manifest but the one of `prekey`, whose new state is `kept`, leads to.
-Status remove_unreachable(TierWriter& writer, Usage& usage, const std::vector<Digest>& dropped, const Digest& prekey,
-                          const std::vector<Candidate>& kept) {
-  if (dropped.empty()) return {};
-  REKINDLE_ASSIGN_OR_RETURN(Manifests manifests, read_manifests(writer));
-  manifests[prekey] = kept;
-  std::set<Digest> reachable;
-  for (const auto& [key, candidates] : manifests) {
-    for (const Candidate& candidate : candidates) reachable.insert(candidate.entry);
-  }
-  for (const Digest& id : dropped) {
-    if (!reachable.contains(id)) remove_records(writer, usage, id);
-  }
-  return {};
-}
-
-// Hits of entries that are gone would pile up: forgets what the fold brought for them.
-Status forget_unknown(TierWriter& writer, Usage& usage) {
-  for (auto it = usage.entries.begin(); it != usage.entries.end();) {
-    REKINDLE_ASSIGN_OR_RETURN(const auto summary, writer.get(Table::kSummary, it->first));
-    it = summary ? std::next(it) : usage.entries.erase(it);
-  }
-  return {};
-}
-
-Status remove_candidates(TierWriter& writer, const Digest& id) {
-  REKINDLE_ASSIGN_OR_RETURN(Manifests manifests, read_manifests(writer));
-  for (auto& [prekey, candidates] : manifests) {
-    if (std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.entry == id; }) == 0) continue;
-    if (candidates.empty()) {
-      writer.remove(Table::kManifest, prekey);
-      continue;
-    }
-    REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_manifest(prekey, candidates));
-    writer.put(Table::kManifest, prekey, record);
-  }
-  return {};
-}
-
 }  // namespace
 
 ExportCache::ExportCache(CacheOptions options)
@@ -94,9 +37,10 @@ ExportCache::ExportCache(CacheOptions options)
       tier_(make_rocksdb_tier({.dir = options_.dir,
                                .readonly = options_.mode == CacheMode::kReadOnly,
                                .lock_timeout = options_.lock_timeout,
-                               .on_damage = [this](const std::string& reason) {
-                                 record_corrupt("database in " + options_.dir + ": " + reason);
-                               }})),
+                               .on_damage =
+                                   [this](const std::string& reason) {
+                                     record_corrupt("database in " + options_.dir + ": " + reason);
+                                   }})),
       journal_(std::make_unique<Journal>(journal_dir_)) {}
 
 ExportCache::~ExportCache() = default;
@@ -241,10 +185,7 @@ Result<Digest> ExportCache::store(const Digest& prekey, std::string observations
 }
 
 Status ExportCache::erase_entry(const Digest& id) {
-  return update([&](TierWriter& writer, Usage& usage) -> Status {
-    remove_records(writer, usage, id);
-    return remove_candidates(writer, id);
-  });
+  return update([&](TierWriter& writer, Usage& usage) { return remove_entry(writer, usage, id); });
 }
 
 Result<std::vector<EntryInfo>> ExportCache::list() {
@@ -282,7 +223,8 @@ Result<Digest> ExportCache::find(std::string_view prefix) {
   return guarded("find", [&]() -> Result<Digest> {
     std::string wanted(prefix);
     std::ranges::transform(wanted, wanted.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (wanted.empty() || wanted.size() > 32 || wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    if (wanted.empty() || wanted.size() > 32 ||
+        wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
       return invalid_argument("entry id '" + std::string(prefix) + "' is not 1 to 32 hexadecimal digits");
     }
     std::vector<Digest> found;
@@ -306,8 +248,7 @@ Status ExportCache::remove(const Digest& id) {
     return update([&](TierWriter& writer, Usage& usage) -> Status {
       REKINDLE_ASSIGN_OR_RETURN(const auto summary, writer.get(Table::kSummary, id));
       if (!summary) return not_found("no entry " + id.hex() + " in " + dir());
-      remove_records(writer, usage, id);
-      return remove_candidates(writer, id);
+      return remove_entry(writer, usage, id);
     });
   });
 }

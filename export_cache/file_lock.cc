@@ -47,7 +47,8 @@ Result<FileLock> FileLock::acquire(const std::string& path, Kind kind, std::chro
     FileLock lock(fd);
     while (flock(fd, (kind == Kind::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) {
-        return io_error("cannot lock " + path + ": " + std::strerror(errno) + "; put the cache on a local disk");
+        return io_error("cannot lock " + path + ": " + std::strerror(errno) +
+                        "; put the cache on a local disk");
       }
       if (Clock::now() >= deadline) {
         return io_error("another process has held " + path + " for " + std::to_string(timeout.count()) +

@@ -1,7 +1,7 @@
 // FileLock: one flock on one lock file, held for one operation.
 //
-// The kernel releases it when its holder dies. It is unlocked explicitly, so a copy of the descriptor that a fork
-// left in a child does not keep it.
+// The kernel releases it when its holder dies. It is unlocked explicitly, so a copy of the descriptor that a
+// fork left in a child does not keep it.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@ class FileLock {
  public:
   enum class Kind { kShared, kExclusive };
 
-  // Waits at most `timeout`, then kIo. Creates `path` when it is missing; a shared lock in a directory that is
-  // missing or cannot be written is granted without a lock file, for nobody can write there either.
+  // Waits at most `timeout`, then kIo. Creates `path` when it is missing; a shared lock in a directory that
+  // is missing or cannot be written is granted without a lock file, for nobody can write there either.
   static Result<FileLock> acquire(const std::string& path, Kind kind, std::chrono::milliseconds timeout);
 
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -99,7 +99,8 @@ Journal::Journal(std::string dir) : dir_(std::move(dir)) {}
 std::string Journal::new_name() {
   // Random, because process ids return: in containers every process may be number 1.
   std::random_device random;
-  return std::to_string(pid_) + "-" + std::to_string(made_++) + "-" + std::to_string(random()) + std::string(kSuffix);
+  return std::to_string(pid_) + "-" + std::to_string(made_++) + "-" + std::to_string(random()) +
+         std::string(kSuffix);
 }
 
 Status Journal::append(const CacheEvent& event) {
@@ -132,7 +133,8 @@ Status Journal::append_once(const std::string& bytes, bool& retry) {
     return failure("open", path);
   }
   struct stat info;
-  // Locked or unlinked: a writer is folding this file. A name is never used again, its folded length is recorded.
+  // Locked or unlinked: a writer is folding this file. A name is never used again, its folded length is
+  // recorded.
   retry = flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &info) != 0 || info.st_nlink == 0;
   Status status;
   if (retry) {

@@ -1,11 +1,11 @@
 // Journal: events of one process, appended to its own small file, so that a hit never writes the database.
 //
 //   journal := record*
-//   record  := size:u32 event checksum:u64       size: of event, at most kMaxEventBytes; checksum: XXH3-64 of event
-//   event   := kind:u8 time:i64 entry:16 bytes seconds:f64 code:string
+//   record  := size:u32 event checksum:u64       size: of event, at most kMaxEventBytes; checksum: XXH3-64 of
+//   event event   := kind:u8 time:i64 entry:16 bytes seconds:f64 code:string
 //
-// The first record that fails a check ends the file: a torn tail is ignored. Format version history: the file name's
-// suffix, ".journal1".
+// The first record that fails a check ends the file: a torn tail is ignored. Format version history: the file
+// name's suffix, ".journal1".
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ class Journal {
   std::uint32_t made_ = 0;
 };
 
-// Adds what the journals of `dir` hold beyond usage.folded. For readers in memory: nothing is changed on disk.
-// Call it under the same shared lock as the read of `usage`.
+// Adds what the journals of `dir` hold beyond usage.folded. For readers in memory: nothing is changed on
+// disk. Call it under the same shared lock as the read of `usage`.
 void merge_journals(const std::string& dir, Usage& usage);
 
-// Folds journals into a Usage that is about to be committed. Files stay locked until the fold is destroyed, so
-// their owners start new ones meanwhile.
+// Folds journals into a Usage that is about to be committed. Files stay locked until the fold is destroyed,
+// so their owners start new ones meanwhile.
 class JournalFold {
  public:
   // Adds like merge_journals and replaces usage.folded. Call it under the exclusive lock of the database.

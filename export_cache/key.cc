@@ -46,14 +46,22 @@ std::string_view raw_view(const T& value) {
 
 const char* field_type_name(FieldType type) {
   switch (type) {
-    case FieldType::kNone: return "none";
-    case FieldType::kBool: return "bool";
-    case FieldType::kInt: return "int";
-    case FieldType::kDouble: return "double";
-    case FieldType::kString: return "string";
-    case FieldType::kBytes: return "bytes";
-    case FieldType::kDigest: return "digest";
-    case FieldType::kBigInt: return "bigint";
+    case FieldType::kNone:
+      return "none";
+    case FieldType::kBool:
+      return "bool";
+    case FieldType::kInt:
+      return "int";
+    case FieldType::kDouble:
+      return "double";
+    case FieldType::kString:
+      return "string";
+    case FieldType::kBytes:
+      return "bytes";
+    case FieldType::kDigest:
+      return "digest";
+    case FieldType::kBigInt:
+      return "bigint";
   }
   return "none";
 }

@@ -3,8 +3,8 @@
 //   key    := "rekindle.key" version:u32 field*
 //   field  := name:string type:u8 value:string          string := length:u64 byte*        (little-endian)
 //
-// Every field is delimited and typed, so no two field lists run together and 1, true, 1.0 and "1" differ. Order
-// matters; the same name may come twice. Format version history: 1, first version.
+// Every field is delimited and typed, so no two field lists run together and 1, true, 1.0 and "1" differ.
+// Order matters; the same name may come twice. Format version history: 1, first version.
 #pragma once
 
 #include <concepts>
@@ -23,12 +23,12 @@ inline constexpr std::uint32_t kKeyFormatVersion = 1;
 enum class FieldType : std::uint8_t {
   kNone = 0,
   kBool = 1,
-  kInt = 2,      // i64
-  kDouble = 3,   // IEEE bits; every NaN is the same NaN, -0.0 differs from 0.0
-  kString = 4,   // UTF-8
+  kInt = 2,     // i64
+  kDouble = 3,  // IEEE bits; every NaN is the same NaN, -0.0 differs from 0.0
+  kString = 4,  // UTF-8
   kBytes = 5,
   kDigest = 6,
-  kBigInt = 7,   // decimal text of an integer that does not fit i64
+  kBigInt = 7,  // decimal text of an integer that does not fit i64
 };
 // "none", "bool", "int", "double", "string", "bytes", "digest", "bigint".
 const char* field_type_name(FieldType type);
@@ -51,6 +51,11 @@ struct KeyBigInt {
   std::string_view decimal;
 };
 
+// Integers that fit i64.
+template <typename T>
+concept KeyInteger = std::integral<T> && !std::same_as<T, bool> &&
+                     (std::signed_integral<T> || sizeof(T) < sizeof(std::int64_t));
+
 // Not thread-safe; cheap to make. Nothing fails.
 class KeyBuilder {
  public:
@@ -67,8 +72,7 @@ class KeyBuilder {
   void add(std::string_view name, T value) {
     add_bool(name, value);
   }
-  template <std::integral T>
-    requires(!std::same_as<T, bool> && (std::signed_integral<T> || sizeof(T) < sizeof(std::int64_t)))
+  template <KeyInteger T>
   void add(std::string_view name, T value) {
     add_int(name, value);
   }

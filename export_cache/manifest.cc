@@ -11,7 +11,8 @@ namespace rekindle {
 
 Result<std::string> encode_manifest(const Digest& prekey, const std::vector<Candidate>& candidates) {
   if (candidates.size() > kMaxCandidates) {
-    return invalid_argument("manifest " + prekey.hex() + " has " + std::to_string(candidates.size()) + " candidates");
+    return invalid_argument("manifest " + prekey.hex() + " has " + std::to_string(candidates.size()) +
+                            " candidates");
   }
   ByteWriter writer;
   writer.number<std::uint64_t>(candidates.size());
@@ -32,7 +33,8 @@ Result<std::vector<Candidate>> decode_manifest(std::string_view record, const Di
   REKINDLE_ASSIGN_OR_RETURN(const std::string raw, decode_record(record, RecordKind::kManifest, prekey));
   ByteReader reader(raw);
   const std::uint64_t count = reader.count(sizeof(Digest) + 2 * sizeof(std::uint64_t));
-  if (reader.failed() || count > kMaxCandidates) return corruption("manifest record " + prekey.hex() + ": bad count");
+  if (reader.failed() || count > kMaxCandidates)
+    return corruption("manifest record " + prekey.hex() + ": bad count");
   std::vector<Candidate> candidates(count);
   for (Candidate& candidate : candidates) {
     const std::string_view id = reader.raw(candidate.entry.bytes.size());
@@ -44,7 +46,8 @@ Result<std::vector<Candidate>> decode_manifest(std::string_view record, const Di
     std::memcpy(candidate.entry.bytes.data(), id.data(), id.size());
     candidate.observations = observations;
   }
-  if (!reader.at_end()) return corruption("manifest record " + prekey.hex() + ": bytes after the last candidate");
+  if (!reader.at_end())
+    return corruption("manifest record " + prekey.hex() + ": bytes after the last candidate");
   return candidates;
 }
 

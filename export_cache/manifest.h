@@ -32,8 +32,8 @@ Result<std::string> encode_manifest(const Digest& prekey, const std::vector<Cand
 // kCorruption, naming what failed, unless `record` is a sound manifest stored under `prekey`.
 Result<std::vector<Candidate>> decode_manifest(std::string_view record, const Digest& prekey);
 
-// Puts `added` first. A candidate with equal observations could never be chosen again and is dropped, and so are the
-// oldest above kMaxCandidates. Returns the ids of the dropped candidates' entries.
+// Puts `added` first. A candidate with equal observations could never be chosen again and is dropped, and so
+// are the oldest above kMaxCandidates. Returns the ids of the dropped candidates' entries.
 std::vector<Digest> add_candidate(std::vector<Candidate>& candidates, Candidate added);
 
 }  // namespace rekindle

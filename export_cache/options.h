@@ -20,8 +20,9 @@ struct CacheOptions {
 };
 
 // The first that is set and not empty: REKINDLE_CACHE_DIR, ORTMODULE_CACHE_DIR (both made absolute),
-// $XDG_CACHE_HOME/rekindle (when absolute, as its standard asks), $HOME/.cache/rekindle (when the home exists and
-// can be written), else /var/tmp/rekindle-<uid>. Never asks the user database, never fails, creates nothing.
+// $XDG_CACHE_HOME/rekindle (when absolute, as its standard asks), $HOME/.cache/rekindle (when the home exists
+// and can be written), else /var/tmp/rekindle-<uid>. Never asks the user database, never fails, creates
+// nothing.
 std::string default_cache_dir();
 
 }  // namespace rekindle

@@ -33,14 +33,16 @@ std::string compressed(std::string_view raw) {
 }
 
 Result<Header> parse_header(std::string_view record, RecordKind kind, const Digest& key) {
-  if (record.size() < kRecordOverhead) return damaged(kind, key, "only " + std::to_string(record.size()) + " bytes");
+  if (record.size() < kRecordOverhead)
+    return damaged(kind, key, "only " + std::to_string(record.size()) + " bytes");
   ByteReader reader(record);
   if (reader.raw(kMagic.size()) != kMagic) return damaged(kind, key, "bad magic");
   if (const auto version = reader.number<std::uint16_t>(); version != kRecordVersion) {
-    return damaged(kind, key, "format version " + std::to_string(version) + " is not " +
-                                  std::to_string(kRecordVersion));
+    return damaged(kind, key,
+                   "format version " + std::to_string(version) + " is not " + std::to_string(kRecordVersion));
   }
-  if (reader.number<std::uint8_t>() != static_cast<std::uint8_t>(kind)) return damaged(kind, key, "another kind");
+  if (reader.number<std::uint8_t>() != static_cast<std::uint8_t>(kind))
+    return damaged(kind, key, "another kind");
   Header header;
   header.codec = reader.number<std::uint8_t>();
   if (header.codec > kCodecZstd) return damaged(kind, key, "unknown codec " + std::to_string(header.codec));
@@ -51,7 +53,8 @@ Result<Header> parse_header(std::string_view record, RecordKind kind, const Dige
   const auto stored_length = reader.number<std::uint64_t>();
   header.raw_digest = reader.raw(16);
   if (header.raw_length > kMaxRawBytes) return damaged(kind, key, "raw length is over the limit");
-  if (stored_length != reader.remaining() - sizeof(std::uint64_t)) return damaged(kind, key, "bad stored length");
+  if (stored_length != reader.remaining() - sizeof(std::uint64_t))
+    return damaged(kind, key, "bad stored length");
   header.payload = reader.raw(stored_length);
   const std::string_view summed = record.substr(0, record.size() - sizeof(std::uint64_t));
   if (reader.number<std::uint64_t>() != checksum_of(summed)) return damaged(kind, key, "bad checksum");
@@ -62,10 +65,14 @@ Result<Header> parse_header(std::string_view record, RecordKind kind, const Dige
 
 const char* record_kind_name(RecordKind kind) {
   switch (kind) {
-    case RecordKind::kEntry: return "entry";
-    case RecordKind::kManifest: return "manifest";
-    case RecordKind::kSummary: return "summary";
-    case RecordKind::kUsage: return "usage";
+    case RecordKind::kEntry:
+      return "entry";
+    case RecordKind::kManifest:
+      return "manifest";
+    case RecordKind::kSummary:
+      return "summary";
+    case RecordKind::kUsage:
+      return "usage";
   }
   return "unknown";
 }
@@ -73,7 +80,8 @@ const char* record_kind_name(RecordKind kind) {
 Result<std::string> encode_record(RecordKind kind, const Digest& key, std::string_view raw) {
   if (raw.size() > kMaxRawBytes) {
     return invalid_argument(std::string(record_kind_name(kind)) + " record of " + std::to_string(raw.size()) +
-                            " bytes is over the limit of " + std::to_string(kMaxRawBytes) + "; it is not cached");
+                            " bytes is over the limit of " + std::to_string(kMaxRawBytes) +
+                            "; it is not cached");
   }
   const std::string smaller = compressed(raw);
   const std::string_view payload = smaller.empty() ? raw : std::string_view(smaller);
@@ -103,8 +111,10 @@ Result<std::string> decode_record(std::string_view record, RecordKind kind, cons
       return damaged(kind, key, "the zstd frame has another length");
     }
     raw.resize(header.raw_length);
-    const std::size_t size = ZSTD_decompress(raw.data(), raw.size(), header.payload.data(), header.payload.size());
-    if (ZSTD_isError(size) || size != header.raw_length) return damaged(kind, key, "the zstd frame is broken");
+    const std::size_t size =
+        ZSTD_decompress(raw.data(), raw.size(), header.payload.data(), header.payload.size());
+    if (ZSTD_isError(size) || size != header.raw_length)
+      return damaged(kind, key, "the zstd frame is broken");
   }
   if (digest_of(raw).view() != header.raw_digest) return damaged(kind, key, "bad content digest");
   return raw;

@@ -16,10 +16,10 @@ struct CacheStats {
   std::uint64_t store_failures = 0;  // entries that could not be published
   std::uint64_t bypasses = 0;        // calls that never asked the cache (record_bypass)
   std::map<std::string, std::uint64_t> bypass_codes{};
-  double seconds_saved = 0;          // as told to record_hit
+  double seconds_saved = 0;  // as told to record_hit
   std::uint64_t entries = 0;
-  std::uint64_t bytes = 0;           // of the stored entries, compressed
-  std::uint64_t disk_bytes = 0;      // of the whole directory, quarantine included
+  std::uint64_t bytes = 0;       // of the stored entries, compressed
+  std::uint64_t disk_bytes = 0;  // of the whole directory, quarantine included
 
   bool operator==(const CacheStats&) const = default;
 };

@@ -1,5 +1,5 @@
-// EntryInfo: one line of a listing. Its stored part, the summary, is written beside each entry so that a listing does
-// not read the entries.
+// EntryInfo: one line of a listing. Its stored part, the summary, is written beside each entry so that a
+// listing does not read the entries.
 //
 //   stored  := record(kind summary, key = entry id, raw = summary)        see export_cache/record.h
 //   summary := created:i64 raw_bytes:u64 stored_bytes:u64 meta:string count:u64 { name:string size:u64 }*
@@ -20,10 +20,10 @@ namespace rekindle {
 
 struct EntryInfo {
   Digest id;
-  std::int64_t created = 0;        // unix seconds: when it was stored
-  std::uint64_t raw_bytes = 0;     // of all sections
-  std::uint64_t stored_bytes = 0;  // of the record, compressed
-  std::string meta;                // Entry::meta
+  std::int64_t created = 0;                       // unix seconds: when it was stored
+  std::uint64_t raw_bytes = 0;                    // of all sections
+  std::uint64_t stored_bytes = 0;                 // of the record, compressed
+  std::string meta;                               // Entry::meta
   std::map<std::string, std::uint64_t> sections;  // name -> bytes
   // From usage, not from the summary.
   std::uint64_t hits = 0;
@@ -33,7 +33,8 @@ struct EntryInfo {
 
 EntryInfo make_info(const Entry& entry, std::uint64_t stored_bytes, std::int64_t created);
 Result<std::string> encode_summary(const EntryInfo& info);
-// kCorruption, naming what failed, unless `record` is a sound summary stored under `id`. Usage fields stay zero.
+// kCorruption, naming what failed, unless `record` is a sound summary stored under `id`. Usage fields stay
+// zero.
 Result<EntryInfo> decode_summary(std::string_view record, const Digest& id);
 
 }  // namespace rekindle

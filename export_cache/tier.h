@@ -1,4 +1,5 @@
-// Tier: one level of storage for records, as tables of 16-byte keys. It moves bytes and understands none of them.
+// Tier: one level of storage for records, as tables of 16-byte keys. It moves bytes and understands none of
+// them.
 //
 // Thread rule: all calls may come from any thread. Views and writers live for one call and never leave it.
 #pragma once
@@ -44,8 +45,9 @@ struct TierStats {
   std::uint64_t disk_bytes = 0;
 };
 
-// The functions given to read and update may run a second time, after a damaged tier was replaced by an empty one:
-// they start from scratch each time. An Error from them ends the call and is returned; an update then writes nothing.
+// The functions given to read and update may run a second time, after a damaged tier was replaced by an empty
+// one: they start from scratch each time. An Error from them ends the call and is returned; an update then
+// writes nothing.
 class Tier {
  public:
   virtual ~Tier() = default;

@@ -10,10 +10,18 @@ namespace rekindle {
 
 void Usage::apply(const CacheEvent& event) {
   switch (event.kind) {
-    case EventKind::kLookup: ++counters.lookups; break;
-    case EventKind::kCorrupt: ++counters.corrupt; break;
-    case EventKind::kStore: ++counters.stores; break;
-    case EventKind::kStoreFailure: ++counters.store_failures; break;
+    case EventKind::kLookup:
+      ++counters.lookups;
+      break;
+    case EventKind::kCorrupt:
+      ++counters.corrupt;
+      break;
+    case EventKind::kStore:
+      ++counters.stores;
+      break;
+    case EventKind::kStoreFailure:
+      ++counters.store_failures;
+      break;
     case EventKind::kHit: {
       ++counters.hits;
       counters.seconds_saved += event.seconds;
@@ -25,7 +33,8 @@ void Usage::apply(const CacheEvent& event) {
     }
     case EventKind::kBypass: {
       ++counters.bypasses;
-      const bool known = counters.bypass_codes.contains(event.code) || counters.bypass_codes.size() < kMaxCodes;
+      const bool known =
+          counters.bypass_codes.contains(event.code) || counters.bypass_codes.size() < kMaxCodes;
       ++counters.bypass_codes[known ? event.code : "other"];
       break;
     }

@@ -24,7 +24,8 @@ Result<ForkGuard> ForkGuard::enter(Use use) {
   static const int registered = pthread_atfork(nullptr, nullptr, in_child);
   if (registered != 0) return unsupported("the export cache cannot watch for forks in this process");
   if (no_use || (use == Use::kWrite && no_writes)) {
-    return unsupported("this process was forked after its parent used the export cache; start it with spawn instead");
+    return unsupported(
+        "this process was forked after its parent used the export cache; start it with spawn instead");
   }
   ++active;
   if (use == Use::kWrite) wrote = true;

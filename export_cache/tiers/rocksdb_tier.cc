@@ -42,8 +42,9 @@ rocksdb::Options database_options() {
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.file_checksum_gen_factory = rocksdb::GetFileChecksumGenCrc32cFactory();
-  // Large records lie in blob files: compaction then moves keys, not graphs. Every update is flushed, so a blob file
-  // holds the records of one update and goes with them; collecting garbage inside of files would only copy.
+  // Large records lie in blob files: compaction then moves keys, not graphs. Every update is flushed, so a
+  // blob file holds the records of one update and goes with them; collecting garbage inside of files would
+  // only copy.
   options.enable_blob_files = true;
   options.min_blob_size = 64 << 10;
   return options;
@@ -51,7 +52,8 @@ rocksdb::Options database_options() {
 
 // Wrong bytes, as opposed to a system that refuses: only this is worth a new database.
 bool is_damage(const rocksdb::Status& status) {
-  return status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported() || status.IsPathNotFound();
+  return status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported() ||
+         status.IsPathNotFound();
 }
 
 std::string full_key(Table table, const Digest& key) {
@@ -110,7 +112,8 @@ class View : public TierWriter {
     options.protection_bytes_per_key = 8;
     if (const auto status = db_->Write(options, &batch_); !status.ok()) return failure("write", status);
     // Flushed, so that readers replay no log.
-    if (const auto status = db_->Flush(rocksdb::FlushOptions()); !status.ok()) return failure("write", status);
+    if (const auto status = db_->Flush(rocksdb::FlushOptions()); !status.ok())
+      return failure("write", status);
     if (removed_) reclaim();
     return {};
   }
@@ -125,7 +128,8 @@ class View : public TierWriter {
   const std::string& damage() const { return damage_; }
 
  private:
-  // Compacts, so that removed bytes go back to the disk now: no later process stays open long enough to do it.
+  // Compacts, so that removed bytes go back to the disk now: no later process stays open long enough to do
+  // it.
   void reclaim() {
     const rocksdb::Status status = db_->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr);
     if (!status.ok()) log_warning("the export cache could not reclaim space: " + status.ToString());
@@ -141,7 +145,9 @@ class View : public TierWriter {
 class RocksDbTier : public Tier {
  public:
   explicit RocksDbTier(RocksDbTierOptions options)
-      : options_(std::move(options)), db_dir_(options_.dir + "/db"), lock_path_(options_.dir + "/rekindle.lock") {}
+      : options_(std::move(options)),
+        db_dir_(options_.dir + "/db"),
+        lock_path_(options_.dir + "/rekindle.lock") {}
 
   Status read(const std::function<Status(TierReader&)>& view) override {
     REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kRead));
@@ -165,7 +171,8 @@ class RocksDbTier : public Tier {
     return io_error("the cache database " + db_dir_ + " is damaged again and again; check the disk");
   }
 
-  Status update(const std::function<Status(TierWriter&)>& change, const std::function<void()>& committed) override {
+  Status update(const std::function<Status(TierWriter&)>& change,
+                const std::function<void()>& committed) override {
     if (options_.readonly) return unsupported("the cache in " + options_.dir + " is open read-only");
     REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kWrite));
     REKINDLE_ASSIGN_OR_RETURN(const FileLock lock, acquire(FileLock::Kind::kExclusive));

@@ -46,8 +46,8 @@ py::object load(ExportCache& self, const std::string& id) {
   return result;
 }
 
-std::string store(ExportCache& self, const std::string& prekey, const py::bytes& observations, std::string meta,
-                  Sections sections) {
+std::string store(ExportCache& self, const std::string& prekey, const py::bytes& observations,
+                  std::string meta, Sections sections) {
   const Digest digest = digest_from(prekey);
   std::string observed = observations;
   const Entry entry{std::move(sections), std::move(meta)};
@@ -101,19 +101,24 @@ void bind_cache(py::module_& m) {
       .def("lookup", &lookup, py::arg("prekey"))
       .def("load", &load, py::arg("entry"))
       .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"))
-      .def("find", [](ExportCache& self, const std::string& prefix) {
-        return without_gil([&] { return self.find(prefix); }).hex();
-      })
+      .def("find",
+           [](ExportCache& self, const std::string& prefix) {
+             return without_gil([&] { return self.find(prefix); }).hex();
+           })
       .def("list", &list)
-      .def("remove", [](ExportCache& self, const std::string& id) {
-        const Digest digest = digest_from(id);
-        without_gil([&] { return self.remove(digest); });
-      })
+      .def("remove",
+           [](ExportCache& self, const std::string& id) {
+             const Digest digest = digest_from(id);
+             without_gil([&] { return self.remove(digest); });
+           })
       .def("clear", [](ExportCache& self) { without_gil([&] { return self.clear(); }); })
       .def("stats", &stats)
-      .def("record_hit", [](ExportCache& self, const std::string& entry, double seconds_saved) {
-        self.record_hit(digest_from(entry), seconds_saved);
-      }, py::arg("entry"), py::arg("seconds_saved"))
+      .def(
+          "record_hit",
+          [](ExportCache& self, const std::string& entry, double seconds_saved) {
+            self.record_hit(digest_from(entry), seconds_saved);
+          },
+          py::arg("entry"), py::arg("seconds_saved"))
       .def("record_bypass", &ExportCache::record_bypass, py::arg("code"),
            py::call_guard<py::gil_scoped_release>());
 }

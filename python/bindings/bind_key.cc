@@ -50,7 +50,8 @@ py::list fields(const KeyBuilder& key) {
   py::list rows;
   for (const KeyField& field : key.fields()) {
     rows.append(py::make_tuple(field.name, field_type_name(field.type),
-                               py::bytes(field.value).attr("decode")("utf-8", "replace"), field.digest.hex()));
+                               py::bytes(field.value).attr("decode")("utf-8", "replace"),
+                               field.digest.hex()));
   }
   return rows;
 }
@@ -58,7 +59,8 @@ py::list fields(const KeyBuilder& key) {
 }  // namespace
 
 void bind_key(py::module_& m) {
-  m.def("digest128", [](const py::bytes& data) { return digest_of(static_cast<std::string_view>(data)).hex(); });
+  m.def("digest128",
+        [](const py::bytes& data) { return digest_of(static_cast<std::string_view>(data)).hex(); });
   py::class_<KeyBuilder>(m, "KeyBuilder")
       .def(py::init<>())
       .def("add", &add_field, py::arg("name"), py::arg("value"))

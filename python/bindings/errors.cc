@@ -9,8 +9,8 @@ namespace rekindle::python {
 namespace {
 
 // In the order of ErrorCode.
-constexpr std::array<const char*, 6> kNames = {"NotFound", "Corruption", "InvalidArgument",
-                                               "Unsupported", "Io", "Internal"};
+constexpr std::array<const char*, 6> kNames = {"NotFound",    "Corruption", "InvalidArgument",
+                                               "Unsupported", "Io",         "Internal"};
 // Owned by the module, which is never unloaded.
 std::array<PyObject*, kNames.size()> classes{};
 

@@ -45,12 +45,13 @@ std::string_view help_page(std::string_view name);
 // Prints "rekindle: message" to stderr; returns kExitProblem.
 int fail(const Error& error);
 
-#define REKINDLE_COMMAND(noun, verb, summary, Class)                                     \
-  static const bool rekindle_registered_##noun##_##verb = [] {                           \
-    ::rekindle::cli::commands().add(#noun "_" #verb, {#noun, #verb, summary, [] {        \
-      return std::unique_ptr<::rekindle::cli::Command>(std::make_unique<Class>());       \
-    }});                                                                                 \
-    return true;                                                                         \
+#define REKINDLE_COMMAND(noun, verb, summary, Class)                                                     \
+  static const bool rekindle_registered_##noun##_##verb = [] {                                           \
+    ::rekindle::cli::commands().add(                                                                     \
+        #noun "_" #verb, {#noun, #verb, summary, [] {                                                    \
+                            return std::unique_ptr<::rekindle::cli::Command>(std::make_unique<Class>()); \
+                          }});                                                                           \
+    return true;                                                                                         \
   }()
 
 }  // namespace rekindle::cli

@@ -7,8 +7,8 @@
 
 namespace rekindle::cli {
 
-// Left-aligned columns, two spaces apart; the first row is the heading. Control characters, which stored text may
-// hold, are printed as '?'.
+// Left-aligned columns, two spaces apart; the first row is the heading. Control characters, which stored text
+// may hold, are printed as '?'.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 
 std::string printable(const std::string& text, std::size_t most);  // cut to `most` bytes, at a character

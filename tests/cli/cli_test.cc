@@ -22,7 +22,8 @@ struct Outcome {
 };
 
 // `redirect` is shell text, such as "2>&1"; stdin is empty.
-Outcome rekindle_command(const std::string& arguments, const std::string& redirect = "2>/dev/null </dev/null") {
+Outcome rekindle_command(const std::string& arguments,
+                         const std::string& redirect = "2>/dev/null </dev/null") {
   const std::string line = std::string(REKINDLE_PROGRAM) + " " + arguments + " " + redirect;
   FILE* pipe = popen(line.c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -42,7 +43,9 @@ nlohmann::json parsed(const Outcome& outcome) {
   return json;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 // A cache with one entry that was used once; returns its id.
 std::string fill(const std::string& dir) {
@@ -85,7 +88,8 @@ TEST_CASE("every command has a help page", "[cli]") {
 TEST_CASE("a missing directory is one clear message", "[cli]") {
   const TempDir dir;
   for (const char* command : {"ls", "inspect 00", "stats", "clear --yes"}) {
-    const Outcome outcome = rekindle_command("cache " + std::string(command) + " --dir " + dir / "none", "2>&1 </dev/null");
+    const Outcome outcome =
+        rekindle_command("cache " + std::string(command) + " --dir " + dir / "none", "2>&1 </dev/null");
     REQUIRE(outcome.code == 1);
     REQUIRE(contains(outcome.output, "there is no cache at " + dir / "none"));
     REQUIRE(contains(outcome.output, "REKINDLE_CACHE_DIR"));
@@ -106,7 +110,8 @@ TEST_CASE("ls shows the entries", "[cli]") {
   const Outcome table = rekindle_command("cache ls --dir " + dir.path());
   REQUIRE(table.code == 0);
   REQUIRE(table.output.starts_with("ID            MODEL"));
-  for (const std::string& part : {id.substr(0, 12), std::string("train"), std::string("x[2,128]"), std::string("12.5 s")}) {
+  for (const std::string& part :
+       {id.substr(0, 12), std::string("train"), std::string("x[2,128]"), std::string("12.5 s")}) {
     REQUIRE(contains(table.output, part));
   }
   REQUIRE(!contains(table.output, "\x1b"));  // stored text cannot drive the terminal
@@ -115,7 +120,8 @@ TEST_CASE("ls shows the entries", "[cli]") {
 TEST_CASE("inspect takes the start of an id and shows the key fields", "[cli]") {
   const TempDir dir;
   const std::string id = fill(dir.path());
-  const auto json = parsed(rekindle_command("cache inspect " + id.substr(0, 6) + " --json --dir " + dir.path()));
+  const auto json =
+      parsed(rekindle_command("cache inspect " + id.substr(0, 6) + " --json --dir " + dir.path()));
   REQUIRE(json["id"] == id);
   REQUIRE(json["sections"]["exported"] == 4);
   REQUIRE(json["fields"][0]["name"] == "mode");

@@ -25,7 +25,8 @@ Result<Entry> decode_raw(const std::string& raw, const Digest& id = digest_of("i
   return decode_entry(*encode_record(RecordKind::kEntry, id, raw), id);
 }
 
-std::string raw_entry(std::string_view meta, std::uint64_t count, std::initializer_list<std::string_view> names) {
+std::string raw_entry(std::string_view meta, std::uint64_t count,
+                      std::initializer_list<std::string_view> names) {
   ByteWriter writer;
   writer.string(meta);
   writer.number(count);
@@ -49,7 +50,8 @@ TEST_CASE("a compressed entry of format version 1 can be read", "[export_cache]"
   entry.sections["joint"] = std::string(4000, 'g');
   const std::string path = testing::golden_path("entry/v1_zstd.bin");
   // Other zstd versions may compress otherwise, so only reading is pinned.
-  if (std::getenv("REKINDLE_ACCEPT") != nullptr) testing::check_golden("entry/v1_zstd.bin", *encode_entry(entry));
+  if (std::getenv("REKINDLE_ACCEPT") != nullptr)
+    testing::check_golden("entry/v1_zstd.bin", *encode_entry(entry));
   const auto back = decode_entry(testing::read_file(path), entry_id(entry));
   REQUIRE(back.ok());
   REQUIRE(back->sections == entry.sections);

@@ -31,7 +31,8 @@ CacheStats counters(ExportCache& cache) {
 CacheStats expected(CacheStats stats) { return stats; }
 
 // Puts `change(record)` in the place of a stored record, past all checks.
-void tamper(const std::string& dir, Table table, const Digest& key, const std::function<void(std::string&)>& change) {
+void tamper(const std::string& dir, Table table, const Digest& key,
+            const std::function<void(std::string&)>& change) {
   const auto tier = make_rocksdb_tier({.dir = dir});
   REQUIRE(tier->update([&](TierWriter& writer) -> Status {
                 REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> record, writer.get(table, key));
@@ -78,8 +79,14 @@ TEST_CASE("what is stored is found again by another cache object", "[export_cach
   REQUIRE((*loaded)->meta == entry.meta);
   cache->record_hit(id, 12.5);
   cache->record_bypass("opaque_attr");
-  REQUIRE(counters(*cache) == expected({.lookups = 2, .hits = 1, .misses = 1, .stores = 1, .bypasses = 1,
-                                        .bypass_codes = {{"opaque_attr", 1}}, .seconds_saved = 12.5, .entries = 1}));
+  REQUIRE(counters(*cache) == expected({.lookups = 2,
+                                        .hits = 1,
+                                        .misses = 1,
+                                        .stores = 1,
+                                        .bypasses = 1,
+                                        .bypass_codes = {{"opaque_attr", 1}},
+                                        .seconds_saved = 12.5,
+                                        .entries = 1}));
   const auto listed = cache->list();
   REQUIRE(listed.ok());
   REQUIRE(listed->size() == 1);
@@ -138,7 +145,8 @@ TEST_CASE("a corrupt entry is a counted miss and leaves with its candidates", "[
     REQUIRE(!loaded->has_value());
     REQUIRE(cache->lookup(kPrekey)->empty());
     REQUIRE(cache->load(*sound)->has_value());
-    REQUIRE(counters(*cache) == expected({.lookups = 2, .misses = 2, .corrupt = 1, .stores = 2, .entries = 1}));
+    REQUIRE(counters(*cache) ==
+            expected({.lookups = 2, .misses = 2, .corrupt = 1, .stores = 2, .entries = 1}));
   }
 }
 
@@ -268,8 +276,9 @@ TEST_CASE("a read-only cache writes nothing and counts in memory", "[export_cach
   REQUIRE(cache->remove(*id).error().code == ErrorCode::kUnsupported);
   REQUIRE(cache->clear().error().code == ErrorCode::kUnsupported);
   REQUIRE(count_files() == before);
-  REQUIRE(counters(*cache) == expected({.lookups = 1, .hits = 1, .stores = 1, .store_failures = 1,
-                                        .seconds_saved = 2, .entries = 1}));
+  REQUIRE(counters(*cache) ==
+          expected(
+              {.lookups = 1, .hits = 1, .stores = 1, .store_failures = 1, .seconds_saved = 2, .entries = 1}));
   REQUIRE(counters(*open_cache(dir.path())) == expected({.stores = 1, .entries = 1}));
 }
 

@@ -25,8 +25,8 @@ TEST_CASE("the digest of every field type is pinned", "[export_cache]") {
   const auto pin = [&](const char* name, auto value) {
     key.add(name, value);
     const KeyField& field = key.fields().back();
-    lines += std::string(name) + " " + field_type_name(field.type) + " " + field.value + " " + field.digest.hex() +
-             " " + key.digest().hex() + "\n";
+    lines += std::string(name) + " " + field_type_name(field.type) + " " + field.value + " " +
+             field.digest.hex() + " " + key.digest().hex() + "\n";
   };
   pin("nothing", nullptr);
   pin("yes", true);
@@ -41,11 +41,21 @@ TEST_CASE("the digest of every field type is pinned", "[export_cache]") {
 }
 
 TEST_CASE("values of different types never share a digest", "[export_cache]") {
-  std::set<Digest> digests = {
-      digest_with(nullptr),         digest_with(1),           digest_with(true),          digest_with(1.0),
-      digest_with("1"),             digest_with(0),           digest_with(false),         digest_with(0.0),
-      digest_with(-0.0),            digest_with(""),          digest_with(KeyBytes{""}),  digest_with(KeyBytes{"1"}),
-      digest_with(KeyBigInt{"1"}),  digest_with(Digest{}),    KeyBuilder().digest()};
+  std::set<Digest> digests = {digest_with(nullptr),
+                              digest_with(1),
+                              digest_with(true),
+                              digest_with(1.0),
+                              digest_with("1"),
+                              digest_with(0),
+                              digest_with(false),
+                              digest_with(0.0),
+                              digest_with(-0.0),
+                              digest_with(""),
+                              digest_with(KeyBytes{""}),
+                              digest_with(KeyBytes{"1"}),
+                              digest_with(KeyBigInt{"1"}),
+                              digest_with(Digest{}),
+                              KeyBuilder().digest()};
   REQUIRE(digests.size() == 15);
 }
 
@@ -62,7 +72,8 @@ TEST_CASE("fields do not run together and their order counts", "[export_cache]")
 }
 
 TEST_CASE("two NaNs are one value, two zeros are not", "[export_cache]") {
-  REQUIRE(digest_with(std::numeric_limits<double>::quiet_NaN()) == digest_with(-std::numeric_limits<double>::signaling_NaN()));
+  REQUIRE(digest_with(std::numeric_limits<double>::quiet_NaN()) ==
+          digest_with(-std::numeric_limits<double>::signaling_NaN()));
   REQUIRE(digest_with(0.0) != digest_with(-0.0));
 }
 

@@ -32,7 +32,8 @@ TEST_CASE("a manifest comes back as it was", "[export_cache]") {
 TEST_CASE("a manifest under another prekey or with wild counts is corruption", "[export_cache]") {
   const auto record = encode_manifest(kPrekey, {candidate(1, "a")});
   REQUIRE(!decode_manifest(*record, digest_of("other")).ok());
-  for (const std::string& raw : {std::string(8, '\xFF'), std::string("\x01\0\0\0\0\0\0\0", 8), std::string()}) {
+  for (const std::string& raw :
+       {std::string(8, '\xFF'), std::string("\x01\0\0\0\0\0\0\0", 8), std::string()}) {
     const auto forged = decode_manifest(*encode_record(RecordKind::kManifest, kPrekey, raw), kPrekey);
     REQUIRE(!forged.ok());
     REQUIRE(forged.error().code == ErrorCode::kCorruption);

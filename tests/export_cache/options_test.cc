@@ -50,7 +50,8 @@ std::string chosen(const std::map<std::string, std::string>& wanted) {
 TEST_CASE("the cache directory is the first that is set", "[export_cache]") {
   const TempDir home;
   REQUIRE(chosen({{"REKINDLE_CACHE_DIR", "/a"}, {"ORTMODULE_CACHE_DIR", "/b"}}) == "/a");
-  REQUIRE(chosen({{"REKINDLE_CACHE_DIR", ""}, {"ORTMODULE_CACHE_DIR", "/b"}, {"XDG_CACHE_HOME", "/c"}}) == "/b");
+  REQUIRE(chosen({{"REKINDLE_CACHE_DIR", ""}, {"ORTMODULE_CACHE_DIR", "/b"}, {"XDG_CACHE_HOME", "/c"}}) ==
+          "/b");
   REQUIRE(chosen({{"XDG_CACHE_HOME", "/c"}, {"HOME", home.path()}}) == "/c/rekindle");
   REQUIRE(chosen({{"XDG_CACHE_HOME", "relative"}, {"HOME", home.path()}}) == home / ".cache/rekindle");
   REQUIRE(chosen({{"REKINDLE_CACHE_DIR", "here"}}) == (std::filesystem::current_path() / "here").string());
@@ -84,7 +85,8 @@ TEST_CASE("a directory that cannot be trusted or made is refused with the remedy
   REQUIRE(chmod(temp.path().c_str(), 0700) == 0);
 
   testing::write_file(temp / "file", "x");
-  REQUIRE(prepare_directory(temp / "file", CacheMode::kReadWrite).error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(prepare_directory(temp / "file", CacheMode::kReadWrite).error().code ==
+          ErrorCode::kInvalidArgument);
   REQUIRE(prepare_directory(temp / "file/below", CacheMode::kReadWrite).error().code == ErrorCode::kIo);
   REQUIRE(prepare_directory("/proc/nowhere", CacheMode::kReadWrite).error().code == ErrorCode::kIo);
   REQUIRE(prepare_directory("", CacheMode::kReadWrite).error().code == ErrorCode::kInvalidArgument);

@@ -87,7 +87,8 @@ TEST_CASE("journals of ended processes are read, then folded by the next writer"
   const auto id = cache->store(digest_of("prekey"), "", make_entry("one"));
   for (int i = 0; i < 3; ++i) REQUIRE(Child("child hits only", dir.path()).wait_ok());
   const auto journals = [&] {
-    return std::distance(std::filesystem::directory_iterator(dir / "journal"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator(dir / "journal"),
+                         std::filesystem::directory_iterator());
   };
   REQUIRE(journals() == 3);
   REQUIRE(cache->list()->at(0).hits == 3);

@@ -34,9 +34,12 @@ std::string why(const std::string& record, RecordKind kind = RecordKind::kEntry,
   return raw.error().message;
 }
 
-bool mentions(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
+bool mentions(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
 
-constexpr std::size_t kVersionAt = 4, kKindAt = 6, kCodecAt = 7, kRawLengthAt = 24, kStoredLengthAt = 32, kDigestAt = 40;
+constexpr std::size_t kVersionAt = 4, kKindAt = 6, kCodecAt = 7, kRawLengthAt = 24, kStoredLengthAt = 32,
+                      kDigestAt = 40;
 
 }  // namespace
 

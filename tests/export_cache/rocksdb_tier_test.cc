@@ -45,7 +45,8 @@ std::optional<std::string> get(Tier& tier) {
 
 std::vector<std::string> database_files(const std::string& dir) {
   std::vector<std::string> files;
-  for (const auto& file : fs::directory_iterator(dir + "/db")) files.push_back(file.path().filename().string());
+  for (const auto& file : fs::directory_iterator(dir + "/db"))
+    files.push_back(file.path().filename().string());
   return files;
 }
 
@@ -58,7 +59,8 @@ int quarantines(const std::string& dir) {
 }
 
 // What must hold whatever happened to the files: no error, no wrong byte, a cache that can be used.
-void check_usable(const std::string& dir, const Entry& entry, const std::string& what, bool may_be_older = false) {
+void check_usable(const std::string& dir, const Entry& entry, const std::string& what,
+                  bool may_be_older = false) {
   INFO(what);
   auto cache = open_cache(dir);
   const auto candidates = cache->lookup(digest_of("prekey"));
@@ -75,7 +77,8 @@ void check_usable(const std::string& dir, const Entry& entry, const std::string&
   REQUIRE(cache->load(entry_id(entry))->has_value());
   const auto stats = cache->stats();
   REQUIRE(stats.ok());
-  // A miss without a counted reason would be silent. A log that was cut is the sound log of an older database.
+  // A miss without a counted reason would be silent. A log that was cut is the sound log of an older
+  // database.
   if (!found && !may_be_older) REQUIRE(stats->corrupt > 0);
   REQUIRE(stats->entries >= 1);
 }

@@ -9,7 +9,8 @@
 
 namespace rekindle::testing {
 
-inline std::unique_ptr<ExportCache> open_cache(const std::string& dir, CacheMode mode = CacheMode::kReadWrite) {
+inline std::unique_ptr<ExportCache> open_cache(const std::string& dir,
+                                               CacheMode mode = CacheMode::kReadWrite) {
   auto cache = ExportCache::open({.dir = dir, .mode = mode});
   REQUIRE(cache.ok());
   return *std::move(cache);

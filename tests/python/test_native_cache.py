@@ -7,7 +7,6 @@ import os
 import threading
 
 import pytest
-
 from rekindle import _native
 
 
@@ -99,7 +98,8 @@ def test_stores_from_several_threads(tmp_path):
     cache = _native.ExportCache(str(tmp_path))
     size = 1 << 20
     threads = [
-        threading.Thread(target=cache.store, args=(key(("n", n)), b"", "{}", {"joint": os.urandom(size)})) for n in range(4)
+        threading.Thread(target=cache.store, args=(key(("n", n)), b"", "{}", {"joint": os.urandom(size)}))
+        for n in range(4)
     ]
     for thread in threads:
         thread.start()

@@ -1,5 +1,5 @@
-// Golden files: expected output below tests/golden. REKINDLE_ACCEPT=1 rewrites them, and the test then fails once, so
-// that it cannot pass by accident.
+// Golden files: expected output below tests/golden. REKINDLE_ACCEPT=1 rewrites them, and the test then fails
+// once, so that it cannot pass by accident.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,9 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   REQUIRE(file.good());
 }
 
-inline std::string golden_path(const std::string& name) { return std::string(REKINDLE_TEST_DATA) + "/" + name; }
+inline std::string golden_path(const std::string& name) {
+  return std::string(REKINDLE_TEST_DATA) + "/" + name;
+}
 
 inline void check_golden(const std::string& name, const std::string& actual) {
   const std::string path = golden_path(name);

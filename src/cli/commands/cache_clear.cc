@@ -24,7 +24,8 @@ class CacheClear : public Command {
     if (!stats.ok()) return fail(stats.error());
     const std::string what = fmt::format("{} entries, {} on disk, from {}", stats->entries,
                                          size_text(stats->disk_bytes), (*cache)->dir());
-    if (!yes_ && !confirmed(what)) return fail(invalid_argument("nothing was removed; --yes removes without asking"));
+    if (!yes_ && !confirmed(what))
+      return fail(invalid_argument("nothing was removed; --yes removes without asking"));
     if (const Status cleared = (*cache)->clear(); !cleared.ok()) return fail(cleared.error());
     if (flags_.json) {
       print_json({{"dir", (*cache)->dir()}, {"removed_entries", stats->entries}});

@@ -22,7 +22,8 @@ Json key_fields(const Entry& entry) {
 
 std::string text_of(const Json& field, const char* name) {
   const auto value = field.is_object() ? field.find(name) : field.end();
-  return value != field.end() && value->is_string() ? printable(value->get<std::string>(), kMostText) : std::string();
+  return value != field.end() && value->is_string() ? printable(value->get<std::string>(), kMostText)
+                                                    : std::string();
 }
 
 void print_human(const EntryInfo& info, const Json& fields) {

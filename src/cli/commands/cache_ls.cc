@@ -31,8 +31,9 @@ class CacheLs : public Command {
         {"ID", "MODEL", "MODE", "INPUTS", "SIZE", "HITS", "SAVED", "AGE"}};
     for (const EntryInfo& info : *entries) {
       rows.push_back({info.id.hex().substr(0, 12), printable(meta_text(info, "model"), kMostText),
-                      printable(meta_text(info, "mode"), kMostText), printable(meta_text(info, "inputs"), kMostText),
-                      size_text(info.stored_bytes), std::to_string(info.hits), seconds_text(info.seconds_saved),
+                      printable(meta_text(info, "mode"), kMostText),
+                      printable(meta_text(info, "inputs"), kMostText), size_text(info.stored_bytes),
+                      std::to_string(info.hits), seconds_text(info.seconds_saved),
                       age_text(info.created, now)});
     }
     print_table(rows);
