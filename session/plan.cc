@@ -37,13 +37,13 @@ void describe_program(const Plan& plan, const char* title, const Program& progra
 
 }  // namespace
 
-bool Plan::fits(const at::Tensor* inputs, std::size_t count) const {
-  if (count != input_metas.size()) return false;
+bool Plan::fits(const at::Tensor* inputs, std::size_t count, at::Device on) const {
+  if (count != input_metas.size() || on != device) return false;
   for (std::size_t i = 0; i < count; ++i) {
     const at::Tensor& tensor = inputs[i];
     const at::Tensor& meta = input_metas[i];
     if (tensor.scalar_type() != meta.scalar_type() || tensor.sizes() != meta.sizes() ||
-        tensor.strides() != meta.strides() || tensor.device() != device) {
+        tensor.strides() != meta.strides()) {
       return false;
     }
   }

@@ -64,8 +64,8 @@ struct Plan {
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved arena slots
 
-  // True when inputs with these layouts can run on the plan.
-  bool fits(const at::Tensor* inputs, std::size_t count) const;
+  // True when inputs with these layouts, on that device, can run on the plan. Meta tensors serve as layouts.
+  bool fits(const at::Tensor* inputs, std::size_t count, at::Device on) const;
   std::string describe() const;
 };
 
@@ -76,8 +76,9 @@ struct PlanRequest {
   // Names of forward values that must outlive the forward even if this backward does not read them: another set of
   // cotangents may.
   std::vector<std::string> keep;
-  const at::Tensor* inputs = nullptr;
+  const at::Tensor* inputs = nullptr;  // tensors or meta tensors: only layouts are read
   std::size_t input_count = 0;
+  at::Device device = at::kCPU;
 };
 
 // kUnsupported or kInvalidArgument, naming the node, when an op cannot be lowered for these layouts.

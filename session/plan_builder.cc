@@ -34,6 +34,7 @@ std::string where(const graph::Node& node) {
 PlanBuilder::PlanBuilder(const PlanRequest& request) : request_(request), plan_(std::make_shared<Plan>()) {
   plan_->joint = request.joint;
   plan_->present = request.present;
+  plan_->device = request.device;
   plan_->slots.emplace_back();  // kAbsentSlot
 }
 
@@ -93,7 +94,6 @@ void PlanBuilder::add_inputs() {
     const graph::Value* value = joint.graph->inputs()[i];
     const at::Tensor& tensor = request_.inputs[i];
     TORCH_CHECK(tensor.defined(), "input '", value->name(), "' is missing");
-    if (i == 0) plan_->device = tensor.device();
     plan_->input_metas.push_back(meta_of(tensor));
     const SlotId slot = add_slot(Storage::kInput, plan_->input_metas.back(), value);
     define(value, slot);

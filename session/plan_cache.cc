@@ -17,23 +17,30 @@ PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionO
 
 std::shared_ptr<FramePool> PlanCache::find(std::span<const at::Tensor> inputs, bool record) {
   const std::lock_guard lock(mutex_);
-  return find_locked(inputs, record);
+  const at::Device device = inputs.empty() ? at::Device(at::kCPU) : inputs[0].device();
+  for (const at::Tensor& tensor : inputs) {
+    TORCH_CHECK(tensor.device() == device, "expected all tensors to be on the same device, but found ", device, " and ",
+                tensor.device());
+  }
+  return find_locked(inputs, device, record);
 }
 
 std::shared_ptr<FramePool> PlanCache::find_for_cotangents(const Plan& used, std::vector<bool> present) {
   const std::lock_guard lock(mutex_);
   // The plan that guessed wrong would not be used again: its arena goes with its last frame.
   entries_.remove_if([&](const Entry& entry) {
-    return entry.record && entry.present != present && entry.pool->plan()->fits(used.input_metas.data(), used.input_metas.size());
+    return entry.record && entry.present != present && 
+           entry.pool->plan()->fits(used.input_metas.data(), used.input_metas.size(), used.device);
   });
   expected_ = std::move(present);
-  return find_locked(used.input_metas, true);
+  return find_locked(used.input_metas, used.device, true);
 }
 
-std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> inputs, bool record) {
+std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> inputs, at::Device device,
+                                                  bool record) {
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->record != record || (record && entry->present != expected_)) continue;
-    if (!entry->pool->plan()->fits(inputs.data(), inputs.size())) continue;
+    if (!entry->pool->plan()->fits(inputs.data(), inputs.size(), device)) continue;
     entries_.splice(entries_.begin(), entries_, entry);
     return entry->pool;
   }
@@ -45,6 +52,7 @@ std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> in
   if (record) request.keep = keep_;
   request.inputs = inputs.data();
   request.input_count = inputs.size();
+  request.device = device;
   auto plan = make_plan(request);
   TORCH_CHECK(plan.ok(), plan.error().message);
   entries_.push_front({record, expected_, std::make_shared<FramePool>(std::move(plan).value())});

@@ -32,7 +32,7 @@ class PlanCache {
     std::vector<bool> present;
     std::shared_ptr<FramePool> pool;
   };
-  std::shared_ptr<FramePool> find_locked(std::span<const at::Tensor> inputs, bool record);
+  std::shared_ptr<FramePool> find_locked(std::span<const at::Tensor> inputs, at::Device device, bool record);
   std::shared_ptr<const autodiff::JointGraph> restricted(const std::vector<bool>& present);
 
   const std::shared_ptr<const autodiff::JointGraph> joint_;

@@ -1,7 +1,9 @@
-// ScaledDotProductAttention without dropout: PyTorch's fused CPU kernels, called with planned outputs.
-#include <ATen/native/transformers/attention.h>
-#include <ATen/ops/where.h>
+// ScaledDotProductAttention without dropout, by PyTorch's fused CPU kernels. These have no out variant: what they return
+// is copied into planned memory, so that it outlives nothing and views of it are known to the plan.
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 
 #include <cmath>
 #include <limits>
@@ -29,9 +31,6 @@ Attention attention_of(const LowerContext& context, std::size_t query, std::size
   return attention;
 }
 
-// The kernels take [B, L, H, E]; the graph's tensors are [B, H, L, E].
-at::Tensor heads_last(const at::Tensor& x) { return x.transpose(1, 2); }
-
 std::optional<at::Tensor> additive_mask(const Args& args, const Attention& attention, std::size_t input) {
   if (!attention.mask) return std::nullopt;
   at::Tensor mask = args.in(input);
@@ -57,9 +56,10 @@ Lowering lower_attention(const LowerContext& context) {
   lowering.outputs = {heads_first_over_heads_last(context.dtype(0), sizes),
                       {precise, {sizes[0], sizes[1], sizes[2]}, Sizes{sizes[1] * sizes[2], 1, sizes[1]}}};
   lowering.kernel = [attention](const Args& args) {
-    at::native::flash_attention_kernel(at::kCPU, heads_last(args.out(0)), args.out(1).transpose(1, 2), args.in(0),
-                                       args.in(1), args.in(2), 0.0, attention.causal,
-                                       additive_mask(args, attention, 3), attention.scale);
+    const auto [y, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        args.in(0), args.in(1), args.in(2), 0.0, attention.causal, additive_mask(args, attention, 3), attention.scale);
+    args.out(0).copy_(y);
+    args.out(1).copy_(logsumexp);
   };
   return lowering;
 }
@@ -72,11 +72,12 @@ Lowering lower_attention_gradient(const LowerContext& context) {
     lowering.outputs.push_back(heads_first_over_heads_last(context.dtype(i), context.sizes(i)));
   }
   lowering.kernel = [attention](const Args& args) {
-    for (std::size_t i = 0; i < 3; ++i) args.out(i).zero_();
-    at::native::flash_attention_backward_kernel(
-        at::kCPU, heads_last(args.out(0)), heads_last(args.out(1)), heads_last(args.out(2)), heads_last(args.in(0)),
-        heads_last(args.in(1)), heads_last(args.in(2)), heads_last(args.in(3)), heads_last(args.in(4)),
-        args.in(5).transpose(1, 2), 0.0, attention.causal, additive_mask(args, attention, 6), attention.scale);
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        args.in(0), args.in(1), args.in(2), args.in(3), args.in(4), args.in(5), 0.0, attention.causal,
+        additive_mask(args, attention, 6), attention.scale);
+    args.out(0).copy_(dq);
+    args.out(1).copy_(dk);
+    args.out(2).copy_(dv);
   };
   return lowering;
 }

@@ -1,0 +1,82 @@
+// Sessions, the pipeline that makes their graphs, and guards. No logic here.
+#include <torch/csrc/utils/pybind.h>
+
+#include "python/bindings/bindings.h"
+#include "python/bindings/errors.h"
+#include "python/bindings/guard.h"
+#include "session/evaluate.h"
+#include "session/session.h"
+#include "src/pipeline/pipeline.h"
+
+namespace rekindle::python {
+
+namespace py = pybind11;
+using session::Session;
+
+namespace {
+
+py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gradient) {
+  const auto view = static_cast<std::string_view>(model);
+  std::string joint;
+  {
+    const py::gil_scoped_release release;
+    auto built = value_or_throw(pipeline::build_joint_graph(
+        view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); }));
+    joint = value_or_throw(pipeline::serialize_joint_graph(built));
+  }
+  return joint;
+}
+
+std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents) {
+  const auto view = static_cast<std::string_view>(joint);
+  const py::gil_scoped_release release;
+  session::SessionOptions options;
+  options.expected_cotangents = std::move(expected_cotangents);
+  return value_or_throw(Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
+}
+
+py::dict stats(const Session& self) {
+  const session::SessionStats stats = self.stats();
+  py::dict result;
+  result["plans"] = stats.plans;
+  result["plans_made"] = stats.plans_made;
+  result["plan_seconds"] = stats.plan_seconds;
+  result["arena_bytes"] = stats.arena_bytes;
+  result["saved_bytes"] = stats.saved_bytes;
+  result["instructions"] = stats.instructions;
+  result["frames"] = stats.frames;
+  return result;
+}
+
+std::string joint_text(const py::bytes& joint) {
+  return value_or_throw(pipeline::describe_joint_graph(static_cast<std::string_view>(joint)));
+}
+
+}  // namespace
+
+void bind_session(py::module_& m) {
+  m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
+        "ONNX bytes -> bytes of the differentiated, optimized graph.");
+  m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
+  m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
+  m.def("supported_ops", &session::supported_ops);
+  py::class_<Session, std::shared_ptr<Session>>(m, "Session")
+      .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{})
+      .def(
+          "forward",
+          [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { return self.forward(inputs, record); },
+          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "prepare", [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { self.prepare(inputs, record); },
+          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def("describe_plan", &Session::describe_plan)
+      .def("stats", &stats)
+      .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })
+      .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });
+  py::class_<Guard>(m, "Guard")
+      .def(py::init<const py::list&, const std::vector<at::Tensor>&>(), py::arg("containers"), py::arg("tensors"))
+      .def("check", &Guard::check);
+  m.def("ambient_state", &ambient_state);
+}
+
+}  // namespace rekindle::python

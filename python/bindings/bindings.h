@@ -1,0 +1,12 @@
+// One bind function per topic; module.cc calls them all.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace rekindle::python {
+
+void bind_cache(pybind11::module_& m);
+void bind_key(pybind11::module_& m);
+void bind_session(pybind11::module_& m);
+
+}  // namespace rekindle::python

@@ -1,0 +1,49 @@
+// Guard: is everything that a variant was made for still the same object? One flat pass of pointer comparisons.
+//
+// A guard never says yes to a change; it may say no to a harmless one (an equal but new object), and the caller then
+// looks the call up by content again. Needs the GIL. Holds references to what it compares with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace rekindle::python {
+
+// Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device, default
+// dtype, determinism, matmul and attention settings, mode stacks, tracing.
+std::vector<std::int64_t> ambient_state();
+
+class Guard {
+ public:
+  // containers: dicts (order and identity of keys and values are compared), lists, tuples, sets (by equality).
+  // tensors: parameters and buffers, compared by dtype, device, sizes, strides and requires_grad.
+  Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors);
+
+  // True when every container, every tensor and the ambient state are as they were.
+  bool check() const;
+
+ private:
+  struct Container {
+    pybind11::object object;
+    std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a frozen copy
+  };
+  struct TensorState {
+    at::Tensor tensor;
+    c10::ScalarType dtype;
+    c10::Device device;
+    std::vector<std::int64_t> sizes, strides;
+    bool requires_grad;
+  };
+  static bool same(const Container& container);
+  static bool same(const TensorState& state);
+
+  std::vector<Container> containers_;
+  std::vector<TensorState> tensors_;
+  std::vector<std::int64_t> ambient_;
+};
+
+}  // namespace rekindle::python

@@ -1,0 +1,18 @@
+// rekindle._native: the C++ rooms as a Python module.
+#include "python/bindings/bindings.h"
+#include "python/bindings/errors.h"
+#include "src/base/log.h"
+
+PYBIND11_MODULE(_native, m) {
+  using namespace rekindle;
+  m.doc() = "Rekindle's C++ rooms. Private: use the rekindle package.";
+  m.attr("torch_version") = REKINDLE_TORCH_VERSION;
+  python::bind_errors(m);
+  python::bind_cache(m);
+  python::bind_key(m);
+  python::bind_session(m);
+  m.def("set_log_level", [](std::string_view name) { set_log_level(python::value_or_throw(parse_log_level(name))); });
+  m.def("log_debug", &log_debug);
+  m.def("log_info", &log_info);
+  m.def("log_warning", &log_warning);
+}

@@ -1,0 +1,41 @@
+"""Rekindle: compiled training runs that start as if they had never stopped.
+
+    model = rekindle.Module(model)
+
+The first run exports, differentiates and plans the model; later runs, in new processes too, load all of that from a
+cache. See README.md and docs/options.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info < (3, 11):
+    raise ImportError(f"rekindle needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+
+import torch  # noqa: F401  (loads the libraries that _native links to)
+
+from rekindle import errors
+from rekindle.versions import check_environment
+
+check_environment()
+
+from rekindle import cache, reasons  # noqa: E402
+from rekindle.fingerprint import register_digest  # noqa: E402
+from rekindle.module import Module, status, unwrap  # noqa: E402
+from rekindle.options import Options  # noqa: E402
+from rekindle.status import Status  # noqa: E402
+from rekindle.versions import __version__  # noqa: E402
+
+__all__ = [
+    "Module",
+    "Options",
+    "Status",
+    "__version__",
+    "cache",
+    "errors",
+    "reasons",
+    "register_digest",
+    "status",
+    "unwrap",
+]

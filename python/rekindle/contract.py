@@ -1,0 +1,148 @@
+"""The calling contract of an entry: how a call's tensors are flattened, and how a result is rebuilt from the outputs.
+
+Structures are plain JSON, so that an entry holds no code. A class in a result (a namedtuple, a transformers ModelOutput)
+is stored by name and found again among the modules that are already imported; nothing is imported by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from rekindle.reasons import Bypass, Reason
+
+_PLAIN = (bool, int, float, str)
+
+
+def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The distinct tensors of a call, in order of first appearance: positional, then keyword arguments."""
+    found: dict[int, torch.Tensor] = {}
+    for value in (*args, *kwargs.values()):
+        _collect(value, found)
+    return list(found.values())
+
+
+def _collect(value: Any, found: dict[int, torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        found.setdefault(id(value), value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(item, found)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
+
+
+def rebuild_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same call with `tensors` in the place of its own, in the order of flatten_arguments."""
+    replacement = dict(zip(map(id, flatten_arguments(args, kwargs)), tensors, strict=True))
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return replacement[id(value)]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(swap, value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(swap, value))
+        if isinstance(value, dict):
+            return type(value)((key, swap(item)) for key, item in value.items())
+        return value
+
+    return tuple(map(swap, args)), {name: swap(value) for name, value in kwargs.items()}
+
+
+def flatten_outputs(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+    """(structure, distinct output tensors). An input that is returned as it is becomes a reference to it.
+
+    Raises Bypass(unsupported_output) for what cannot be rebuilt, and for outputs that share memory: writing to one
+    would have to change the other.
+    """
+    given = {id(tensor): i for i, tensor in enumerate(inputs)}
+    found: dict[int, int] = {}
+    outputs: list[torch.Tensor] = []
+
+    def walk(value: Any, path: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) in given:
+                return {"input": given[id(value)]}
+            if id(value) not in found:
+                found[id(value)] = len(outputs)
+                outputs.append(value)
+            return {"output": found[id(value)]}
+        if value is None or type(value) in _PLAIN:
+            return {"value": value}
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [walk(item, f"{path}[{i}]") for i, item in enumerate(value)]}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {"namedtuple": _name_of(type(value), path), "items": [walk(v, f"{path}[{i}]") for i, v in enumerate(value)]}
+        if isinstance(value, (dict, OrderedDict)) and all(isinstance(key, (str, int)) for key in value):
+            items = [[key, walk(item, f"{path}[{key!r}]")] for key, item in value.items()]
+            if type(value) in (dict, OrderedDict):
+                return {type(value).__name__: items}
+            if dataclasses.is_dataclass(value) and isinstance(value, OrderedDict):
+                return {"model_output": _name_of(type(value), path), "items": items}
+        raise Bypass(
+            Reason.UNSUPPORTED_OUTPUT,
+            f"{path} is a {type(value).__module__}.{type(value).__qualname__}; return tensors, plain values or containers of them",
+        )
+
+    structure = walk(result, "result")
+    _refuse_shared_memory(outputs, inputs)
+    return structure, outputs
+
+
+def _refuse_shared_memory(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+    owners = {tensor.untyped_storage().data_ptr(): "an input" for tensor in inputs if tensor.numel() > 0}
+    for tensor in outputs:
+        if tensor.numel() == 0:
+            continue
+        pointer = tensor.untyped_storage().data_ptr()
+        if pointer in owners:
+            raise Bypass(
+                Reason.UNSUPPORTED_OUTPUT,
+                f"an output of shape {tuple(tensor.shape)} is a view of {owners[pointer]}; return a clone",
+            )
+        owners[pointer] = "another output"
+
+
+def _name_of(cls: type, path: str) -> list[str]:
+    if _find_class([cls.__module__, cls.__qualname__]) is not cls:
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{path} is of the local class {cls.__qualname__}, which cannot be found by name")
+    return [cls.__module__, cls.__qualname__]
+
+
+def _find_class(name: list[str]) -> type | None:
+    found: Any = sys.modules.get(name[0])
+    for part in name[1].split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else None
+
+
+def rebuild_outputs(structure: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+    """The module's result. Raises Bypass(unsupported_output) when a class is not there any more."""
+    (kind, content), *rest = structure.items()
+    if kind == "output":
+        return outputs[content]
+    if kind == "input":
+        return inputs[content]
+    if kind == "value":
+        return content
+    if kind in ("list", "tuple"):
+        items = [rebuild_outputs(item, outputs, inputs) for item in content]
+        return items if kind == "list" else tuple(items)
+    if kind in ("dict", "OrderedDict"):
+        pairs = ((key, rebuild_outputs(item, outputs, inputs)) for key, item in content)
+        return dict(pairs) if kind == "dict" else OrderedDict(pairs)
+    cls = _find_class(content)
+    if cls is None:
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(content)} of the result is not imported")
+    items = rest[0][1]
+    if kind == "namedtuple":
+        return cls(*(rebuild_outputs(item, outputs, inputs) for item in items))
+    return cls(**{key: rebuild_outputs(item, outputs, inputs) for key, item in items})

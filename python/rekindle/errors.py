@@ -1,0 +1,19 @@
+"""Exceptions that Rekindle raises of its own accord. Errors of the user's model are raised as they are."""
+
+from __future__ import annotations
+
+
+class RekindleError(RuntimeError):
+    """Base class."""
+
+
+class OptionError(RekindleError, ValueError):
+    """An option or environment variable with a name or value that does not exist."""
+
+
+class FallbackError(RekindleError):
+    """A call would have run in eager, and `fallback="error"` or `REKINDLE_CACHE=strict` forbids that."""
+
+
+class UnsupportedEnvironmentError(RekindleError, ImportError):
+    """This Python or torch cannot run Rekindle."""

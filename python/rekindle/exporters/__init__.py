@@ -1,0 +1,47 @@
+"""Adapters that turn a live module and one call into an ONNX model. Nothing else in Rekindle knows torch's exporters.
+
+An adapter is a function `export(request: ExportRequest) -> Exported`. It runs the module's forward exactly once, leaves
+parameters, buffers, inputs, module attributes and random generators as they were, and raises `Bypass` with a reason when
+the graph would not mean what eager means. The exporter packages are imported inside the adapter, never at import time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """One call to export.
+
+    `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
+    become graph inputs, arguments first. `grad` tells whether gradients are recorded.
+    """
+
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    arguments: list[torch.Tensor]
+    parameters: dict[str, torch.nn.Parameter]
+    buffers: dict[str, torch.Tensor]
+    grad: bool
+
+
+@dataclass
+class Exported:
+    """What an export gives.
+
+    model: ONNX bytes; inputs are the arguments, then the parameters, then the buffers; outputs are the distinct output
+    tensors. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
+    computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
+    after the forward. arguments: the copies of the arguments that eager computed with.
+    """
+
+    model: bytes
+    structure: Any
+    outputs: list[torch.Tensor] = field(repr=False)
+    random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)
+    arguments: list[torch.Tensor] = field(repr=False)

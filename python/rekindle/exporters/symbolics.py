@@ -1,0 +1,153 @@
+"""Symbolic functions for torch's TorchScript exporter: what must stay whole, and what must become explicit.
+
+Registered for the duration of one export only. Ops are those of docs/ir.md; sizes are known (exports are static).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.onnx import symbolic_helper
+
+from rekindle.reasons import Bypass, Reason
+
+OPSET = 20
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or symbolic_helper._is_none(value)
+
+
+def _constant(value: Any, kind: str, what: str) -> Any:
+    found = symbolic_helper._maybe_get_const(value, kind)
+    if isinstance(found, torch._C.Value):
+        raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
+    return found
+
+
+def _like(g: Any, result: Any) -> Any:
+    """Give `result` the type that tracing saw, so that the exporter's own symbolics know its shape."""
+    result.setType(g.original_node.output().type())
+    return result
+
+
+def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
+    inputs = [x, weight] if _is_none(bias) else [x, weight, bias]
+    return _like(g, g.op("rekindle::Linear", *inputs))
+
+
+def detach(g: Any, x: Any) -> Any:
+    return _like(g, g.op("rekindle::StopGradient", x))
+
+
+def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any) -> Any:
+    if _constant(scale_grad_by_freq, "b", "scale_grad_by_freq") or _constant(sparse, "b", "sparse"):
+        raise Bypass(Reason.UNSUPPORTED_OP, "embedding with scale_grad_by_freq or sparse gradients; switch them off")
+    padding = _constant(padding_idx, "i", "padding_idx")
+    return _like(g, g.op("rekindle::Embedding", weight, indices, padding_idx_i=padding))
+
+
+def cross_entropy_loss(
+    g: Any, scores: Any, target: Any, weight: Any, reduction: Any, ignore_index: Any, label_smoothing: Any
+) -> Any:
+    if target.type().scalarType() != "Long":
+        raise Bypass(Reason.UNSUPPORTED_OP, "cross_entropy with class probabilities as targets; pass class indices")
+    inputs = [scores, target] if _is_none(weight) else [scores, target, weight]
+    loss, _ = g.op(
+        "rekindle::CrossEntropyLoss",
+        *inputs,
+        outputs=2,
+        reduction_s=("none", "mean", "sum")[_constant(reduction, "i", "reduction")],
+        ignore_index_i=_constant(ignore_index, "i", "ignore_index"),
+        label_smoothing_f=float(_constant(label_smoothing, "f", "label_smoothing")),
+    )
+    return _like(g, loss)
+
+
+def scaled_dot_product_attention(
+    g: Any, query: Any, key: Any, value: Any, mask: Any, dropout: Any, causal: Any, scale: Any, gqa: Any = None
+) -> Any:
+    if gqa is not None and not _is_none(gqa) and _constant(gqa, "b", "enable_gqa"):
+        raise Bypass(Reason.UNSUPPORTED_OP, "scaled_dot_product_attention with enable_gqa; repeat the heads instead")
+    shapes = [tensor.type().sizes() for tensor in (query, key, value)]
+    factor = 1.0 / math.sqrt(shapes[0][-1]) if _is_none(scale) else float(_constant(scale, "f", "scale"))
+    probability = float(_constant(dropout, "f", "dropout_p"))
+    is_causal = bool(_constant(causal, "b", "is_causal"))
+    masked = not _is_none(mask)
+    whole = probability == 0.0 and all(len(shape) == 4 for shape in shapes) and shapes[0][-1] == shapes[2][-1]
+    if not whole:
+        return _like(g, _attention_in_parts(g, query, key, value, mask if masked else None, probability, is_causal, factor))
+    inputs = [query, key, value, mask] if masked else [query, key, value]
+    result, _ = g.op(
+        "rekindle::ScaledDotProductAttention", *inputs, outputs=2, is_causal_i=int(is_causal), scale_f=factor
+    )
+    return _like(g, result)
+
+
+def _attention_in_parts(
+    g: Any, query: Any, key: Any, value: Any, mask: Any, probability: float, causal: bool, factor: float
+) -> Any:
+    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product."""
+    dtype = getattr(torch, {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"}[
+        query.type().scalarType()])
+
+    def number(x: float) -> Any:
+        return g.op("Constant", value_t=torch.tensor(x, dtype=dtype))
+
+    root = number(math.sqrt(factor))
+    rank, rows, columns = len(query.type().sizes()), query.type().sizes()[-2], key.type().sizes()[-2]
+    turn = [*range(rank - 2), rank - 1, rank - 2]
+    scores = g.op("MatMul", g.op("Mul", query, root), g.op("Transpose", g.op("Mul", key, root), perm_i=turn))
+    if causal:
+        mask = g.op("Constant", value_t=torch.ones(rows, columns, dtype=torch.bool).tril())
+    if mask is not None and (causal or mask.type().scalarType() == "Bool"):
+        mask = g.op("Where", mask, number(0.0), number(-math.inf))
+    if mask is not None:
+        scores = g.op("Add", scores, mask)
+    weights = g.op("Softmax", scores, axis_i=-1)
+    if probability > 0.0:
+        ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float32))
+        weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
+    return g.op("MatMul", weights, value)
+
+
+def python_op(g: Any, *args: Any, **kwargs: Any) -> Any:
+    raise Bypass(
+        Reason.PYTHON_OP,
+        f"the custom autograd.Function {kwargs.get('name', '')!r} cannot run from a cached graph yet",
+    )
+
+
+_SYMBOLICS: dict[str, Callable[..., Any]] = {
+    "aten::linear": linear,
+    "aten::detach": detach,
+    "aten::embedding": embedding,
+    "aten::cross_entropy_loss": cross_entropy_loss,
+    "aten::scaled_dot_product_attention": scaled_dot_product_attention,
+    "prim::PythonOp": python_op,
+}
+
+
+@contextlib.contextmanager
+def registered() -> Iterator[None]:
+    """Register the symbolics for one export; the user's own registrations come back afterwards."""
+    from torch.onnx._internal.torchscript_exporter.registration import registry
+
+    def current(name: str) -> Any:
+        group = registry.get_function_group(name)
+        return None if group is None else group.get(OPSET)
+
+    before = {name: current(name) for name in _SYMBOLICS}
+    try:
+        for name, function in _SYMBOLICS.items():
+            torch.onnx.register_custom_op_symbolic(name, function, OPSET)
+        yield
+    finally:
+        for name, function in before.items():
+            torch.onnx.unregister_custom_op_symbolic(name, OPSET)
+            if function is not None and current(name) is not function:
+                torch.onnx.register_custom_op_symbolic(name, function, OPSET)

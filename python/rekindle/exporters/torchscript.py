@@ -1,0 +1,164 @@
+"""The first adapter: torch.onnx.export(dynamo=False), in the mode the module is in, with parameters as inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.contract import flatten_outputs, rebuild_arguments
+from rekindle.exporters import Exported, ExportRequest
+from rekindle.exporters.symbolics import OPSET, registered
+from rekindle.exporters.trace_mode import TraceMode, untraced
+from rekindle.reasons import Bypass, Reason
+
+
+class _Traced(nn.Module):
+    """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own."""
+
+    def __init__(self, request: ExportRequest) -> None:
+        super().__init__()
+        self.__dict__["request"] = request
+        self.__dict__["result"] = None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        request = self.__dict__["request"]
+        arguments = tensors[: len(request.arguments)]
+        state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
+        args, kwargs = rebuild_arguments(request.args, request.kwargs, list(arguments))
+        with _replaced(request.module, state), TraceMode(request.parameters.values(), request.grad):
+            result = request.module(*args, **kwargs)
+        with untraced():
+            structure, outputs = flatten_outputs(result, list(tensors))
+        self.__dict__["result"] = structure, outputs, torch.get_rng_state()
+        if not outputs:
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
+        return tuple(outputs)
+
+
+@contextlib.contextmanager
+def _replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[None]:
+    """Put `state` in the place of the module's parameters and buffers, under every name a shared one has."""
+    by_identity: dict[int, torch.Tensor] = {}
+    for name, tensor in state.items():
+        owner, _, leaf = name.rpartition(".")
+        found = module.get_submodule(owner)
+        original = found._parameters.get(leaf) if leaf in found._parameters else found._buffers[leaf]
+        by_identity[id(original)] = tensor
+    swapped: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for submodule in module.modules():
+            for table in (submodule._parameters, submodule._buffers):
+                for leaf, original in list(table.items()):
+                    if original is not None:
+                        swapped.append((table, leaf, original))
+                        table[leaf] = by_identity[id(original)]
+        yield
+    finally:
+        for table, leaf, original in swapped:
+            table[leaf] = original
+
+
+@contextlib.contextmanager
+def _attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Undo what the forward does to the modules' attributes, and refuse a forward that does anything to them."""
+    before = [(submodule, dict(submodule.__dict__)) for submodule in module.modules()]
+    changed = None
+    try:
+        yield
+    finally:
+        for submodule, attributes in before:
+            for name in [*submodule.__dict__, *attributes]:
+                if submodule.__dict__.get(name) is not attributes.get(name):
+                    changed = changed or f"{type(submodule).__name__}.{name}"
+            submodule.__dict__.clear()
+            submodule.__dict__.update(attributes)
+    if changed is not None:
+        raise Bypass(Reason.STATE_MUTATED, f"the forward changes the attribute {changed}; keep state in buffers")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep the exporter's chatter out of the user's log; trace warnings are collected, for they are findings."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("always", category=torch.jit.TracerWarning)
+            yield found
+    finally:
+        logger.setLevel(level)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    copy = tensor.detach().clone(memory_format=torch.preserve_format)
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def export(request: ExportRequest) -> Exported:
+    """See ExportRequest and Exported. Raises Bypass; errors of the user's own forward are raised as they are."""
+    arguments = [_copied(tensor) for tensor in request.arguments]
+    buffers = [tensor.detach().clone() for tensor in request.buffers.values()]
+    versions = [tensor._version for tensor in request.parameters.values()]
+    traced = _Traced(request)
+    tensors = (*arguments, *request.parameters.values(), *buffers)
+    names = [f"input.{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
+    random_state = torch.get_rng_state()
+    try:
+        with _attributes_kept(request.module), torch.set_grad_enabled(request.grad):
+            model = _run_exporter(traced, tensors, names)
+    finally:
+        torch.set_rng_state(random_state)
+    _check_unchanged("input", Reason.INPUT_MUTATED, request.arguments, arguments)
+    _check_unchanged("buffer", Reason.BUFFER_MUTATED, list(request.buffers.values()), buffers)
+    if versions != [tensor._version for tensor in request.parameters.values()]:
+        raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
+    structure, outputs, random_state_after = traced.__dict__["result"]
+    return Exported(model, structure, outputs, (random_state, random_state_after), arguments)
+
+
+def _run_exporter(traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str]) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        with _quiet() as warned, registered():
+            torch.onnx.export(
+                traced,
+                tensors,
+                buffer,
+                dynamo=False,
+                training=torch.onnx.TrainingMode.PRESERVE,
+                opset_version=OPSET,
+                input_names=names,
+                do_constant_folding=False,
+                export_params=False,
+                keep_initializers_as_inputs=True,
+                custom_opsets={"rekindle": 1},
+                autograd_inlining=False,
+            )
+    except torch.onnx.errors.UnsupportedOperatorError as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, f"the exporter does not know {error.args[0].splitlines()[0]}") from error
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise Bypass(Reason.EXPORT_FAILED, f"torch.onnx.export: {str(error).splitlines()[0]}") from error
+    except Bypass:
+        raise
+    except Exception as error:
+        # The same error in eager, if the forward itself is at fault, reaches the user from there.
+        raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
+    for warning in warned:
+        if issubclass(warning.category, torch.jit.TracerWarning):
+            raise Bypass(Reason.VALUE_SPECIALIZED, str(warning.message).splitlines()[0])
+    return buffer.getvalue()
+
+
+def _check_unchanged(what: str, reason: Reason, before: list[torch.Tensor], after: list[torch.Tensor]) -> None:
+    for old, new in zip(before, after, strict=True):
+        if not torch.equal(old.detach().nan_to_num(), new.detach().nan_to_num()):
+            raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(old.shape)}")

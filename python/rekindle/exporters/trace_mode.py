@@ -1,0 +1,126 @@
+"""What a trace would silently lose, made visible while the module's forward runs.
+
+A TorchFunctionMode sees every torch call of the forward. It makes stop-gradients explicit (`detach`, `.data`, `no_grad`
+regions), answers questions about sizes outside the trace (an export is for fixed sizes, which are part of its key), and
+refuses what a graph cannot repeat: branches on tensor values, in-place writes to parameters, changes of grad mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from rekindle.reasons import Bypass, Reason
+
+_SIZE_QUERIES = {
+    torch.Tensor.size,
+    torch.Tensor.shape.__get__,
+    torch.Tensor.numel,
+    torch.Tensor.nelement,
+    torch.Tensor.dim,
+    torch.Tensor.ndimension,
+    torch.Tensor.ndim.__get__,
+    torch.Tensor.__len__,
+    torch.Tensor.stride,
+    torch.Tensor.is_contiguous,
+    torch.numel,
+}
+_VALUE_QUERIES = {
+    torch.Tensor.__bool__,
+    torch.Tensor.__int__,
+    torch.Tensor.__float__,
+    torch.Tensor.__complex__,
+    torch.Tensor.__index__,
+    torch.Tensor.__contains__,
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+    torch.Tensor.numpy,
+    torch.Tensor.__array__,
+    torch.equal,
+    torch.Tensor.equal,
+    torch.allclose,
+    torch.Tensor.allclose,
+    torch.is_nonzero,
+    torch.Tensor.is_nonzero,
+}
+_GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
+_IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__",
+                     "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
+
+
+def _user_frame() -> str:
+    """`file.py:12 in forward`: the innermost frame outside torch and Rekindle."""
+    for frame in reversed(traceback.extract_stack()):
+        name = frame.filename.replace("\\", "/")
+        if "/torch/" not in name and "/rekindle/" not in name:
+            return f"{name.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}"
+    return "unknown code"
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Run what must not become part of the graph."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+def _is_in_place(function: Any, kwargs: dict[str, Any]) -> bool:
+    name = getattr(function, "__name__", "")
+    if kwargs.get("out") is not None or name in _IN_PLACE_DUNDERS:
+        return True
+    return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+
+
+class TraceMode(TorchFunctionMode):
+    """Active around the one forward of an export. `parameters` must not be written; `grad` is the caller's grad mode."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], grad: bool) -> None:
+        super().__init__()
+        self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+        self._grad = grad
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in _SIZE_QUERIES:
+            with untraced():
+                return function(*args, **kwargs)
+        if function in _VALUE_QUERIES:
+            raise Bypass(
+                Reason.VALUE_SPECIALIZED,
+                f"{_user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
+                "the graph would repeat this call's answer. Use torch.where or pass a Python number",
+            )
+        if function in _GENERATORS or kwargs.get("generator") is not None:
+            raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
+        if function is torch.Tensor.data.__get__:
+            return args[0].detach()
+        in_place = _is_in_place(function, kwargs)
+        if in_place:
+            self._check_write(function, args, kwargs)
+        stopped = self._grad and not torch.is_grad_enabled()
+        if torch.is_grad_enabled() and not self._grad:
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} enables gradients inside a no_grad call")
+        result = function(*args, **kwargs)
+        if not stopped:
+            return result
+        if in_place:
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} writes in place inside a no_grad region")
+        return tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), result)
+
+    def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        target = kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
+        if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
+            raise Bypass(
+                Reason.STATE_MUTATED,
+                f"{_user_frame()} writes a parameter in place ({getattr(function, '__name__', function)})",
+            )

@@ -1,0 +1,94 @@
+"""A miss: export, differentiate, load back, compare with eager. Imported only then."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rekindle import _native
+from rekindle.exporters import Exported, ExportRequest, torchscript
+from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint.observe import Recorder
+from rekindle.reasons import Bypass, Reason
+from rekindle.verification import compare_session
+
+
+@dataclass
+class NewEntry:
+    """What an export gives the store."""
+
+    sections: dict[str, bytes]
+    contract: dict[str, Any]
+    observations: list[Any]
+    export_seconds: float
+    build_seconds: float
+    verify_seconds: float
+
+
+def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
+    """Raises Bypass when the graph cannot be made, or is not what eager computes."""
+    start = time.perf_counter()
+    with Recorder(fingerprint) as recorder:
+        exported = torchscript.export(request)
+    changed = fingerprint.difference(describe_again())
+    if changed is not None:
+        raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
+    exported_at = time.perf_counter()
+    inputs = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
+    joint = _build(exported, inputs, request.grad)
+    contract = _contract(exported, request)
+    built_at = time.perf_counter()
+    _verify(joint, exported, request, inputs)
+    done = time.perf_counter()
+    sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
+    return NewEntry(
+        sections, contract, recorder.observations, exported_at - start, built_at - exported_at, done - built_at
+    )
+
+
+def verify_against_eager(joint: bytes, contract: dict[str, Any], request: ExportRequest) -> None:
+    """Compare a cached graph with eager on this call; raises Bypass(verification_failed)."""
+    exported = torchscript.export(request)
+    if json.loads(json.dumps(exported.structure)) != contract["structure"]:
+        raise Bypass(Reason.VERIFICATION_FAILED, "eager returns another structure than the cached graph")
+    inputs = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
+    _verify(joint, exported, request, inputs)
+
+
+def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
+    needs = [grad and tensor.requires_grad for tensor in inputs]
+    try:
+        return _native.build_joint(exported.model, needs)
+    except _native.Unsupported as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
+    except _native.RekindleError as error:
+        raise Bypass(Reason.EXPORT_FAILED, str(error)) from error
+
+
+def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor]) -> None:
+    names = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
+    try:
+        session = _native.Session(joint)
+        with torch.set_grad_enabled(request.grad):
+            compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad)
+    except _native.Unsupported as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
+    except (RuntimeError, IndexError, _native.RekindleError) as error:
+        raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {error}") from error
+
+
+def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
+    differentiable = [output for output in exported.outputs if output.requires_grad]
+    losses = [output.dim() == 0 for output in differentiable]
+    return {
+        "structure": exported.structure,
+        "state": [*request.parameters, *request.buffers],
+        "grad": request.grad,
+        # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
+        "expected_cotangents": losses if any(losses) else [True] * len(losses),
+    }

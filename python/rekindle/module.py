@@ -1,0 +1,104 @@
+"""rekindle.Module: an nn.Module like the one it wraps, whose forward runs from a cached graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.options import Options
+from rekindle.runtime import Runtime
+from rekindle.status import Status
+
+_OWN = ("module", "_options", "_runtime")
+
+
+class Module(nn.Module):
+    """`Module(module, Options(...))`: same parameters, buffers, state_dict keys, signature, methods and attributes.
+
+    The wrapped module stays the one place of state; this object shares its tables of parameters, buffers and submodules.
+    Forward hooks registered here run around the graph; hooks on submodules send the call to eager, with a reason.
+    Wrapping runs nothing. The first call of each kind looks the cache up, and exports on a miss.
+    """
+
+    def __init__(self, module: nn.Module, options: Options | None = None) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"rekindle.Module wraps a torch.nn.Module, not a {type(module).__name__}")
+        if isinstance(module, Module):
+            raise TypeError("this module is wrapped already; wrap its .module, or use it as it is")
+        super().__init__()
+        self._adopt(module, options or Options())
+
+    def _adopt(self, module: nn.Module, options: Options) -> None:
+        self.__dict__.update(module=module, _options=options, _runtime=Runtime(module, options))
+        self.__dict__["_parameters"] = module._parameters
+        self.__dict__["_buffers"] = module._buffers
+        self.__dict__["_modules"] = module._modules
+        self.__dict__["_non_persistent_buffers_set"] = module._non_persistent_buffers_set
+        self.__dict__["training"] = module.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._runtime.call(args, kwargs)
+
+    def train(self, mode: bool = True) -> Module:
+        self.module.train(mode)
+        self.__dict__["training"] = mode
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.module._load_from_state_dict(*args, **kwargs)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.module.zero_grad(set_to_none)
+
+    def extra_repr(self) -> str:
+        return self.module.extra_repr()
+
+    def _get_name(self) -> str:
+        return f"rekindle.Module({self.module._get_name()})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OWN:
+            raise AttributeError(name)
+        return getattr(self.__dict__["module"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "module" in self.__dict__ and name not in _OWN:
+            setattr(self.module, name, value)
+            if name == "training":
+                self.__dict__["training"] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.module, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.module)})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the sessions, which another process or copy makes anew from the cache."""
+        return {name: value for name, value in self.__dict__.items() if name != "_runtime"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._adopt(state["module"], state["_options"])
+
+
+def status(model: Module) -> Status:
+    """See Status. Raises TypeError for a module that is not wrapped."""
+    if not isinstance(model, Module):
+        raise TypeError(f"rekindle.status takes a rekindle.Module, not a {type(model).__name__}")
+    return model._runtime.current_status()
+
+
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """The wrapped module, or the module itself."""
+    return model.module if isinstance(model, Module) else model

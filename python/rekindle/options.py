@@ -1,0 +1,89 @@
+"""Options of a wrapped module. Every field has an environment variable; an explicit argument wins over it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from rekindle.errors import OptionError
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "cache": ("on", "off", "readonly", "refresh", "strict", "verify"),
+    "fallback": ("eager", "error"),
+    "numerics": ("fast", "eager"),
+    "dynamic": ("auto", "static"),
+    "log": ("debug", "info", "warning", "error", "off"),
+}
+# Read by Rekindle but not an option of a module.
+_OTHER_VARIABLES = {"REKINDLE_KEY_SALT"}
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of an option: `cache_dir` -> `REKINDLE_CACHE_DIR`."""
+    return "REKINDLE_" + name.upper()
+
+
+@dataclass(frozen=True, init=False)
+class Options:
+    """How a module is wrapped.
+
+    cache_dir: directory of the cache (default: see `rekindle cache --help`).
+    cache: "on"; "off": neither read nor written; "readonly"; "refresh": exported again and overwritten; "strict": a
+        call that cannot be cached raises; "verify": a hit is compared with eager before it is used.
+    fallback: what a call does that cannot run from a graph: "eager", or "error" (FallbackError).
+    numerics: "fast" may reorder floating-point sums; "eager" keeps eager's order where that is known. Today both
+        run the same kernels.
+    dynamic: "auto" or "static". Today each set of input shapes has an export of its own with either.
+    memory_budget: bytes for activations; not supported yet, must be None.
+    log: least severe level that is logged.
+    """
+
+    cache_dir: str | None = None
+    cache: str = "on"
+    fallback: str = "eager"
+    numerics: str = "fast"
+    dynamic: str = "auto"
+    memory_budget: int | None = None
+    log: str = "info"
+
+    def __init__(self, **given: Any) -> None:
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in given:
+            if name not in fields:
+                close = difflib.get_close_matches(name, fields, 1)
+                hint = f"did you mean '{close[0]}'? " if close else ""
+                raise OptionError(f"unknown option '{name}'; {hint}known options: {', '.join(fields)}")
+        warn_of_unknown_variables()
+        for name, default in fields.items():
+            value, origin = given.get(name), f"option '{name}'"
+            if name not in given:
+                value, origin = os.environ.get(variable_of(name)) or default, variable_of(name)
+            object.__setattr__(self, name, _checked(name, value, origin))
+
+    def key_fields(self) -> dict[str, Any]:
+        """The options that change what an export means."""
+        return {"numerics": self.numerics, "salt": os.environ.get("REKINDLE_KEY_SALT", "")}
+
+
+def _checked(name: str, value: Any, origin: str) -> Any:
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise OptionError(f"{origin} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
+    if name == "memory_budget" and value is not None:
+        raise OptionError(f"{origin} is {value!r}; a memory budget is not supported yet, leave it unset")
+    if name == "cache_dir" and value is not None:
+        return os.fspath(value)
+    return value
+
+
+def warn_of_unknown_variables() -> None:
+    """One warning per misspelt REKINDLE_ variable: a setting that silently does nothing is worse than none."""
+    known = {variable_of(field.name) for field in dataclasses.fields(Options)} | _OTHER_VARIABLES
+    for name in os.environ:
+        if name.startswith("REKINDLE_") and name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            warnings.warn(f"rekindle: unknown environment variable {name}; {hint}known: {', '.join(sorted(known))}", stacklevel=3)

@@ -1,0 +1,288 @@
+"""The life of a wrapped module's calls: guard, look up, export, run, or eager with a reason."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle import _native, reasons
+from rekindle.contract import flatten_arguments, rebuild_outputs
+from rekindle.errors import FallbackError
+from rekindle.exporters import Exported, ExportRequest
+from rekindle.fingerprint import Fingerprint, describe
+from rekindle.options import Options
+from rekindle.reasons import Bypass, Reason
+from rekindle.status import Status
+from rekindle.store import Store, StoredEntry
+
+# After so many exports or refusals under one call signature, the module is not tried again under it: something in it
+# changes at every call.
+_MAX_ATTEMPTS = 8
+
+
+@dataclass
+class Variant:
+    """One graph that is ready to run, and what must still hold for it to be right."""
+
+    prekey: str
+    session: Any
+    structure: Any
+    state_names: list[str]
+    record: bool
+    source: str
+    entry: str | None
+    guard: Any = None
+    state: list[torch.Tensor] = field(default_factory=list)
+
+    def arm(self, fingerprint: Fingerprint, module: nn.Module) -> None:
+        """Bind the module's live state and remember what it looks like."""
+        tensors = dict([*module.named_parameters(), *module.named_buffers()])
+        self.state = [tensors[name] for name in self.state_names]
+        self.guard = _native.Guard([*fingerprint.containers, *map(_snapshot, module.modules())], self.state)
+
+    def run(self, arguments: list[torch.Tensor]) -> Any:
+        inputs = arguments + self.state
+        outputs = self.session.forward(inputs, self.record)
+        return rebuild_outputs(self.structure, outputs, inputs)
+
+
+def _snapshot(module: nn.Module) -> dict[str, Any]:
+    return module.__dict__
+
+
+@dataclass
+class Kind:
+    """What is known about calls of one signature: variants, most recently used first, or why they run in eager."""
+
+    variants: list[Variant] = field(default_factory=list)
+    refusal: Bypass | None = None
+    refused_while: Any = None  # guard under which the refusal stands; None: for good
+    attempts: int = 0
+
+
+class Runtime:
+    """Serves the calls of one wrapped module. Thread-safe: variants are made under a lock, runs need none."""
+
+    def __init__(self, module: nn.Module, options: Options) -> None:
+        self._module = module
+        self._options = options
+        self._kinds: dict[Any, Kind] = {}
+        self._lock = threading.RLock()
+        self._status = Status()
+        self._store: Store | None = None
+        self._warned: set[str] = set()
+        _native.set_log_level(options.log)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of `module(*args, **kwargs)`."""
+        if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+            return self._module(*args, **kwargs)
+        arguments: list[torch.Tensor] = []
+        key = (call_key(args, kwargs, arguments), torch.is_grad_enabled())
+        kind = self._kinds.get(key)
+        variant = self._ready(kind)
+        if variant is None:
+            if kind is None or not self._refused(kind):
+                variant = self._prepare(key, args, kwargs)
+            if variant is None:
+                return self._eager(self._kinds[key], args, kwargs)
+        return variant.run(arguments)
+
+    def current_status(self) -> Status:
+        """A copy of the status with the sessions' figures added."""
+        with self._lock:
+            stats = [variant.session.stats() for kind in self._kinds.values() for variant in kind.variants]
+            self._status.plans = sum(stat["plans"] for stat in stats)
+            self._status.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
+            self._status.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
+            return Status(**{**self._status.__dict__, "bypass": list(self._status.bypass)})
+
+    def _ready(self, kind: Kind | None) -> Variant | None:
+        if kind is None:
+            return None
+        for i, variant in enumerate(kind.variants):
+            if variant.guard.check():
+                if i > 0:
+                    kind.variants.insert(0, kind.variants.pop(i))
+                return variant
+        return None
+
+    def _refused(self, kind: Kind) -> bool:
+        return kind.refusal is not None and (kind.refused_while is None or kind.refused_while.check())
+
+    def _prepare(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
+        """Find or make the variant for a call; on a bypass, remember why and return None."""
+        with self._lock:
+            kind = self._kinds.setdefault(key, Kind())
+            try:
+                variant = self._find_or_export(kind, args, kwargs)
+                kind.refusal = None
+                return variant
+            except Bypass as bypass:
+                self._refuse(kind, bypass)
+                return None
+
+    def _refuse(self, kind: Kind, bypass: Bypass) -> None:
+        kind.attempts += 1
+        kind.refusal = bypass
+        containers = [table for module in self._module.modules() for table in tables_of(module)]
+        state = [*self._module.parameters(), *self._module.buffers()]
+        kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else _native.Guard(containers, state)
+        found = (str(bypass.reason), bypass.message)
+        if found not in self._status.bypass:
+            self._status.bypass.append(found)
+            _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.reason}: {bypass.message}")
+        if self._store is not None:
+            self._store.record_bypass(str(bypass.reason))
+
+    def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        refusal = kind.refusal
+        assert refusal is not None
+        if self._options.fallback == "error" or self._options.cache == "strict":
+            raise FallbackError(
+                f"{type(self._module).__name__} cannot run from a graph: {refusal.reason}: {refusal.message} "
+                '(fallback="error" or REKINDLE_CACHE=strict forbids eager; drop it to go on without the graph)'
+            ) from refusal
+        self._status.source = "eager"
+        self._status.eager_calls += 1
+        return self._module(*args, **kwargs)
+
+    def _find_or_export(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
+        start = time.perf_counter()
+        if self._store is None:
+            self._store = Store.open(self._options)
+            self._status.cache_dir = self._store.directory
+        fingerprint = describe(self._module, args, kwargs, self._key_fields())
+        arguments = flatten_arguments(args, kwargs)
+        request = self._request(args, kwargs, arguments)
+        prekey = self._store.prekey(fingerprint)
+        for known in kind.variants:
+            if known.prekey == prekey and self._store.still_holds(known.entry, prekey):
+                known.arm(fingerprint, self._module)
+                return known
+        if kind.attempts >= _MAX_ATTEMPTS:
+            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {_MAX_ATTEMPTS} calls; it is not exported again")
+        kind.attempts += 1
+        variant = self._load(prekey, request, start) or self._export(prekey, fingerprint, request)
+        variant.arm(fingerprint, self._module)
+        kind.variants.insert(0, variant)
+        self._status.source = variant.source
+        return variant
+
+    def _key_fields(self) -> dict[str, Any]:
+        return {**self._options.key_fields(), "pipeline": _native.pipeline_fingerprint(), "grad": torch.is_grad_enabled()}
+
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> ExportRequest:
+        parameters, buffers = dict(self._module.named_parameters()), dict(self._module.named_buffers())
+        for tensor in [*arguments, *parameters.values(), *buffers.values()]:
+            if tensor.device.type != "cpu":
+                raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
+        if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
+            raise Bypass(Reason.AUTOCAST, "autocast is on; regions of it are not in the graph yet")
+        if torch.is_inference_mode_enabled():
+            raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
+        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
+
+    def _load(self, prekey: str, request: ExportRequest, start: float) -> Variant | None:
+        """The variant of a cached entry whose observations all hold, or None."""
+        assert self._store is not None
+        found = self._store.find(prekey)
+        if found is None:
+            self._status.lookup_seconds += time.perf_counter() - start
+            return None
+        variant = self._variant(prekey, found, "local")
+        if variant is None:
+            return None
+        seconds = time.perf_counter() - start
+        self._status.lookup_seconds += seconds
+        self._status.hits += 1
+        saved = max(0.0, found.cost_seconds - seconds)
+        self._status.saved_seconds += saved
+        self._store.record_hit(found, saved)
+        if self._options.cache == "verify":
+            self._verify_hit(found, request)
+        _native.log_info(
+            f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
+            f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s"
+        )
+        return variant
+
+    def _variant(self, prekey: str, entry: StoredEntry, source: str) -> Variant | None:
+        contract = entry.contract
+        try:
+            session = _native.Session(entry.joint, contract["expected_cotangents"])
+        except _native.RekindleError as error:
+            assert self._store is not None
+            self._store.reject(entry, str(error))
+            return None
+        return Variant(prekey, session, contract["structure"], contract["state"], contract["grad"], source, entry.id)
+
+    def _export(self, prekey: str, fingerprint: Fingerprint, request: ExportRequest) -> Variant:
+        """Export, differentiate, verify against eager, publish."""
+        from rekindle.exporting import export_entry
+
+        assert self._store is not None
+        again = lambda: describe(self._module, request.args, request.kwargs, self._key_fields())  # noqa: E731
+        made = export_entry(request, fingerprint, again)
+        self._status.exports += 1
+        self._status.export_seconds += made.export_seconds
+        self._status.build_seconds += made.build_seconds
+        self._status.verify_seconds += made.verify_seconds
+        entry = self._store.publish(prekey, fingerprint, made)
+        _native.log_info(
+            f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
+            f"verified in {made.verify_seconds:.2f} s"
+        )
+        variant = self._variant(prekey, entry, "export")
+        if variant is None:
+            raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
+        return variant
+
+    def _verify_hit(self, entry: StoredEntry, request: ExportRequest) -> None:
+        from rekindle.exporting import verify_against_eager
+
+        start = time.perf_counter()
+        verify_against_eager(entry.joint, entry.contract, request)
+        self._status.verify_seconds += time.perf_counter() - start
+
+
+def tables_of(module: nn.Module) -> list[dict[str, Any]]:
+    """The dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks."""
+    attributes = module.__dict__
+    return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
+
+
+def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+    """A hashable description of a call's structure, tensor layouts and plain values; collects its distinct tensors."""
+    seen: dict[int, int] = {}
+
+    def key(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            position = seen.setdefault(id(value), len(seen))
+            if position == len(tensors):
+                tensors.append(value)
+            if value.layout is not torch.strided:
+                return (position, type(value), str(value.layout))
+            return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
+        if isinstance(value, (list, tuple)):
+            return (type(value), *map(key, value))
+        if isinstance(value, dict):
+            return (type(value), *((name, key(item)) for name, item in value.items()))
+        if isinstance(value, float):
+            return (float, value.hex())
+        try:
+            hash(value)
+        except TypeError:
+            return (type(value), id(value))
+        return (type(value), value)
+
+    return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
+
+
+__all__ = ["Runtime", "call_key", "reasons"]

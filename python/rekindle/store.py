@@ -1,0 +1,164 @@
+"""Between a runtime and the C++ export cache: entries found, published and counted. Never fails a call."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rekindle import _native
+from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint.observations import verify
+from rekindle.options import Options
+
+
+@dataclass
+class StoredEntry:
+    """An entry in memory. `id` is empty until it is published; `contract` is described in exporting.py."""
+
+    id: str
+    joint: bytes = field(repr=False)
+    contract: dict[str, Any] = field(repr=False)
+    cost_seconds: float
+    bytes: int
+
+
+class Store:
+    """The cache of one module's options. Without a usable directory it warns once and remembers nothing."""
+
+    def __init__(self, cache: Any, mode: str, directory: str | None) -> None:
+        self._cache = cache
+        self._mode = mode
+        self.directory = directory
+        self._observations: dict[str, list[Any]] = {}  # per prekey: of the entry in use
+
+    @staticmethod
+    def open(options: Options) -> Store:
+        if options.cache == "off":
+            return Store(None, options.cache, None)
+        try:
+            cache = _native.ExportCache(options.cache_dir or "", options.cache == "readonly")
+        except _native.RekindleError as error:
+            _native.log_warning(f"the cache is not used: {error}")
+            return Store(None, options.cache, None)
+        return Store(cache, options.cache, cache.dir)
+
+    def prekey(self, fingerprint: Fingerprint) -> str:
+        builder = _native.KeyBuilder()
+        builder.add_all(fingerprint.fields)
+        return builder.digest_hex()
+
+    def still_holds(self, entry: str | None, prekey: str) -> bool:
+        """Whether the observations under which a variant was chosen hold now."""
+        return verify(self._observations.get(prekey, [])) is None
+
+    def find(self, prekey: str) -> StoredEntry | None:
+        """The newest entry under `prekey` whose observations hold."""
+        if self._cache is None or self._mode == "refresh":
+            return None
+        try:
+            for entry, observations, _ in self._cache.lookup(prekey):
+                recorded = json.loads(observations)
+                if verify(recorded) is not None:
+                    continue
+                found = self._load(entry)
+                if found is not None:
+                    self._observations[prekey] = recorded
+                    return found
+        except (_native.RekindleError, ValueError) as error:
+            _native.log_warning(f"the cache could not be read: {error}")
+        return None
+
+    def _load(self, entry: str) -> StoredEntry | None:
+        loaded = self._cache.load(entry)
+        if loaded is None:
+            return None
+        meta, sections = json.loads(loaded["meta"]), loaded["sections"]
+        contract = json.loads(sections["contract"])
+        size = sum(map(len, sections.values()))
+        return StoredEntry(entry, sections["joint"], contract, float(meta["cost_seconds"]), size)
+
+    def publish(self, prekey: str, fingerprint: Fingerprint, made: Any) -> StoredEntry:
+        """Keep a new entry in use, and write it in the background."""
+        self._observations[prekey] = made.observations
+        cost = made.export_seconds + made.build_seconds + made.verify_seconds
+        size = sum(map(len, made.sections.values()))
+        entry = StoredEntry("", made.sections["joint"], json.loads(made.sections["contract"]), cost, size)
+        if self._cache is not None and self._mode != "readonly":
+            observations = json.dumps(made.observations).encode()
+            meta = json.dumps(_meta(fingerprint, made, cost))
+            _writer.submit(lambda: self._cache.store(prekey, observations, meta, made.sections))
+        return entry
+
+    def reject(self, entry: StoredEntry, why: str) -> None:
+        """An entry that passed its checksum but cannot be run: removed, with a warning."""
+        _native.log_warning(f"entry {entry.id[:12]} cannot be used and is removed: {why}")
+        if self._cache is None or not entry.id or self._mode == "readonly":
+            return
+        try:
+            self._cache.remove(entry.id)
+        except _native.RekindleError as error:
+            _native.log_warning(f"entry {entry.id[:12]} could not be removed: {error}")
+
+    def record_hit(self, entry: StoredEntry, saved_seconds: float) -> None:
+        if self._cache is not None:
+            self._cache.record_hit(entry.id, saved_seconds)
+
+    def record_bypass(self, code: str) -> None:
+        if self._cache is not None:
+            self._cache.record_bypass(code)
+
+
+def _meta(fingerprint: Fingerprint, made: Any, cost: float) -> dict[str, Any]:
+    fields = dict(fingerprint.fields)
+    return {
+        "model": str(fields.get("module", "")),
+        "mode": "train" if made.contract["grad"] else "eval",
+        "created": int(time.time()),
+        "export_seconds": made.export_seconds,
+        "cost_seconds": cost,
+        "torch": torch.__version__,
+    }
+
+
+class _Writer:
+    """Writes entries off the training thread; at most a few wait, and leaving the process waits for them."""
+
+    _MAX_WAITING = 8
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        atexit.register(self.flush)
+
+    def submit(self, write: Any) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= self._MAX_WAITING:
+            self.flush()
+        thread = threading.Thread(target=self._run, args=(write,), name="rekindle-store")
+        thread.start()
+        self._threads.append(thread)
+
+    @staticmethod
+    def _run(write: Any) -> None:
+        try:
+            write()
+        except _native.RekindleError as error:
+            _native.log_warning(f"an entry could not be stored: {error}")
+
+    def flush(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+
+_writer = _Writer()
+
+
+def flush() -> None:
+    """Wait until everything that was exported is in the cache."""
+    _writer.flush()

@@ -1,0 +1,87 @@
+"""Compares a session with what eager computed: outputs, gradients, random numbers drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rekindle.reasons import Bypass, Reason
+
+# Relative error in the 2-norm that different orders of summation can cause; a wrong graph is far outside.
+_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}
+
+
+def compare_session(
+    session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor], states: tuple[torch.Tensor, torch.Tensor],
+    names: Sequence[str], grad: bool,
+) -> None:
+    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs.
+
+    Gradients with respect to every input that requires one are compared for random cotangents. Raises
+    Bypass(verification_failed) naming the first difference. Leaves the random state at `states[0]`.
+    """
+    try:
+        torch.set_rng_state(states[0])
+        actual = session.forward(inputs, grad)
+        if not torch.equal(torch.get_rng_state(), states[1]):
+            raise _failed("the graph draws other random numbers than eager")
+        for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+            if grad and ours.requires_grad != theirs.requires_grad:
+                raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
+        scale = max((_norm(tensor) for tensor in expected), default=0.0)
+        for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+            _compare(f"output {i}", ours.detach(), theirs.detach(), 1e-3 * scale)
+        if grad:
+            _compare_gradients(actual, expected, inputs, names)
+    finally:
+        torch.set_rng_state(states[0])
+
+
+def _compare_gradients(
+    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], names: Sequence[str]
+) -> None:
+    wanted = [(name, tensor) for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
+    outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
+    if not wanted or not outputs:
+        return
+    generator = torch.Generator().manual_seed(0)
+    cotangents = [torch.randn(expected[i].shape, generator=generator, dtype=torch.float64).to(expected[i].dtype) for i in outputs]
+    leaves = [tensor for _, tensor in wanted]
+
+    def gradients(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+        return torch.autograd.grad([results[i] for i in outputs], leaves, cotangents, allow_unused=True)
+
+    theirs, ours = gradients(expected), gradients(actual)
+    scale = max((_norm(gradient) for gradient in theirs if gradient is not None), default=0.0)
+    for (name, _), mine, other in zip(wanted, ours, theirs, strict=True):
+        if (mine is None) != (other is None):
+            raise _failed(f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}")
+        if mine is not None and other is not None:
+            _compare(f"the gradient of {name}", mine, other, 1e-3 * scale)
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return 0.0
+    return float(torch.linalg.vector_norm(tensor.detach().nan_to_num(0.0, 0.0, 0.0), dtype=torch.float64))
+
+
+def _compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, floor: float) -> None:
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+        raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
+    if not theirs.is_floating_point():
+        if not torch.equal(ours, theirs):
+            raise _failed(f"{what} differs")
+        return
+    if not torch.equal(ours.isfinite(), theirs.isfinite()):
+        raise _failed(f"{what} is finite elsewhere than in eager")
+    error = _norm(ours.double().nan_to_num(0.0, 0.0, 0.0) - theirs.double().nan_to_num(0.0, 0.0, 0.0))
+    bound = _TOLERANCE.get(theirs.dtype, 1e-3) * (_norm(theirs) + floor)
+    if error > bound:
+        raise _failed(f"{what} is off by {error:.3g} in the 2-norm, more than {bound:.3g}")
+
+
+def _failed(message: str) -> Bypass:
+    return Bypass(Reason.VERIFICATION_FAILED, message)

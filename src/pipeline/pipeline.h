@@ -1,0 +1,36 @@
+// From exported bytes to a joint graph: import, simplify, differentiate, simplify again. And the bytes of a joint graph.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/autodiff/gradient.h"
+#include "src/base/result.h"
+#include "src/passes/pass.h"
+
+namespace rekindle::pipeline {
+
+// The passes that run on an imported graph and on a joint graph, in order. Part of the key of a joint graph.
+const std::vector<std::string_view>& forward_passes();
+const std::vector<std::string_view>& joint_passes();
+// Names of both lists and the version of this room's output; changes whenever cached joint graphs must not be reused.
+std::string pipeline_fingerprint();
+
+// `model`: ONNX bytes, untrusted. `needs_gradient[i]`: whether the gradient of graph input i is wanted.
+// `evaluate` folds constants; it may be null. kCorruption or kInvalidArgument for bad bytes, kUnsupported (naming node
+// and op) for ops that cannot be imported or differentiated.
+Result<autodiff::JointGraph> build_joint_graph(std::string_view model, const std::vector<bool>& needs_gradient,
+                                               const passes::ConstantEvaluator& evaluate);
+
+// Grammar: <version u32> <forward_inputs u64> <forward_outputs u64> <n u64> <cotangent_of u64>*n
+//          <n u64> <gradient_of u64>*n <model string>
+// where <model> is the joint graph as ONNX. Version history: 1 (first).
+Result<std::string> serialize_joint_graph(const autodiff::JointGraph& joint);
+// Untrusted: every index and count is checked against the graph. kCorruption names what is wrong.
+Result<autodiff::JointGraph> parse_joint_graph(std::string_view bytes);
+
+// Its text form (docs/ir.md).
+Result<std::string> describe_joint_graph(std::string_view bytes);
+
+}  // namespace rekindle::pipeline

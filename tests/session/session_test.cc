@@ -1,0 +1,211 @@
+#include "session/session.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+
+#include "src/autodiff/gradient.h"
+#include "src/graph/parse.h"
+
+namespace {
+
+using rekindle::autodiff::differentiate;
+using rekindle::session::Session;
+
+std::shared_ptr<Session> session_of(const char* text, std::vector<bool> needs_gradient,
+                                    rekindle::session::SessionOptions options = {}) {
+  auto graph = rekindle::graph::parse(text);
+  if (!graph.ok()) FAIL(graph.error().message);
+  auto joint = differentiate(**graph, needs_gradient);
+  if (!joint.ok()) FAIL(joint.error().message);
+  auto session = Session::create(std::move(joint).value(), std::move(options));
+  if (!session.ok()) FAIL(session.error().message);
+  return *session;
+}
+
+constexpr const char* kPerceptron = R"(
+graph mlp(%x: float64[4, 8], %w1: float64[16, 8], %b1: float64[16], %w2: float64[3, 16]) {
+  opset 20, rekindle 1
+  %h: float64[4, 16] = rekindle::Linear(%x, %w1, %b1)
+  %a: float64[4, 16] = Gelu(%h)
+  %y: float64[4, 3] = rekindle::Linear(%a, %w2)
+  return %y
+}
+)";
+
+std::vector<at::Tensor> perceptron_inputs() {
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  return {at::randn({4, 8}, options), at::randn({16, 8}, options).requires_grad_(),
+          at::randn({16}, options).requires_grad_(), at::randn({3, 16}, options).requires_grad_()};
+}
+
+at::Tensor eager_perceptron(const std::vector<at::Tensor>& in) {
+  return at::linear(at::gelu(at::linear(in[0], in[1], in[2])), in[3]);
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& in) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& tensor : in) {
+    if (tensor.grad().defined()) gradients.push_back(tensor.grad().clone());
+    tensor.mutable_grad() = at::Tensor();
+  }
+  return gradients;
+}
+
+void require_close(const std::vector<at::Tensor>& ours, const std::vector<at::Tensor>& theirs) {
+  REQUIRE(ours.size() == theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) REQUIRE(at::allclose(ours[i], theirs[i], 1e-10, 1e-12));
+}
+
+}  // namespace
+
+TEST_CASE("a forward and a backward equal eager's", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  const auto in = perceptron_inputs();
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor eager = eager_perceptron(in);
+    eager.square().sum().backward();
+    const auto expected = gradients_of(in);
+    const at::Tensor ours = session->forward(in, true).at(0);
+    REQUIRE(at::allclose(ours, eager));
+    ours.square().sum().backward();
+    require_close(gradients_of(in), expected);
+  }
+  CHECK(session->stats().plans == 1);
+  CHECK(session->stats().frames == 1);
+}
+
+TEST_CASE("several forwards before their backwards do not disturb each other", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  const auto a = perceptron_inputs();
+  auto b = a;
+  b[0] = at::randn_like(a[0]);
+  eager_perceptron(a).sum().backward();
+  eager_perceptron(b).square().sum().backward();
+  const auto expected = gradients_of(a);
+  const at::Tensor first = session->forward(a, true).at(0), second = session->forward(b, true).at(0);
+  second.square().sum().backward();
+  first.sum().backward();
+  require_close(gradients_of(a), expected);
+  CHECK(session->stats().frames == 2);
+}
+
+TEST_CASE("retain_graph repeats a backward, without it a second one is refused", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  const auto in = perceptron_inputs();
+  const at::Tensor loss = session->forward(in, true).at(0).square().sum();
+  loss.backward({}, /*retain_graph=*/true);
+  const auto once = gradients_of(in);
+  loss.backward({}, /*retain_graph=*/true);
+  require_close(gradients_of(in), once);
+  loss.backward();
+  require_close(gradients_of(in), once);
+  REQUIRE_THROWS_WITH(loss.backward(), Catch::Contains("second time"));
+}
+
+TEST_CASE("an output modified in place before its backward is refused when the backward needs it", "[session]") {
+  constexpr const char* text = R"(
+graph g(%x: float64[5]) {
+  opset 20, rekindle 1
+  %y: float64[5] = Tanh(%x)
+  return %y
+}
+)";
+  const auto session = session_of(text, {true});
+  const at::Tensor x = at::randn({5}, at::kDouble).requires_grad_();
+  const at::Tensor y = session->forward(std::vector<at::Tensor>{x}, true).at(0);
+  {
+    const c10::AutoGradMode no_grad(false);
+    y.mul_(2);
+  }
+  REQUIRE_THROWS_WITH(y.sum().backward(), Catch::Contains("modified by an inplace operation"));
+}
+
+TEST_CASE("a parameter modified in place between forward and backward is refused", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  const auto in = perceptron_inputs();
+  const at::Tensor y = session->forward(in, true).at(0);
+  {
+    const c10::AutoGradMode no_grad(false);
+    in[3].add_(1);
+  }
+  REQUIRE_THROWS_WITH(y.sum().backward(), Catch::Contains("modified by an inplace operation"));
+}
+
+TEST_CASE("a backward may be given any of the outputs' cotangents", "[session]") {
+  constexpr const char* text = R"(
+graph g(%x: float64[6], %w: float64[6]) {
+  opset 20, rekindle 1
+  %h: float64[6] = Mul(%x, %w)
+  %a: float64[6] = Sigmoid(%h)
+  %b: float64[6] = Exp(%h)
+  return %a, %b
+}
+)";
+  const auto session = session_of(text, {true, true});
+  const std::vector<at::Tensor> in{at::randn({6}, at::kDouble).requires_grad_(), at::randn({6}, at::kDouble).requires_grad_()};
+  const auto run = [&](bool first, bool second, bool eager) {
+    std::vector<at::Tensor> out;
+    if (eager) out = {at::sigmoid(in[0] * in[1]), at::exp(in[0] * in[1])};
+    if (!eager) out = session->forward(in, true);
+    at::Tensor loss = at::zeros({}, at::kDouble);
+    if (first) loss = loss + out[0].sum();
+    if (second) loss = loss + out[1].square().sum();
+    loss.backward();
+    return gradients_of(in);
+  };
+  for (const auto& [first, second] : {std::pair{true, false}, {false, true}, {true, true}, {true, false}}) {
+    require_close(run(first, second, false), run(first, second, true));
+  }
+}
+
+TEST_CASE("outputs survive later runs and hold no memory of the arena", "[session]") {
+  const auto session = session_of(kPerceptron, {false, false, false, false});
+  const auto a = perceptron_inputs(), b = perceptron_inputs();
+  const at::Tensor first = session->forward(a, false).at(0), copy = first.clone();
+  session->forward(b, false);
+  CHECK(at::equal(first, copy));
+  CHECK_FALSE(first.requires_grad());
+}
+
+TEST_CASE("each input layout has a plan of its own", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  auto in = perceptron_inputs();
+  session->forward(in, true);
+  in[0] = at::randn({8, 7}, at::kDouble).t();
+  REQUIRE(at::allclose(session->forward(in, true).at(0), eager_perceptron(in)));
+  in[0] = at::randn({0, 8}, at::kDouble);
+  REQUIRE(session->forward(in, true).at(0).sizes() == at::IntArrayRef({0, 3}));
+  CHECK(session->stats().plans == 3);
+}
+
+TEST_CASE("create_graph is refused with a remedy", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  const auto in = perceptron_inputs();
+  const at::Tensor loss = session->forward(in, true).at(0).sum();
+  REQUIRE_THROWS_WITH(loss.backward({}, true, /*create_graph=*/true), Catch::Contains("create_graph"));
+}
+
+TEST_CASE("an error while running names the node and keeps its type", "[session]") {
+  constexpr const char* text = R"(
+graph g(%w: float32[4, 2], %i: int64[3]) {
+  opset 20, rekindle 1
+  %rows: float32[3, 2] = rekindle::Embedding(%w, %i)
+  return %rows
+}
+)";
+  const auto session = session_of(text, {false, false});
+  const std::vector<at::Tensor> in{at::randn({4, 2}), at::tensor({0, 9, 1}, at::kLong)};
+  REQUIRE_THROWS_AS(session->forward(in, false), c10::IndexError);
+  REQUIRE_THROWS_WITH(session->forward(in, false), Catch::Contains("rows"));
+}
+
+TEST_CASE("an op without a lowering is refused when the session is made", "[session]") {
+  auto graph = rekindle::graph::parse("graph g(%x: float32[2]) {\n  opset 20\n  %y = NonZero(%x)\n  return %y\n}\n");
+  REQUIRE(graph.ok());
+  auto session = Session::create(std::move(differentiate(**graph, {false})).value());
+  REQUIRE_FALSE(session.ok());
+  CHECK(session.error().code == rekindle::ErrorCode::kUnsupported);
+  CHECK_THAT(session.error().message, Catch::Contains("NonZero"));
+}
