@@ -27,8 +27,11 @@ struct RowsAndColumns {
 
 RowsAndColumns rows_and_columns(const at::Tensor& x, std::int64_t axis);
 
-// Groups of rows whose parameter gradients are summed apart: a matter of shape, so that threads change no result.
-inline std::int64_t layer_norm_chunks(std::int64_t rows) { return std::clamp<std::int64_t>(rows / 16, 1, 32); }
+// Groups of rows whose parameter gradients are summed apart: a matter of shape, so that threads change no
+// result.
+inline std::int64_t layer_norm_chunks(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / 16, 1, 32);
+}
 
 namespace cpu {
 void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
@@ -40,10 +43,11 @@ void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, c
 // False, with nothing done, when this ATen would have drawn otherwise. 0 < p < 1.
 bool dropout_sample_mask(at::Tensor& mask, double p);
 void dropout_from_mask(const at::Tensor& x, const at::Tensor& mask, double p, at::Tensor& y);
-void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices, const EmbeddingGradientOptions& options,
-                        at::Tensor& dweight);
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices,
+                        const EmbeddingGradientOptions& options, at::Tensor& dweight);
 void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean, at::Tensor& inv_std);
+                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
+                        at::Tensor& inv_std);
 void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
                          const at::Tensor& inv_std, const at::Tensor& weight, const LayerNormOptions& options,
                          const LayerNormGradients& gradients);

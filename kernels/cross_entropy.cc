@@ -54,9 +54,12 @@ void check_loss(const char* name, const at::Tensor& loss, const at::Tensor& scor
 
 std::int64_t aten_reduction(Reduction reduction) {
   switch (reduction) {
-    case Reduction::kNone: return at::Reduction::None;
-    case Reduction::kMean: return at::Reduction::Mean;
-    case Reduction::kSum: return at::Reduction::Sum;
+    case Reduction::kNone:
+      return at::Reduction::None;
+    case Reduction::kMean:
+      return at::Reduction::Mean;
+    case Reduction::kSum:
+      return at::Reduction::Sum;
   }
   TORCH_CHECK(false, "cross_entropy: unknown reduction ", static_cast<int>(reduction));
 }
@@ -93,9 +96,9 @@ void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, c
   cross_entropy_backward_reference(dloss, scores, target, logsumexp, weight, options, dscores);
 }
 
-void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
-                                     const CrossEntropyOptions& options, at::Tensor& loss,
-                                     at::Tensor& logsumexp) {
+void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor& target,
+                                     const at::Tensor& weight, const CrossEntropyOptions& options,
+                                     at::Tensor& loss, at::Tensor& logsumexp) {
   const at::NoGradGuard no_grad;
   const auto type = accumulator_type(scores);
   const std::int64_t class_dim = scores.dim() == 1 ? 0 : 1;
@@ -103,15 +106,17 @@ void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor&
   const auto log_softmax = wide.log_softmax(class_dim);
   // Every class gives the same difference; a class of probability zero gives none.
   const auto likeliest = log_softmax.argmax(class_dim, /*keepdim=*/true);
-  logsumexp.copy_((wide.gather(class_dim, likeliest) - log_softmax.gather(class_dim, likeliest)).squeeze(class_dim));
+  logsumexp.copy_(
+      (wide.gather(class_dim, likeliest) - log_softmax.gather(class_dim, likeliest)).squeeze(class_dim));
   loss.copy_(at::cross_entropy_loss(wide, target, weight.defined() ? weight.to(type) : weight,
                                     aten_reduction(options.reduction), options.ignore_index,
                                     options.label_smoothing));
 }
 
-void cross_entropy_backward_reference(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
-                                      const at::Tensor& /*logsumexp*/, const at::Tensor& weight,
-                                      const CrossEntropyOptions& options, at::Tensor& dscores) {
+void cross_entropy_backward_reference(const at::Tensor& dloss, const at::Tensor& scores,
+                                      const at::Tensor& target, const at::Tensor& /*logsumexp*/,
+                                      const at::Tensor& weight, const CrossEntropyOptions& options,
+                                      at::Tensor& dscores) {
   const at::NoGradGuard no_grad;
   const auto type = accumulator_type(scores);
   const std::int64_t class_dim = scores.dim() == 1 ? 0 : 1;

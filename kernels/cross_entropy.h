@@ -1,14 +1,15 @@
 // Cross entropy with class indices, without ever storing log-probabilities.
 //
-// Values, gradients and errors are those of at::cross_entropy_loss; the backward pass needs the scores and one number
-// per row. Shapes: scores [C], [N, C] or [N, C, ...]; target int64 of scores' shape without the class dimension.
-// dtypes: float64, float32, bfloat16 and float16, summed in float64 or float32. `logsumexp` has target's shape and
-// float64 for float64 scores, else float32; it is nan or -inf where a row's softmax is nan (a nan, an inf, or only
-// -inf among the scores). `weight` [C] has scores' dtype; an undefined tensor means none.
+// Values, gradients and errors are those of at::cross_entropy_loss; the backward pass needs the scores and
+// one number per row. Shapes: scores [C], [N, C] or [N, C, ...]; target int64 of scores' shape without the
+// class dimension. dtypes: float64, float32, bfloat16 and float16, summed in float64 or float32. `logsumexp`
+// has target's shape and float64 for float64 scores, else float32; it is nan or -inf where a row's softmax is
+// nan (a nan, an inf, or only -inf among the scores). `weight` [C] has scores' dtype; an undefined tensor
+// means none.
 //
-// All tensors are contiguous and on one device. Results depend on the shapes alone, not on the number of threads.
-// CPU: nothing is allocated. Errors are c10::Error, and c10::IndexError for a target that is neither a class nor
-// ignore_index. No autograd graph is recorded.
+// All tensors are contiguous and on one device. Results depend on the shapes alone, not on the number of
+// threads. CPU: nothing is allocated. Errors are c10::Error, and c10::IndexError for a target that is neither
+// a class nor ignore_index. No autograd graph is recorded.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +33,19 @@ struct CrossEntropyOptions {
 void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
                            const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp);
 
-// Writes `dscores` (scores' shape and dtype), which may be the same memory as `scores`. `dloss` has loss's shape and
-// dtype; `logsumexp` is what the forward pass wrote.
+// Writes `dscores` (scores' shape and dtype), which may be the same memory as `scores`. `dloss` has loss's
+// shape and dtype; `logsumexp` is what the forward pass wrote.
 void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
                             const at::Tensor& logsumexp, const at::Tensor& weight,
                             const CrossEntropyOptions& options, at::Tensor& dscores);
 
 // The same in plain ATen, for any device: slow, allocating, obviously right.
-void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
-                                     const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp);
-void cross_entropy_backward_reference(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
-                                      const at::Tensor& logsumexp, const at::Tensor& weight,
-                                      const CrossEntropyOptions& options, at::Tensor& dscores);
+void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor& target,
+                                     const at::Tensor& weight, const CrossEntropyOptions& options,
+                                     at::Tensor& loss, at::Tensor& logsumexp);
+void cross_entropy_backward_reference(const at::Tensor& dloss, const at::Tensor& scores,
+                                      const at::Tensor& target, const at::Tensor& logsumexp,
+                                      const at::Tensor& weight, const CrossEntropyOptions& options,
+                                      at::Tensor& dscores);
 
 }  // namespace rekindle::kernels

@@ -17,7 +17,8 @@ void check_arguments(const at::Tensor& dy, const at::Tensor& indices, const at::
   check_tensor("embedding_gradient: dy", dy, dy.scalar_type(), dy.sizes(), dy);
   TORCH_CHECK(indices.scalar_type() == at::kLong || indices.scalar_type() == at::kInt,
               "embedding_gradient: indices must be int64 or int32, got ", indices.scalar_type());
-  TORCH_CHECK(dweight.dim() == 2, "embedding_gradient: dweight must have 2 dimensions, got shape ", dweight.sizes());
+  TORCH_CHECK(dweight.dim() == 2, "embedding_gradient: dweight must have 2 dimensions, got shape ",
+              dweight.sizes());
   auto dy_sizes = indices.sizes().vec();
   dy_sizes.push_back(dweight.size(1));
   check_tensor("embedding_gradient: dy", dy, dy.scalar_type(), dy_sizes, dy);
@@ -27,8 +28,8 @@ void check_arguments(const at::Tensor& dy, const at::Tensor& indices, const at::
 
 }  // namespace
 
-void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices, const EmbeddingGradientOptions& options,
-                        at::Tensor& dweight) {
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices,
+                        const EmbeddingGradientOptions& options, at::Tensor& dweight) {
   check_arguments(dy, indices, dweight);
   if (dy.is_cpu()) return cpu::embedding_gradient(dy, indices, options, dweight);
   embedding_gradient_reference(dy, indices, options, dweight);

@@ -15,7 +15,8 @@ std::int64_t layer_norm_workspace(std::int64_t rows, std::int64_t columns) {
 
 RowsAndColumns rows_and_columns(const at::Tensor& x, std::int64_t axis) {
   const std::int64_t first = axis < 0 ? axis + x.dim() : axis;
-  TORCH_CHECK(first >= 0 && first < x.dim(), "layer_norm: axis ", axis, " is not one of x of shape ", x.sizes());
+  TORCH_CHECK(first >= 0 && first < x.dim(), "layer_norm: axis ", axis, " is not one of x of shape ",
+              x.sizes());
   RowsAndColumns shape;
   for (std::int64_t d = 0; d < first; ++d) shape.rows *= x.size(d);
   for (std::int64_t d = first; d < x.dim(); ++d) shape.columns *= x.size(d);
@@ -42,7 +43,8 @@ at::Tensor as_column(const at::Tensor& statistic) { return statistic.reshape({-1
 }  // namespace
 
 void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean, at::Tensor& inv_std) {
+                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
+                        at::Tensor& inv_std) {
   check_input(x);
   const auto shape = rows_and_columns(x, options.axis);
   if (weight.defined()) check_elements("layer_norm: weight", weight, x.scalar_type(), shape.columns, x);
@@ -99,11 +101,13 @@ void layer_norm_backward_reference(const at::Tensor& dy, const at::Tensor& x, co
   const at::NoGradGuard no_grad;
   const auto shape = rows_and_columns(x, options.axis);
   const auto type = accumulator_type(x);
-  const auto normalized = (x.to(type).view({shape.rows, shape.columns}) - as_column(mean)) * as_column(inv_std);
+  const auto normalized =
+      (x.to(type).view({shape.rows, shape.columns}) - as_column(mean)) * as_column(inv_std);
   const auto wide_dy = dy.to(type).view({shape.rows, shape.columns});
   const auto dnormalized = weight.defined() ? wide_dy * weight.to(type).flatten() : wide_dy;
   const auto along = (dnormalized * normalized).mean(1, /*keepdim=*/true);
-  const auto dx = as_column(inv_std) * (dnormalized - dnormalized.mean(1, /*keepdim=*/true) - normalized * along);
+  const auto dx =
+      as_column(inv_std) * (dnormalized - dnormalized.mean(1, /*keepdim=*/true) - normalized * along);
   // x and dy are no longer needed: dx may be either.
   if (gradients.dweight.defined()) {
     gradients.dweight.copy_((wide_dy * normalized).sum(0).view(gradients.dweight.sizes()));

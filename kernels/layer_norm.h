@@ -1,11 +1,11 @@
 // Layer normalization and its gradient, written into given memory.
 //
-// x is seen as [rows, columns]: the dimensions before `axis`, and those from it on. weight and bias have `columns`
-// elements; an undefined tensor means ones, or zeros. mean and inv_std have `rows` elements of float64 for float64 x,
-// else float32; everything else has x's dtype: float64, float32, bfloat16 or float16.
+// x is seen as [rows, columns]: the dimensions before `axis`, and those from it on. weight and bias have
+// `columns` elements; an undefined tensor means ones, or zeros. mean and inv_std have `rows` elements of
+// float64 for float64 x, else float32; everything else has x's dtype: float64, float32, bfloat16 or float16.
 //
-// All tensors are contiguous and on one device. Results depend on the shapes alone, not on the number of threads.
-// CPU: nothing is allocated. Errors are c10::Error. No autograd graph is recorded.
+// All tensors are contiguous and on one device. Results depend on the shapes alone, not on the number of
+// threads. CPU: nothing is allocated. Errors are c10::Error. No autograd graph is recorded.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,11 @@ struct LayerNormOptions {
   double epsilon = 1e-5;   // added to the variance; the backward pass does not use it
 };
 
-// y = (x - mean) * inv_std * weight + bias, inv_std = 1 / sqrt(variance + epsilon). y may be the same memory as x.
+// y = (x - mean) * inv_std * weight + bias, inv_std = 1 / sqrt(variance + epsilon). y may be the same memory
+// as x.
 void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean, at::Tensor& inv_std);
+                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
+                        at::Tensor& inv_std);
 
 // How many elements of mean's dtype layer_norm_backward wants as workspace for x of this shape.
 std::int64_t layer_norm_workspace(std::int64_t rows, std::int64_t columns);

@@ -15,7 +15,8 @@ namespace {
 constexpr std::int64_t kMaxChunks = 256;        // partial losses, summed in order
 constexpr std::int64_t kGrainScores = 1 << 14;  // fewer are not worth another thread
 
-// What both directions know. A unit is one row, or a tile of neighbouring rows when classes are not innermost.
+// What both directions know. A unit is one row, or a tile of neighbouring rows when classes are not
+// innermost.
 template <typename T>
 struct Problem {
   CrossEntropyShape shape;
@@ -43,7 +44,9 @@ struct Problem {
   }
 
   std::int64_t tile_width() const { return std::min(shape.inner, kTile); }
-  std::int64_t tiles() const { return (shape.inner + tile_width() - 1) / std::max<std::int64_t>(tile_width(), 1); }
+  std::int64_t tiles() const {
+    return (shape.inner + tile_width() - 1) / std::max<std::int64_t>(tile_width(), 1);
+  }
   std::int64_t units() const { return shape.inner == 0 ? 0 : shape.outer * tiles(); }
   std::int64_t grain() const {
     return std::max<std::int64_t>(1, kGrainScores / std::max<std::int64_t>(1, shape.classes * tile_width()));
@@ -76,8 +79,8 @@ double row_loss(const Problem<T>& problem, const RowSums<T>& sums, std::int64_t 
   const double nll = (shift - widen(x[t * stride]) + log_sum) * weight_at(problem.weight, t);
   const double smoothing = problem.options.label_smoothing;
   if (smoothing == 0) return nll;
-  const double smooth = row_deficit(x, problem.weight, problem.shape.classes, stride, shift) +
-                        problem.weight_sum * log_sum;
+  const double smooth =
+      row_deficit(x, problem.weight, problem.shape.classes, stride, shift) + problem.weight_sum * log_sum;
   return (1 - smoothing) * nll + smoothing / static_cast<double>(problem.shape.classes) * smooth;
 }
 
@@ -124,7 +127,8 @@ void forward(const Problem<T>& problem, T* loss, Accumulator<T>* logsumexp) {
   if (each) return;
   double total = 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += partial[chunk];
-  *loss = static_cast<T>(problem.options.reduction == Reduction::kMean ? total / problem.target_total : total);
+  *loss =
+      static_cast<T>(problem.options.reduction == Reduction::kMean ? total / problem.target_total : total);
 }
 
 template <typename T>
@@ -156,7 +160,8 @@ void backward_unit(const Problem<T>& problem, std::int64_t index, const T* dloss
   const T* x = problem.scores + unit.offset;
   T* dx = dscores + unit.offset;
   std::array<RowGradient<T>, kTile> rows;
-  for (std::int64_t j = 0; j < unit.width; ++j) rows[j] = row_gradient(problem, unit.row + j, dloss, logsumexp);
+  for (std::int64_t j = 0; j < unit.width; ++j)
+    rows[j] = row_gradient(problem, unit.row + j, dloss, logsumexp);
   if (problem.shape.inner > 1) {
     tile_backward(x, problem.weight, classes, problem.shape.inner, unit.width, rows.data(), dx);
   } else if (rows[0].target < 0 && std::isfinite(rows[0].logsumexp)) {
@@ -170,12 +175,12 @@ void backward_unit(const Problem<T>& problem, std::int64_t index, const T* dloss
 
 void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
                            const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp) {
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, scores.scalar_type(), "cross_entropy_forward", [&] {
-        const Problem<scalar_t> problem(scores, target, weight, options);
-        forward(problem, loss.mutable_data_ptr<scalar_t>(),
-                logsumexp.mutable_data_ptr<Accumulator<scalar_t>>());
-      });
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, scores.scalar_type(), "cross_entropy_forward",
+                                  [&] {
+                                    const Problem<scalar_t> problem(scores, target, weight, options);
+                                    forward(problem, loss.mutable_data_ptr<scalar_t>(),
+                                            logsumexp.mutable_data_ptr<Accumulator<scalar_t>>());
+                                  });
 }
 
 void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,

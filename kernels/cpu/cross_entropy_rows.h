@@ -9,7 +9,7 @@
 namespace rekindle::kernels::cpu {
 
 inline constexpr std::int64_t kTile = 64;     // rows done side by side when classes are not innermost
-inline constexpr std::int64_t kBlock = 2048;         // scores that stay in the nearest cache between two looks
+inline constexpr std::int64_t kBlock = 2048;  // scores that stay in the nearest cache between two looks
 
 // A row's largest score, and the sum of exp(score - shift).
 template <typename T>
@@ -49,8 +49,8 @@ static REKINDLE_CPU_CLONES RowSums<T> row_sums(const T* x, std::int64_t classes)
 
 // The same for `width` <= kTile neighbouring rows whose classes are `stride` apart.
 template <typename T>
-static REKINDLE_CPU_CLONES void tile_sums(const T* x, std::int64_t classes, std::int64_t stride, std::int64_t width,
-                                   RowSums<T>* result) {
+static REKINDLE_CPU_CLONES void tile_sums(const T* x, std::int64_t classes, std::int64_t stride,
+                                          std::int64_t width, RowSums<T>* result) {
   using A = Accumulator<T>;
   A shift[kTile];
   A base[kTile];
@@ -71,8 +71,8 @@ static REKINDLE_CPU_CLONES void tile_sums(const T* x, std::int64_t classes, std:
 
 // The weighted sum of (shift - score) over a row: label smoothing's loss but for the logarithm of the sum.
 template <typename T>
-static REKINDLE_CPU_CLONES double row_deficit(const T* x, const T* weight, std::int64_t classes, std::int64_t stride,
-                                       double shift) {
+static REKINDLE_CPU_CLONES double row_deficit(const T* x, const T* weight, std::int64_t classes,
+                                              std::int64_t stride, double shift) {
   double deficit = 0;
   if (weight == nullptr) {
 #pragma omp simd reduction(+ : deficit)
@@ -101,7 +101,8 @@ REKINDLE_INLINE Accumulator<T> weight_at(const T* weight, std::int64_t c) {
   return weight == nullptr ? Accumulator<T>(1) : widen(weight[c]);
 }
 
-// Calls a loop with the function of the class that gives label smoothing's part: one loop each, without a branch.
+// Calls a loop with the function of the class that gives label smoothing's part: one loop each, without a
+// branch.
 template <typename T, typename Loop>
 REKINDLE_INLINE void for_weights(const T* weight, Accumulator<T> smooth, const Loop& loop) {
   using A = Accumulator<T>;
@@ -114,11 +115,11 @@ REKINDLE_INLINE void for_weights(const T* weight, Accumulator<T> smooth, const L
   }
 }
 
-// logsumexp was rounded when it was stored, which is a common factor of the row's exponentials: dividing by their sum
-// takes it out again. dx may be x.
+// logsumexp was rounded when it was stored, which is a common factor of the row's exponentials: dividing by
+// their sum takes it out again. dx may be x.
 template <typename T>
 static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::int64_t classes,
-                                      const RowGradient<T>& row, T* dx) {
+                                             const RowGradient<T>& row, T* dx) {
   double sum = 0;
   for (std::int64_t begin = 0; begin < classes; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, classes);
@@ -141,9 +142,9 @@ static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::i
 
 // Rounding to 16 bits hides that of logsumexp, so one look is enough.
 template <typename T>
-  requires kIsReduced<T>
+requires kIsReduced<T>
 static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::int64_t classes,
-                                      const RowGradient<T>& row, T* dx) {
+                                             const RowGradient<T>& row, T* dx) {
   const float target_score = row.target < 0 ? 0.0f : widen(x[row.target]);
   for_weights(weight, row.smooth, [&](auto smooth) {
 #pragma omp simd
@@ -153,14 +154,14 @@ static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::i
   });
   if (row.target < 0) return;
   const float softmax = exp(target_score - row.logsumexp);
-  dx[row.target] =
-      narrow<T>(softmax * row.total - row.smooth * weight_at(weight, row.target) - row.onehot);
+  dx[row.target] = narrow<T>(softmax * row.total - row.smooth * weight_at(weight, row.target) - row.onehot);
 }
 
 // The same for neighbouring rows. The sum needs a look of its own: 16-bit exponentials could not wait in dx.
 template <typename T>
-static REKINDLE_CPU_CLONES void tile_backward(const T* x, const T* weight, std::int64_t classes, std::int64_t stride,
-                                       std::int64_t width, const RowGradient<T>* rows, T* dx) {
+static REKINDLE_CPU_CLONES void tile_backward(const T* x, const T* weight, std::int64_t classes,
+                                              std::int64_t stride, std::int64_t width,
+                                              const RowGradient<T>* rows, T* dx) {
   using A = Accumulator<T>;
   A logsumexp[kTile];
   A smooth[kTile];
@@ -188,8 +189,7 @@ static REKINDLE_CPU_CLONES void tile_backward(const T* x, const T* weight, std::
     const std::int64_t t = rows[j].target;
     if (t < 0) continue;
     const A softmax = exp(target_score[j] - logsumexp[j]);
-    dx[t * stride + j] =
-        narrow<T>(softmax * scale[j] - smooth[j] * weight_at(weight, t) - rows[j].onehot);
+    dx[t * stride + j] = narrow<T>(softmax * scale[j] - smooth[j] * weight_at(weight, t) - rows[j].onehot);
   }
 }
 

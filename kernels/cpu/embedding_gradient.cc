@@ -51,8 +51,8 @@ void fill_with_zeros(at::Tensor& tensor) {
 
 }  // namespace
 
-void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices, const EmbeddingGradientOptions& options,
-                        at::Tensor& dweight) {
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices,
+                        const EmbeddingGradientOptions& options, at::Tensor& dweight) {
   AT_DISPATCH_INDEX_TYPES(indices.scalar_type(), "embedding_gradient", [&] {
     const std::int64_t count = indices.numel();
     const index_t* index_data = indices.const_data_ptr<index_t>();
@@ -60,12 +60,15 @@ void embedding_gradient(const at::Tensor& dy, const at::Tensor& indices, const E
     if (!options.accumulate) fill_with_zeros(dweight);
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dy.scalar_type(), "embedding_gradient", [&] {
       // A thread owns columns, not rows: text uses few words often, and rows would share badly.
-      const Rows<scalar_t> rows{dy.const_data_ptr<scalar_t>(), dweight.mutable_data_ptr<scalar_t>(), dweight.size(1)};
+      const Rows<scalar_t> rows{dy.const_data_ptr<scalar_t>(), dweight.mutable_data_ptr<scalar_t>(),
+                                dweight.size(1)};
       const std::int64_t line = kLine / static_cast<std::int64_t>(sizeof(scalar_t));
       const std::int64_t lines = (rows.columns + line - 1) / line;
-      const std::int64_t grain = std::max<std::int64_t>(1, kAddGrain / std::max<std::int64_t>(1, count * line));
+      const std::int64_t grain =
+          std::max<std::int64_t>(1, kAddGrain / std::max<std::int64_t>(1, count * line));
       at::parallel_for(0, lines, grain, [&](std::int64_t begin, std::int64_t end) {
-        add_rows(rows, index_data, count, options.padding_idx, begin * line, std::min(end * line, rows.columns));
+        add_rows(rows, index_data, count, options.padding_idx, begin * line,
+                 std::min(end * line, rows.columns));
       });
     });
   });

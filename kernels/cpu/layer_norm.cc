@@ -11,7 +11,7 @@
 namespace rekindle::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 2048;           // summed in the accumulator's type, the blocks in double
+constexpr std::int64_t kBlock = 2048;             // summed in the accumulator's type, the blocks in double
 constexpr std::int64_t kGrainElements = 1 << 14;  // fewer are not worth another thread
 constexpr std::int64_t kColumnGrain = 256;
 
@@ -59,10 +59,12 @@ REKINDLE_CPU_CLONES void normalize_row(const T* x, const T* weight, const T* bia
     }
   } else if (weight != nullptr) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < columns; ++i) y[i] = narrow<T>((widen(x[i]) - mean) * scale * widen(weight[i]));
+    for (std::int64_t i = 0; i < columns; ++i)
+      y[i] = narrow<T>((widen(x[i]) - mean) * scale * widen(weight[i]));
   } else if (bias != nullptr) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < columns; ++i) y[i] = narrow<T>((widen(x[i]) - mean) * scale + widen(bias[i]));
+    for (std::int64_t i = 0; i < columns; ++i)
+      y[i] = narrow<T>((widen(x[i]) - mean) * scale + widen(bias[i]));
   } else {
 #pragma omp simd
     for (std::int64_t i = 0; i < columns; ++i) y[i] = narrow<T>((widen(x[i]) - mean) * scale);
@@ -137,8 +139,9 @@ std::int64_t grain_of(std::int64_t elements_each) {
 }
 
 template <typename T>
-void backward(const at::Tensor& dy, const at::Tensor& x, const Accumulator<T>* mean, const Accumulator<T>* inv_std,
-              const T* weight, RowsAndColumns shape, const LayerNormGradients& gradients) {
+void backward(const at::Tensor& dy, const at::Tensor& x, const Accumulator<T>* mean,
+              const Accumulator<T>* inv_std, const T* weight, RowsAndColumns shape,
+              const LayerNormGradients& gradients) {
   const std::int64_t columns = shape.columns;
   const std::int64_t chunks = layer_norm_chunks(shape.rows);
   const bool parameters = gradients.dweight.defined() || gradients.dbias.defined();
@@ -146,28 +149,30 @@ void backward(const at::Tensor& dy, const at::Tensor& x, const Accumulator<T>* m
   const T* dy_data = dy.const_data_ptr<T>();
   const T* x_data = x.const_data_ptr<T>();
   T* dx_data = gradients.dx.mutable_data_ptr<T>();
-  at::parallel_for(0, chunks, grain_of(shape.rows / chunks * columns), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-      auto* dweight = partial + chunk * columns;
-      auto* dbias = partial + (chunks + chunk) * columns;
-      if (parameters) {
-        std::fill_n(dweight, columns, Accumulator<T>(0));
-        std::fill_n(dbias, columns, Accumulator<T>(0));
-      }
-      for (std::int64_t row = shape.rows * chunk / chunks; row < shape.rows * (chunk + 1) / chunks; ++row) {
-        const Moments<Accumulator<T>> moments{mean[row], inv_std[row]};
-        const T* dy_row = dy_data + row * columns;
-        const T* x_row = x_data + row * columns;
-        T* dx_row = dx_data + row * columns;
-        if (parameters) add_row(dy_row, x_row, columns, moments, dweight, dbias);
-        if (weight != nullptr) {
-          row_backward<T, true>(dy_row, x_row, weight, columns, moments, dx_row);
-        } else {
-          row_backward<T, false>(dy_row, x_row, weight, columns, moments, dx_row);
-        }
-      }
-    }
-  });
+  at::parallel_for(0, chunks, grain_of(shape.rows / chunks * columns),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+                       auto* dweight = partial + chunk * columns;
+                       auto* dbias = partial + (chunks + chunk) * columns;
+                       if (parameters) {
+                         std::fill_n(dweight, columns, Accumulator<T>(0));
+                         std::fill_n(dbias, columns, Accumulator<T>(0));
+                       }
+                       for (std::int64_t row = shape.rows * chunk / chunks;
+                            row < shape.rows * (chunk + 1) / chunks; ++row) {
+                         const Moments<Accumulator<T>> moments{mean[row], inv_std[row]};
+                         const T* dy_row = dy_data + row * columns;
+                         const T* x_row = x_data + row * columns;
+                         T* dx_row = dx_data + row * columns;
+                         if (parameters) add_row(dy_row, x_row, columns, moments, dweight, dbias);
+                         if (weight != nullptr) {
+                           row_backward<T, true>(dy_row, x_row, weight, columns, moments, dx_row);
+                         } else {
+                           row_backward<T, false>(dy_row, x_row, weight, columns, moments, dx_row);
+                         }
+                       }
+                     }
+                   });
   if (!parameters) return;
   T* dweight = gradients.dweight.defined() ? gradients.dweight.mutable_data_ptr<T>() : nullptr;
   T* dbias = gradients.dbias.defined() ? gradients.dbias.mutable_data_ptr<T>() : nullptr;
@@ -180,24 +185,27 @@ void backward(const at::Tensor& dy, const at::Tensor& x, const Accumulator<T>* m
 }  // namespace
 
 void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean, at::Tensor& inv_std) {
+                        const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
+                        at::Tensor& inv_std) {
   const auto [rows, columns] = rows_and_columns(x, options.axis);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "layer_norm_forward", [&, columns = columns] {
-    const auto* x_data = x.const_data_ptr<scalar_t>();
-    const auto* weight_data = optional_data<scalar_t>(weight);
-    const auto* bias_data = optional_data<scalar_t>(bias);
-    auto* y_data = y.mutable_data_ptr<scalar_t>();
-    auto* mean_data = mean.mutable_data_ptr<Accumulator<scalar_t>>();
-    auto* inv_std_data = inv_std.mutable_data_ptr<Accumulator<scalar_t>>();
-    at::parallel_for(0, rows, grain_of(columns), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const auto moments = row_moments(x_data + row * columns, columns, options.epsilon);
-        normalize_row(x_data + row * columns, weight_data, bias_data, columns, moments, y_data + row * columns);
-        mean_data[row] = moments.mean;
-        inv_std_data[row] = moments.inv_std;
-      }
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, x.scalar_type(), "layer_norm_forward", [&, columns = columns] {
+        const auto* x_data = x.const_data_ptr<scalar_t>();
+        const auto* weight_data = optional_data<scalar_t>(weight);
+        const auto* bias_data = optional_data<scalar_t>(bias);
+        auto* y_data = y.mutable_data_ptr<scalar_t>();
+        auto* mean_data = mean.mutable_data_ptr<Accumulator<scalar_t>>();
+        auto* inv_std_data = inv_std.mutable_data_ptr<Accumulator<scalar_t>>();
+        at::parallel_for(0, rows, grain_of(columns), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t row = begin; row < end; ++row) {
+            const auto moments = row_moments(x_data + row * columns, columns, options.epsilon);
+            normalize_row(x_data + row * columns, weight_data, bias_data, columns, moments,
+                          y_data + row * columns);
+            mean_data[row] = moments.mean;
+            inv_std_data[row] = moments.inv_std;
+          }
+        });
+      });
 }
 
 void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,

@@ -16,7 +16,8 @@ namespace {
 constexpr int kSumThreads = 1024;
 constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
 
-// Totals over the batch: one block, a fixed order. totals[0]: weights of targets that count; [1]: of all classes.
+// Totals over the batch: one block, a fixed order. totals[0]: weights of targets that count; [1]: of all
+// classes.
 template <typename T>
 __global__ void totals_kernel(Problem<T> problem, double* totals) {
   __shared__ double shared[kMaxWarps];
@@ -60,7 +61,8 @@ __global__ void forward_rows(Problem<T> problem, const double* totals, double* r
     double deficit = 0;
     if (problem.smoothing != 0) {
       for (std::int64_t c = threadIdx.x; c < problem.classes; c += blockDim.x) {
-        deficit += static_cast<double>(problem.weight_at(c)) * (static_cast<double>(sums.shift) - problem.score(offset, c));
+        deficit += static_cast<double>(problem.weight_at(c)) *
+                   (static_cast<double>(sums.shift) - problem.score(offset, c));
       }
       deficit = block_sum(deficit, shared);
     }
@@ -77,15 +79,16 @@ __global__ void forward_columns(Problem<T> problem, const double* totals, double
                                 Accumulator<T>* logsumexp) {
   using A = Accumulator<T>;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; row < problem.rows;
-       row += step) {
+  for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
+       row < problem.rows; row += step) {
     const std::int64_t offset = problem.offset(row);
     RowSums<A> sums{lowest<A>(), A(0)};
     for (std::int64_t c = 0; c < problem.classes; ++c) sums = add_score(sums, problem.score(offset, c));
     double deficit = 0;
     if (problem.smoothing != 0) {
       for (std::int64_t c = 0; c < problem.classes; ++c) {
-        deficit += static_cast<double>(problem.weight_at(c)) * (static_cast<double>(sums.shift) - problem.score(offset, c));
+        deficit += static_cast<double>(problem.weight_at(c)) *
+                   (static_cast<double>(sums.shift) - problem.score(offset, c));
       }
     }
     const double loss = row_loss(problem, row, sums, deficit, totals[1]);
@@ -102,8 +105,8 @@ __global__ void sum_losses(Problem<T> problem, const double* totals, const doubl
   if (threadIdx.x == 0) *loss = static_cast<T>(problem.reduction == Reduction::kMean ? sum / totals[0] : sum);
 }
 
-// logsumexp was rounded when it was stored: dividing by the sum of the exponentials takes that out again. A 16-bit
-// result hides it anyway. dscores may be scores: each score is read by the thread that replaces it.
+// logsumexp was rounded when it was stored: dividing by the sum of the exponentials takes that out again. A
+// 16-bit result hides it anyway. dscores may be scores: each score is read by the thread that replaces it.
 template <typename T>
 __global__ void backward_rows(Problem<T> problem, const double* totals, const T* dloss,
                               const Accumulator<T>* logsumexp, T* dscores) {
@@ -138,7 +141,8 @@ __global__ void backward_columns(Problem<T> problem, const double* totals, const
     A scale = row.total;
     if constexpr (sizeof(T) > 2) {
       A sum = 0;
-      for (std::int64_t c = 0; c < problem.classes; ++c) sum += exponential(problem.score(offset, c) - row.logsumexp);
+      for (std::int64_t c = 0; c < problem.classes; ++c)
+        sum += exponential(problem.score(offset, c) - row.logsumexp);
       scale = row.total / sum;
     }
     for (std::int64_t c = 0; c < problem.classes; ++c) {
@@ -184,11 +188,11 @@ void forward(const Problem<T>& problem, double* workspace, T* loss, Accumulator<
   totals_kernel<<<1, kSumThreads, 0, stream>>>(problem, totals);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (problem.inner == 1) {
-    forward_rows<<<blocks_for(problem.rows), threads_for(problem.classes), 0, stream>>>(problem, totals, row_losses,
-                                                                                         loss, logsumexp);
+    forward_rows<<<blocks_for(problem.rows), threads_for(problem.classes), 0, stream>>>(
+        problem, totals, row_losses, loss, logsumexp);
   } else {
-    forward_columns<<<column_blocks(problem.rows), kColumnThreads, 0, stream>>>(problem, totals, row_losses, loss,
-                                                                                 logsumexp);
+    forward_columns<<<column_blocks(problem.rows), kColumnThreads, 0, stream>>>(problem, totals, row_losses,
+                                                                                loss, logsumexp);
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (problem.reduction == Reduction::kNone) return;
@@ -197,16 +201,17 @@ void forward(const Problem<T>& problem, double* workspace, T* loss, Accumulator<
 }
 
 template <typename T>
-void backward(const Problem<T>& problem, double* totals, const T* dloss, const Accumulator<T>* logsumexp, T* dscores) {
+void backward(const Problem<T>& problem, double* totals, const T* dloss, const Accumulator<T>* logsumexp,
+              T* dscores) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
   totals_kernel<<<1, kSumThreads, 0, stream>>>(problem, totals);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (problem.inner == 1) {
-    backward_rows<<<blocks_for(problem.rows), threads_for(problem.classes), 0, stream>>>(problem, totals, dloss,
-                                                                                          logsumexp, dscores);
+    backward_rows<<<blocks_for(problem.rows), threads_for(problem.classes), 0, stream>>>(
+        problem, totals, dloss, logsumexp, dscores);
   } else {
-    backward_columns<<<column_blocks(problem.rows), kColumnThreads, 0, stream>>>(problem, totals, dloss, logsumexp,
-                                                                                  dscores);
+    backward_columns<<<column_blocks(problem.rows), kColumnThreads, 0, stream>>>(problem, totals, dloss,
+                                                                                 logsumexp, dscores);
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

@@ -114,7 +114,8 @@ __device__ RowGradient<T> row_gradient(const Problem<T>& problem, std::int64_t r
   double scale = static_cast<A>(dloss[problem.reduction == Reduction::kNone ? row : 0]);
   if (problem.reduction == Reduction::kMean) scale /= totals[0];
   const double onehot = (1 - problem.smoothing) * problem.weight_at(t) * scale;
-  const double smooth = problem.smoothing == 0 ? 0 : problem.smoothing / static_cast<double>(problem.classes) * scale;
+  const double smooth =
+      problem.smoothing == 0 ? 0 : problem.smoothing / static_cast<double>(problem.classes) * scale;
   const double total = problem.smoothing == 0 ? onehot : onehot + smooth * totals[1];
   return {logsumexp[row], static_cast<A>(total), static_cast<A>(onehot), static_cast<A>(smooth), t};
 }

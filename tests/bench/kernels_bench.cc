@@ -1,7 +1,7 @@
 // Times each CPU kernel against what eager does for the same result: kernels_bench [threads].
 //
-// Eager allocates its results and temporaries, ours write into memory that is already there, as in a training step of
-// each. Both are the best of several runs, in milliseconds.
+// Eager allocates its results and temporaries, ours write into memory that is already there, as in a training
+// step of each. Both are the best of several runs, in milliseconds.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -95,7 +95,9 @@ void bench_embedding_gradient(std::int64_t vocabulary, std::int64_t columns, std
   compare(
       label("  added to another gradient", {vocabulary, columns, count}, at::kFloat),
       [&] { dweight.add_(at::embedding_dense_backward(dy, indices, vocabulary, -1, false)); },
-      [&] { kernels::embedding_gradient(dy, indices, {-1, true}, dweight); });
+      [&] {
+        kernels::embedding_gradient(dy, indices, {-1, true}, dweight);
+      });
 }
 
 void bench_layer_norm(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {

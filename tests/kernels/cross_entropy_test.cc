@@ -26,7 +26,9 @@ at::Tensor empty_loss(const Case& c) {
                    c.scores.options());
 }
 
-at::ScalarType logsumexp_type(const Case& c) { return c.scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType logsumexp_type(const Case& c) {
+  return c.scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 Outputs run(const Case& c) {
   Outputs o{empty_loss(c), at::empty(c.target.sizes(), c.scores.options().dtype(logsumexp_type(c))),
@@ -40,7 +42,8 @@ Outputs run_reference(const Case& c) {
   Outputs o{empty_loss(c), at::empty(c.target.sizes(), c.scores.options().dtype(logsumexp_type(c))),
             at::empty_like(c.scores)};
   kernels::cross_entropy_forward_reference(c.scores, c.target, c.weight, c.options, o.loss, o.logsumexp);
-  kernels::cross_entropy_backward_reference(c.dloss, c.scores, c.target, o.logsumexp, c.weight, c.options, o.dscores);
+  kernels::cross_entropy_backward_reference(c.dloss, c.scores, c.target, o.logsumexp, c.weight, c.options,
+                                            o.dscores);
   return o;
 }
 
@@ -74,8 +77,8 @@ void check(const Case& c) {
 }
 
 // Random scores and targets; every fifth target is ignored.
-Case make_case(std::vector<std::int64_t> sizes, at::ScalarType dtype, CrossEntropyOptions options, bool weighted,
-               double spread = 3) {
+Case make_case(std::vector<std::int64_t> sizes, at::ScalarType dtype, CrossEntropyOptions options,
+               bool weighted, double spread = 3) {
   Case c;
   c.options = options;
   c.scores = (random_normal(sizes) * spread).to(dtype);
@@ -84,7 +87,8 @@ Case make_case(std::vector<std::int64_t> sizes, at::ScalarType dtype, CrossEntro
   c.target = at::randint(classes, sizes, at::kLong);
   if (c.target.dim() > 0) c.target.flatten().slice(0, 3, {}, 5).fill_(options.ignore_index);
   if (weighted) c.weight = at::rand({classes}, at::kDouble).add_(0.5).to(dtype);
-  c.dloss = options.reduction == Reduction::kNone ? random_normal(sizes, dtype) : at::full({}, 0.7, c.scores.options());
+  c.dloss = options.reduction == Reduction::kNone ? random_normal(sizes, dtype)
+                                                  : at::full({}, 0.7, c.scores.options());
   return c;
 }
 
@@ -142,8 +146,8 @@ TEST_CASE("infinities and nans in the scores spread as in eager", "[kernels]") {
   const auto dtype = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
   const bool tiled = GENERATE(false, true);
   const auto target = at::tensor({0, 1, 2, 0, 1, -100, -100, 2}, at::kLong);
-  auto scores = at::tensor({-kInf, 1.0,   2.0,   0.0,   -kInf, 0.5,  -kInf, -kInf, -kInf, kInf,  1.0, 2.0,
-                            1.0,   -kInf, kNan,  kNan,  1.0,   2.0,  -kInf, 0.0,   1.0,   1e30,  0.0, -1e30},
+  auto scores = at::tensor({-kInf, 1.0,   2.0,  0.0,  -kInf, 0.5, -kInf, -kInf, -kInf, kInf, 1.0, 2.0,
+                            1.0,   -kInf, kNan, kNan, 1.0,   2.0, -kInf, 0.0,   1.0,   1e30, 0.0, -1e30},
                            at::kDouble)
                     .to(dtype)
                     .view({8, 3});
@@ -174,8 +178,9 @@ TEST_CASE("a target that is no class is an index error, as in eager", "[kernels]
     CHECK_THROWS_AS(run(c), c10::IndexError);
     auto logsumexp = at::zeros({4}, at::kFloat);
     auto dscores = at::zeros({4, 5}, at::kFloat);
-    CHECK_THROWS_AS(kernels::cross_entropy_backward(c.dloss, c.scores, c.target, logsumexp, c.weight, c.options, dscores),
-                    c10::IndexError);
+    CHECK_THROWS_AS(
+        kernels::cross_entropy_backward(c.dloss, c.scores, c.target, logsumexp, c.weight, c.options, dscores),
+        c10::IndexError);
     CHECK(dscores.eq(0).all().item<bool>());
   }
 }
@@ -187,7 +192,8 @@ TEST_CASE("dscores may be the scores themselves", "[kernels]") {
   for (const auto& sizes : {std::vector<std::int64_t>{9, 3000}, std::vector<std::int64_t>{3, 20, 70}}) {
     Case c = make_case(sizes, dtype, {Reduction::kMean, -100, smoothing}, true);
     const Outputs apart = run(c);
-    kernels::cross_entropy_backward(c.dloss, c.scores, c.target, apart.logsumexp, c.weight, c.options, c.scores);
+    kernels::cross_entropy_backward(c.dloss, c.scores, c.target, apart.logsumexp, c.weight, c.options,
+                                    c.scores);
     CHECK(bitwise_equal(c.scores, apart.dscores));
   }
 }

@@ -88,8 +88,10 @@ TEST_CASE("wrong arguments of dropout are named", "[kernels]") {
   auto x = at::ones({3});
   auto mask = at::ones({3}, at::kBool);
   auto bytes = at::ones({3}, at::kByte);
-  CHECK_THROWS_WITH(kernels::dropout_sample_mask(mask, 1.5, at::kFloat), Catch::Contains("between 0 and 1, but got 1.5"));
-  CHECK_THROWS_WITH(kernels::dropout_sample_mask(bytes, 0.5, at::kFloat), Catch::Contains("mask must be Bool"));
+  CHECK_THROWS_WITH(kernels::dropout_sample_mask(mask, 1.5, at::kFloat),
+                    Catch::Contains("between 0 and 1, but got 1.5"));
+  CHECK_THROWS_WITH(kernels::dropout_sample_mask(bytes, 0.5, at::kFloat),
+                    Catch::Contains("mask must be Bool"));
   CHECK_THROWS_WITH(kernels::dropout_from_mask(x, bytes, 0.5, x), Catch::Contains("mask must be Bool"));
 }
 

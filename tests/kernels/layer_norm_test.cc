@@ -19,7 +19,13 @@ struct Outputs {
 };
 
 Case make_case(std::int64_t rows, std::int64_t columns, at::ScalarType dtype, bool affine) {
-  Case c{(random_normal({rows, columns}) * 3 + 1).to(dtype), {}, {}, random_normal({rows, columns}, dtype), {}, rows, columns};
+  Case c{(random_normal({rows, columns}) * 3 + 1).to(dtype),
+         {},
+         {},
+         random_normal({rows, columns}, dtype),
+         {},
+         rows,
+         columns};
   if (affine) {
     c.weight = (random_normal({columns}) + 1).to(dtype);
     c.bias = random_normal({columns}, dtype);
@@ -29,7 +35,7 @@ Case make_case(std::int64_t rows, std::int64_t columns, at::ScalarType dtype, bo
 
 Outputs make_outputs(const Case& c) {
   const auto statistics = c.x.options().dtype(c.x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  return {at::empty_like(c.x),  at::empty({c.rows}, statistics),          at::empty({c.rows}, statistics),
+  return {at::empty_like(c.x), at::empty({c.rows}, statistics),       at::empty({c.rows}, statistics),
           at::empty_like(c.x), at::empty({c.columns}, c.x.options()), at::empty({c.columns}, c.x.options())};
 }
 

@@ -16,7 +16,8 @@ inline at::Tensor random_normal(at::IntArrayRef sizes, at::ScalarType dtype = at
   return at::randn(sizes, at::kDouble).to(dtype);
 }
 
-// The largest difference, in units of the largest value of `exact`. Two nans, or two equal infinities, are equal.
+// The largest difference, in units of the largest value of `exact`. Two nans, or two equal infinities, are
+// equal.
 inline double error(const at::Tensor& actual, const at::Tensor& exact) {
   if (exact.numel() == 0) return actual.sizes() == exact.sizes() ? 0 : INFINITY;
   const auto a = actual.to(at::kCPU, at::kDouble);
@@ -30,15 +31,19 @@ inline double error(const at::Tensor& actual, const at::Tensor& exact) {
 
 inline double epsilon(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return 1.2e-7;
-    case at::kHalf: return 9.8e-4;
-    case at::kBFloat16: return 7.9e-3;
-    default: return 2.3e-16;
+    case at::kFloat:
+      return 1.2e-7;
+    case at::kHalf:
+      return 9.8e-4;
+    case at::kBFloat16:
+      return 7.9e-3;
+    default:
+      return 2.3e-16;
   }
 }
 
-// At most twice eager's error, or one unit in the last place where eager happens to be exact. In float64 eager is
-// itself the exact result, so some units are allowed.
+// At most twice eager's error, or one unit in the last place where eager happens to be exact. In float64
+// eager is itself the exact result, so some units are allowed.
 inline bool as_good_as_eager(const at::Tensor& ours, const at::Tensor& eager, const at::Tensor& exact) {
   const double slack = ours.scalar_type() == at::kDouble ? 64 : 1;
   return error(ours, exact) <= 2 * error(eager, exact) + slack * epsilon(ours.scalar_type());
