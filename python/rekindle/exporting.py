@@ -20,8 +20,10 @@ from rekindle.verification import compare_session
 
 @dataclass
 class NewEntry:
-    """What an export gives the store."""
+    """What an export gives the store. mode: "train" (with gradients), "eval" (without), "train+no_grad" or "eval+grad"."""
 
+    model: str
+    mode: str
     sections: dict[str, bytes]
     contract: dict[str, Any]
     observations: list[Any]
@@ -47,7 +49,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
     return NewEntry(
-        sections, contract, recorder.observations, exported_at - start, built_at - exported_at, done - built_at
+        type(request.module).__name__, _mode(request), sections, contract, recorder.observations, exported_at - start, built_at - exported_at, done - built_at
     )
 
 
@@ -80,6 +82,11 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (RuntimeError, IndexError, _native.RekindleError) as error:
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {error}") from error
+
+
+def _mode(request: ExportRequest) -> str:
+    mode = "train" if request.module.training else "eval"
+    return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
 
 
 def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rekindle import _native
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.observations import verify
 from rekindle.options import Options
+from rekindle.versions import __version__
 
 
 @dataclass
@@ -92,7 +93,10 @@ class Store:
         if self._cache is not None and self._mode != "readonly":
             observations = json.dumps(made.observations).encode()
             meta = json.dumps(_meta(fingerprint, made, cost))
-            _writer.submit(lambda: self._cache.store(prekey, observations, meta, made.sections))
+            builder = _native.KeyBuilder()
+            builder.add_all(fingerprint.fields)
+            sections = {**made.sections, "fields": builder.fields_json().encode()}
+            _writer.submit(lambda: self._cache.store(prekey, observations, meta, sections))
         return entry
 
     def reject(self, entry: StoredEntry, why: str) -> None:
@@ -115,14 +119,15 @@ class Store:
 
 
 def _meta(fingerprint: Fingerprint, made: Any, cost: float) -> dict[str, Any]:
-    fields = dict(fingerprint.fields)
     return {
-        "model": str(fields.get("module", "")),
-        "mode": "train" if made.contract["grad"] else "eval",
+        "model": made.model,
+        "mode": made.mode,
+        "inputs": ", ".join(f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}" for tensor in fingerprint.inputs),
         "created": int(time.time()),
         "export_seconds": made.export_seconds,
         "cost_seconds": cost,
         "torch": torch.__version__,
+        "rekindle": __version__,
     }
 
 
