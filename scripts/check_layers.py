@@ -63,7 +63,7 @@ def room_of(path: str) -> str | None:
 def check_inner(root: pathlib.Path, path: str, target: str) -> str | None:
     """What is wrong with `#include "target"` in the file `path`, if target is ours or looks like it."""
     if not (root / target).is_file():
-        if (root / path).with_name(target).is_file() or target.startswith("."):
+        if ((root / path).parent / target).is_file() or target.startswith("."):
             return f'"{target}" must be named from the repository root'
         return None
     room, used = room_of(path), room_of(target)

@@ -22,8 +22,8 @@ struct ConstantTensor {
   std::int64_t numel() const;
 };
 
-// The product of `sizes`, times `dtype_size(dtype)` in bytes; nullopt when a size is negative, the dtype has no size or
-// the product overflows.
+// The product of `sizes`, times `dtype_size(dtype)` in bytes; nullopt when a size is negative, the dtype has
+// no size or the product overflows.
 std::optional<std::int64_t> byte_size(DType dtype, const std::vector<std::int64_t>& sizes);
 // The dtype and the sizes of a constant, all dimensions static.
 TensorType type_of(const ConstantTensor& constant);
@@ -32,8 +32,8 @@ TensorType type_of(const ConstantTensor& constant);
 using ConstantPtr = std::shared_ptr<const ConstantTensor>;
 
 ConstantPtr make_int64_constant(const std::vector<std::int64_t>& values, std::vector<std::int64_t> sizes);
-// A scalar (rank 0) of any numeric dtype; `value` is converted with static_cast semantics (round to nearest for
-// float16 and bfloat16).
+// A scalar (rank 0) of any numeric dtype; `value` is converted with static_cast semantics (round to nearest
+// for float16 and bfloat16).
 ConstantPtr make_scalar_constant(DType dtype, double value);
 // The values of an int64 or int32 constant. Precondition: such a dtype.
 std::vector<std::int64_t> int_values(const ConstantTensor& constant);
@@ -41,11 +41,11 @@ std::vector<std::int64_t> int_values(const ConstantTensor& constant);
 double scalar_value(const ConstantTensor& constant);
 
 // ONNX float attributes are kept as double. Graph attributes (control flow) are not supported yet.
-using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
-                               std::vector<std::string>, ConstantPtr>;
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
+                               std::vector<double>, std::vector<std::string>, ConstantPtr>;
 
-// Equality by content: two ConstantPtr are equal when what they point to is; numbers are compared by their bits, so that
-// 0.0 differs from -0.0 and a NaN equals itself.
+// Equality by content: two ConstantPtr are equal when what they point to is; numbers are compared by their
+// bits, so that 0.0 differs from -0.0 and a NaN equals itself.
 bool same_attribute(const Attribute& a, const Attribute& b);
 
 }  // namespace rekindle::graph

@@ -10,20 +10,62 @@ using enum AttributeKind;
 // A name means the same kind on every op, with the one exception below.
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{
-      {"accumulate", kInt},    {"allowzero", kInt},       {"alpha", kFloat},         {"approximate", kString},
-      {"auto_pad", kString},   {"axes", kInts},           {"axis", kInt},            {"batch_dims", kInt},
-      {"beta", kFloat},        {"ceil_mode", kInt},       {"count_include_pad", kInt}, {"detect_negative", kInt},
-      {"detect_positive", kInt}, {"dilations", kInts},    {"dtype", kInt},           {"end", kInt},
-      {"epsilon", kFloat},     {"equation", kString},     {"exclusive", kInt},       {"fmod", kInt},
-      {"group", kInt},         {"high", kFloat},          {"ignore_index", kInt},    {"is_causal", kInt},
-      {"k", kInt},             {"keepdims", kInt},        {"kernel_shape", kInts},   {"label_smoothing", kFloat},
-      {"largest", kInt},       {"low", kFloat},           {"mean", kFloat},          {"mode", kString},
-      {"momentum", kFloat},    {"noop_with_empty_axes", kInt}, {"num_outputs", kInt}, {"padding_idx", kInt},
-      {"pads", kInts},         {"perm", kInts},           {"reduction", kString},    {"reverse", kInt},
-      {"round_mode", kString}, {"saturate", kInt},        {"scale", kFloat},         {"seed", kFloat},
-      {"select_last_index", kInt}, {"sorted", kInt},      {"start", kInt},           {"stash_type", kInt},
-      {"storage_order", kInt}, {"strides", kInts},        {"to", kInt},              {"training_mode", kInt},
-      {"transA", kInt},        {"transB", kInt},          {"upper", kInt},           {"value", kConstant},
+      {"accumulate", kInt},
+      {"allowzero", kInt},
+      {"alpha", kFloat},
+      {"approximate", kString},
+      {"auto_pad", kString},
+      {"axes", kInts},
+      {"axis", kInt},
+      {"batch_dims", kInt},
+      {"beta", kFloat},
+      {"ceil_mode", kInt},
+      {"count_include_pad", kInt},
+      {"detect_negative", kInt},
+      {"detect_positive", kInt},
+      {"dilations", kInts},
+      {"dtype", kInt},
+      {"end", kInt},
+      {"epsilon", kFloat},
+      {"equation", kString},
+      {"exclusive", kInt},
+      {"fmod", kInt},
+      {"group", kInt},
+      {"high", kFloat},
+      {"ignore_index", kInt},
+      {"is_causal", kInt},
+      {"k", kInt},
+      {"keepdims", kInt},
+      {"kernel_shape", kInts},
+      {"label_smoothing", kFloat},
+      {"largest", kInt},
+      {"low", kFloat},
+      {"mean", kFloat},
+      {"mode", kString},
+      {"momentum", kFloat},
+      {"noop_with_empty_axes", kInt},
+      {"num_outputs", kInt},
+      {"padding_idx", kInt},
+      {"pads", kInts},
+      {"perm", kInts},
+      {"reduction", kString},
+      {"reverse", kInt},
+      {"round_mode", kString},
+      {"saturate", kInt},
+      {"scale", kFloat},
+      {"seed", kFloat},
+      {"select_last_index", kInt},
+      {"sorted", kInt},
+      {"start", kInt},
+      {"stash_type", kInt},
+      {"storage_order", kInt},
+      {"strides", kInts},
+      {"to", kInt},
+      {"training_mode", kInt},
+      {"transA", kInt},
+      {"transB", kInt},
+      {"upper", kInt},
+      {"value", kConstant},
   };
   return table;
 }
@@ -32,13 +74,20 @@ const std::map<std::string_view, AttributeKind>& kinds() {
 
 const char* attribute_kind_name(AttributeKind kind) {
   switch (kind) {
-    case kInt: return "an int";
-    case kFloat: return "a float";
-    case kString: return "a string";
-    case kInts: return "a list of ints";
-    case kFloats: return "a list of floats";
-    case kStrings: return "a list of strings";
-    case kConstant: return "a constant";
+    case kInt:
+      return "an int";
+    case kFloat:
+      return "a float";
+    case kString:
+      return "a string";
+    case kInts:
+      return "a list of ints";
+    case kFloats:
+      return "a list of floats";
+    case kStrings:
+      return "a list of strings";
+    case kConstant:
+      return "a constant";
   }
   return "unknown";
 }

@@ -27,9 +27,12 @@ struct SmallFloat {
     std::frexp(magnitude, &exponent);
     exponent = std::max(exponent - 1, 1 - bias());  // smaller ones are subnormal
     if (exponent > bias()) return static_cast<std::uint16_t>(sign | infinity());
-    // The significand counts the hidden bit, which carries one into the exponent field; so does rounding up to 2.
-    const auto significand = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
-    const std::uint32_t bits = (static_cast<std::uint32_t>(exponent + bias() - 1) << mantissa_bits) + significand;
+    // The significand counts the hidden bit, which carries one into the exponent field; so does rounding up
+    // to 2.
+    const auto significand =
+        static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
+    const std::uint32_t bits =
+        (static_cast<std::uint32_t>(exponent + bias() - 1) << mantissa_bits) + significand;
     return static_cast<std::uint16_t>(sign | std::min(bits, infinity()));
   }
 
@@ -81,17 +84,38 @@ void append(T value, std::string& bytes) {
 template <typename Visit>
 bool with_native_type(DType dtype, Visit visit) {
   switch (dtype) {
-    case DType::kFloat32: visit(float{}); return true;
-    case DType::kFloat64: visit(double{}); return true;
-    case DType::kUInt8: visit(std::uint8_t{}); return true;
-    case DType::kInt8: visit(std::int8_t{}); return true;
-    case DType::kUInt16: visit(std::uint16_t{}); return true;
-    case DType::kInt16: visit(std::int16_t{}); return true;
-    case DType::kInt32: visit(std::int32_t{}); return true;
-    case DType::kInt64: visit(std::int64_t{}); return true;
-    case DType::kUInt32: visit(std::uint32_t{}); return true;
-    case DType::kUInt64: visit(std::uint64_t{}); return true;
-    default: return false;
+    case DType::kFloat32:
+      visit(float{});
+      return true;
+    case DType::kFloat64:
+      visit(double{});
+      return true;
+    case DType::kUInt8:
+      visit(std::uint8_t{});
+      return true;
+    case DType::kInt8:
+      visit(std::int8_t{});
+      return true;
+    case DType::kUInt16:
+      visit(std::uint16_t{});
+      return true;
+    case DType::kInt16:
+      visit(std::int16_t{});
+      return true;
+    case DType::kInt32:
+      visit(std::int32_t{});
+      return true;
+    case DType::kInt64:
+      visit(std::int64_t{});
+      return true;
+    case DType::kUInt32:
+      visit(std::uint32_t{});
+      return true;
+    case DType::kUInt64:
+      visit(std::uint64_t{});
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -104,15 +128,24 @@ double double_from_bfloat16(std::uint16_t bits) { return kBFloat16Format.decode(
 
 bool is_integral(DType dtype) {
   switch (dtype) {
-    case DType::kUInt8: case DType::kInt8: case DType::kUInt16: case DType::kInt16: case DType::kInt32:
-    case DType::kInt64: case DType::kUInt32: case DType::kUInt64: case DType::kBool: return true;
-    default: return false;
+    case DType::kUInt8:
+    case DType::kInt8:
+    case DType::kUInt16:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt32:
+    case DType::kUInt64:
+    case DType::kBool:
+      return true;
+    default:
+      return false;
   }
 }
 
 bool is_real(DType dtype) {
-  return is_integral(dtype) || dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
+  return is_integral(dtype) || dtype == DType::kFloat16 || dtype == DType::kBFloat16 ||
+         dtype == DType::kFloat32 || dtype == DType::kFloat64;
 }
 
 double read_double(const ConstantTensor& constant, std::int64_t index) {
@@ -131,7 +164,8 @@ std::int64_t read_int64(const ConstantTensor& constant, std::int64_t index) {
   assert(is_integral(constant.dtype));
   std::int64_t value = 0;
   with_native_type(constant.dtype, [&](auto zero) {
-    if constexpr (std::is_integral_v<decltype(zero)>) value = static_cast<std::int64_t>(read<decltype(zero)>(constant, index));
+    if constexpr (std::is_integral_v<decltype(zero)>)
+      value = static_cast<std::int64_t>(read<decltype(zero)>(constant, index));
   });
   return value;
 }

@@ -33,7 +33,8 @@ std::string Node::string_attribute(std::string_view name, std::string_view fallb
   return found == nullptr ? std::string(fallback) : std::get<std::string>(*found);
 }
 
-std::vector<std::int64_t> Node::ints_attribute(std::string_view name, std::vector<std::int64_t> fallback) const {
+std::vector<std::int64_t> Node::ints_attribute(std::string_view name,
+                                               std::vector<std::int64_t> fallback) const {
   const Attribute* found = attribute(name);
   return found == nullptr ? std::move(fallback) : std::get<std::vector<std::int64_t>>(*found);
 }
@@ -102,11 +103,9 @@ Value* Graph::add_node_output(Node* node) {
 
 Value* Graph::create_constant(ConstantPtr constant, Node* before) {
   TensorType type = type_of(*constant);
-  Node* node = create_node({.op_type = "Constant",
-                            .domain = "",
-                            .inputs = {},
-                            .attributes = {{"value", std::move(constant)}}},
-                           before);
+  Node* node = create_node(
+      {.op_type = "Constant", .domain = "", .inputs = {}, .attributes = {{"value", std::move(constant)}}},
+      before);
   node->output()->set_type(std::move(type));
   return node->output();
 }
@@ -141,7 +140,9 @@ void Graph::erase_node(Node* node) {
   nodes_.erase(node->position_);
 }
 
-bool Graph::is_output(const Value* value) const { return std::ranges::find(outputs_, value) != outputs_.end(); }
+bool Graph::is_output(const Value* value) const {
+  return std::ranges::find(outputs_, value) != outputs_.end();
+}
 
 Value* Graph::find_value(std::string_view name) const {
   const auto position = by_name_.find(std::string(name));
@@ -156,7 +157,8 @@ std::unique_ptr<Graph> Graph::clone(std::unordered_map<const Value*, Value*>* ma
   for (const Value* input : inputs_) copies[input] = copy->add_input(input->name(), input->type());
   for (const auto& node : nodes_) {
     NodeSpec spec{node->op_type(), node->domain(), {}, node->attributes(), 0};
-    for (const Value* input : node->inputs()) spec.inputs.push_back(input == nullptr ? nullptr : copies.at(input));
+    for (const Value* input : node->inputs())
+      spec.inputs.push_back(input == nullptr ? nullptr : copies.at(input));
     Node* node_copy = copy->create_node(std::move(spec));
     node_copy->set_source(node->source());
     for (const Value* output : node->outputs()) {

@@ -1,8 +1,9 @@
 // The IR. A Graph owns its Nodes and Values; a Node is one op application, a Value one SSA tensor.
 //
-// Lifetime: Nodes and Values live as long as their Graph, or until erase_node. Raw pointers never own. A Graph is
-// neither copied nor moved (nodes point into it); clone() makes an independent one. Not thread-safe while mutated;
-// a const Graph may be read from any thread. Nodes are kept in a topological order: a value is defined before it is used.
+// Lifetime: Nodes and Values live as long as their Graph, or until erase_node. Raw pointers never own. A
+// Graph is neither copied nor moved (nodes point into it); clone() makes an independent one. Not thread-safe
+// while mutated; a const Graph may be read from any thread. Nodes are kept in a topological order: a value is
+// defined before it is used.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +86,8 @@ class Node {
   std::string string_attribute(std::string_view name, std::string_view fallback) const;
   std::vector<std::int64_t> ints_attribute(std::string_view name, std::vector<std::int64_t> fallback) const;
 
-  // Where the node came from ("model.py:12 Block.forward"), for error messages; may be empty. Not part of equality.
+  // Where the node came from ("model.py:12 Block.forward"), for error messages; may be empty. Not part of
+  // equality.
   const std::string& source() const { return source_; }
   void set_source(std::string source) { source_ = std::move(source); }
 
@@ -128,7 +130,9 @@ class Graph {
   void erase_input(std::size_t index);
   void add_output(Value* value) { outputs_.push_back(value); }
   void set_output(std::size_t index, Value* value) { outputs_[index] = value; }
-  void erase_output(std::size_t index) { outputs_.erase(outputs_.begin() + static_cast<std::ptrdiff_t>(index)); }
+  void erase_output(std::size_t index) {
+    outputs_.erase(outputs_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
 
   // Appends a node, or inserts it before `before`. Outputs get fresh names and unknown types.
   Node* create_node(NodeSpec spec, Node* before = nullptr);

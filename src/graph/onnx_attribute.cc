@@ -61,19 +61,26 @@ void keep_exact(const std::string& name, const std::vector<double>& values, onnx
 Result<Attribute> attribute_from_onnx(const onnx::AttributeProto& proto, const std::string& what) {
   if (!proto.ref_attr_name().empty()) return unsupported(what + " refers to an attribute of a function");
   switch (proto.type()) {
-    case onnx::AttributeProto::INT: return Attribute(proto.i());
-    case onnx::AttributeProto::FLOAT: return Attribute(static_cast<double>(proto.f()));
-    case onnx::AttributeProto::STRING: return Attribute(proto.s());
-    case onnx::AttributeProto::INTS: return Attribute(std::vector<std::int64_t>(proto.ints().begin(), proto.ints().end()));
-    case onnx::AttributeProto::FLOATS: return Attribute(std::vector<double>(proto.floats().begin(), proto.floats().end()));
+    case onnx::AttributeProto::INT:
+      return Attribute(proto.i());
+    case onnx::AttributeProto::FLOAT:
+      return Attribute(static_cast<double>(proto.f()));
+    case onnx::AttributeProto::STRING:
+      return Attribute(proto.s());
+    case onnx::AttributeProto::INTS:
+      return Attribute(std::vector<std::int64_t>(proto.ints().begin(), proto.ints().end()));
+    case onnx::AttributeProto::FLOATS:
+      return Attribute(std::vector<double>(proto.floats().begin(), proto.floats().end()));
     case onnx::AttributeProto::STRINGS:
       return Attribute(std::vector<std::string>(proto.strings().begin(), proto.strings().end()));
     case onnx::AttributeProto::TENSOR: {
       REKINDLE_ASSIGN_OR_RETURN(ConstantPtr constant, constant_from_onnx(proto.t(), what));
       return Attribute(std::move(constant));
     }
-    case onnx::AttributeProto::UNDEFINED: return corruption(what + " has no type");
-    case onnx::AttributeProto::GRAPH: case onnx::AttributeProto::GRAPHS:
+    case onnx::AttributeProto::UNDEFINED:
+      return corruption(what + " has no type");
+    case onnx::AttributeProto::GRAPH:
+    case onnx::AttributeProto::GRAPHS:
       return unsupported(what + " is a subgraph; control flow is not supported");
     default:
       return unsupported(what + " is of type " + onnx::AttributeProto::AttributeType_Name(proto.type()) +

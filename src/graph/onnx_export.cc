@@ -1,8 +1,9 @@
 #include "src/graph/onnx_export.h"
 
+#include <onnx/onnx-ml.pb.h>
+
 #include <limits>
 
-#include "onnx/onnx-ml.pb.h"
 #include "src/graph/onnx_attribute.h"
 #include "src/graph/verify.h"
 
@@ -65,7 +66,8 @@ Result<std::string> export_onnx(const Graph& graph) {
                        " bytes as ONNX, more than protobuf's 2 GiB; pass large tensors as inputs");
   }
   std::string bytes;
-  if (!model.SerializeToString(&bytes)) return internal_error("graph '" + graph.name() + "' could not be serialized");
+  if (!model.SerializeToString(&bytes))
+    return internal_error("graph '" + graph.name() + "' could not be serialized");
   return bytes;
 }
 

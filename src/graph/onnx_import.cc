@@ -65,9 +65,11 @@ class Importer {
   Result<std::unique_ptr<Graph>> run(const onnx::ModelProto& model) {
     if (!model.has_graph()) return corruption("ONNX model: it has no graph");
     if (model.functions_size() > 0) {
-      return unsupported("ONNX model: it defines function '" + model.functions(0).name() + "'; inline functions first");
+      return unsupported("ONNX model: it defines function '" + model.functions(0).name() +
+                         "'; inline functions first");
     }
-    if (model.training_info_size() > 0) return unsupported("ONNX model: training information is not supported");
+    if (model.training_info_size() > 0)
+      return unsupported("ONNX model: training information is not supported");
     const onnx::GraphProto& proto = model.graph();
     graph_ = std::make_unique<Graph>(proto.name());
     REKINDLE_RETURN_IF_ERROR(import_opsets(model));
@@ -77,7 +79,8 @@ class Importer {
       if (Status status = import_node(proto.node(i), i); !status.ok()) return status.error();
     }
     REKINDLE_RETURN_IF_ERROR(import_outputs(proto));
-    if (Status status = verify(*graph_); !status.ok()) return corruption("ONNX model: " + status.error().message);
+    if (Status status = verify(*graph_); !status.ok())
+      return corruption("ONNX model: " + status.error().message);
     return std::move(graph_);
   }
 
@@ -93,8 +96,9 @@ class Importer {
                            "; export it with opset 20");
       }
       if (domain == kRekindleDomain && opset.version() != kRekindleOpset) {
-        return unsupported("ONNX model: version " + std::to_string(opset.version()) + " of domain rekindle is not " +
-                           std::to_string(kRekindleOpset) + "; export it again with this release");
+        return unsupported("ONNX model: version " + std::to_string(opset.version()) +
+                           " of domain rekindle is not " + std::to_string(kRekindleOpset) +
+                           "; export it again with this release");
       }
       graph_->set_opset(domain, opset.version());
     }
@@ -103,7 +107,8 @@ class Importer {
 
   // Names `value`, which the model defines.
   Status define(Value* value, const std::string& name, const std::string& what) {
-    if (!defined_.insert(name).second) return corruption("ONNX model: " + what + " defines '" + name + "' a second time");
+    if (!defined_.insert(name).second)
+      return corruption("ONNX model: " + what + " defines '" + name + "' a second time");
     graph_->claim_name(value, name);
     return {};
   }
@@ -121,10 +126,12 @@ class Importer {
   }
 
   Status import_initializers(const onnx::GraphProto& proto) {
-    if (proto.sparse_initializer_size() > 0) return unsupported("ONNX model: sparse initializers are not supported");
+    if (proto.sparse_initializer_size() > 0)
+      return unsupported("ONNX model: sparse initializers are not supported");
     for (const onnx::TensorProto& tensor : proto.initializer()) {
       if (tensor.name().empty()) return corruption("ONNX model: an initializer has no name");
-      if (!graph_->opsets().contains("")) return corruption("ONNX model: it has initializers but no opset of ONNX");
+      if (!graph_->opsets().contains(""))
+        return corruption("ONNX model: it has initializers but no opset of ONNX");
       const std::string what = "initializer '" + tensor.name() + "'";
       REKINDLE_ASSIGN_OR_RETURN(ConstantPtr constant, constant_from_onnx(tensor, "ONNX model: " + what));
       REKINDLE_RETURN_IF_ERROR(define(graph_->create_constant(std::move(constant)), tensor.name(), what));
@@ -139,8 +146,10 @@ class Importer {
     if (find_op(spec.domain, spec.op_type) == nullptr || !proto.overload().empty()) {
       return unsupported(what + ": Rekindle does not know this op");
     }
-    if (!graph_->opsets().contains(spec.domain)) return corruption(what + ": the model has no opset for its domain");
-    if (spec.op_type == "Constant" && spec.domain.empty()) REKINDLE_RETURN_IF_ERROR(normalize_constant(what, spec.attributes));
+    if (!graph_->opsets().contains(spec.domain))
+      return corruption(what + ": the model has no opset for its domain");
+    if (spec.op_type == "Constant" && spec.domain.empty())
+      REKINDLE_RETURN_IF_ERROR(normalize_constant(what, spec.attributes));
     for (const std::string& name : proto.input()) {
       if (!name.empty() && !defined_.contains(name)) {
         return corruption(what + ": input '" + name + "' is not defined above it");
@@ -160,11 +169,13 @@ class Importer {
     return check_attribute_names(*node, what);
   }
 
-  static Status import_attributes(const onnx::NodeProto& proto, const std::string& what, Attributes& attributes) {
+  static Status import_attributes(const onnx::NodeProto& proto, const std::string& what,
+                                  Attributes& attributes) {
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
       const std::string name = what + ", attribute '" + attribute.name() + "'";
       REKINDLE_ASSIGN_OR_RETURN(Attribute value, attribute_from_onnx(attribute, name));
-      if (!attributes.emplace(attribute.name(), std::move(value)).second) return corruption(name + " is given twice");
+      if (!attributes.emplace(attribute.name(), std::move(value)).second)
+        return corruption(name + " is given twice");
     }
     return restore_exact_floats(proto, what, attributes);
   }
@@ -191,7 +202,8 @@ class Importer {
 
   Status import_outputs(const onnx::GraphProto& proto) {
     for (const onnx::ValueInfoProto& info : proto.output()) {
-      if (!defined_.contains(info.name())) return corruption("ONNX model: output '" + info.name() + "' is not defined");
+      if (!defined_.contains(info.name()))
+        return corruption("ONNX model: output '" + info.name() + "' is not defined");
       graph_->add_output(graph_->find_value(info.name()));
       REKINDLE_RETURN_IF_ERROR(annotate(info));
     }
@@ -212,7 +224,8 @@ class Importer {
     const onnx::TypeProto& proto = info.type();
     const std::string what = "ONNX model: value '" + info.name() + "'";
     if (proto.value_case() == onnx::TypeProto::VALUE_NOT_SET) return type;
-    if (!proto.has_tensor_type()) return unsupported(what + " is a sequence, map, optional or sparse tensor, not a tensor");
+    if (!proto.has_tensor_type())
+      return unsupported(what + " is a sequence, map, optional or sparse tensor, not a tensor");
     REKINDLE_ASSIGN_OR_RETURN(type.dtype, dtype_from_onnx(proto.tensor_type().elem_type(), what));
     if (!proto.tensor_type().has_shape()) return type;
     type.dims.emplace();
@@ -233,11 +246,13 @@ class Importer {
 
 Result<std::unique_ptr<Graph>> import_onnx(std::string_view bytes) {
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    return unsupported("ONNX model: it has " + std::to_string(bytes.size()) + " bytes, more than protobuf's 2 GiB");
+    return unsupported("ONNX model: it has " + std::to_string(bytes.size()) +
+                       " bytes, more than protobuf's 2 GiB");
   }
   onnx::ModelProto model;
   if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return corruption("ONNX model: these " + std::to_string(bytes.size()) + " bytes are not a serialized model");
+    return corruption("ONNX model: these " + std::to_string(bytes.size()) +
+                      " bytes are not a serialized model");
   }
   return Importer().run(model);
 }

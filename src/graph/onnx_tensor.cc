@@ -29,17 +29,26 @@ std::vector<Filled> filled_fields(const onnx::TensorProto& t) {
 // The typed field that the ONNX specification assigns to a dtype.
 Field field_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: case DType::kComplex64: return Field::kFloat;
-    case DType::kFloat64: case DType::kComplex128: return Field::kDouble;
-    case DType::kInt64: return Field::kInt64;
-    case DType::kUInt32: case DType::kUInt64: return Field::kUInt64;
-    default: return Field::kInt32;
+    case DType::kFloat32:
+    case DType::kComplex64:
+      return Field::kFloat;
+    case DType::kFloat64:
+    case DType::kComplex128:
+      return Field::kDouble;
+    case DType::kInt64:
+      return Field::kInt64;
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return Field::kUInt64;
+    default:
+      return Field::kInt32;
   }
 }
 
 template <typename Items>
 void append_raw(const Items& items, std::string& bytes) {
-  bytes.append(reinterpret_cast<const char*>(items.data()), static_cast<std::size_t>(items.size()) * sizeof(items[0]));
+  bytes.append(reinterpret_cast<const char*>(items.data()),
+               static_cast<std::size_t>(items.size()) * sizeof(items[0]));
 }
 
 // Appends integers to a narrower dtype; false when one does not fit.
@@ -59,11 +68,19 @@ bool append_narrowed(DType dtype, const Items& items, std::string& bytes) {
 // False when an element does not fit the dtype.
 bool append_typed(DType dtype, const onnx::TensorProto& t, std::string& bytes) {
   switch (field_of(dtype)) {
-    case Field::kFloat: append_raw(t.float_data(), bytes); return true;
-    case Field::kDouble: append_raw(t.double_data(), bytes); return true;
-    case Field::kInt64: append_raw(t.int64_data(), bytes); return true;
-    case Field::kUInt64: return append_narrowed(dtype, t.uint64_data(), bytes);
-    default: return append_narrowed(dtype, t.int32_data(), bytes);
+    case Field::kFloat:
+      append_raw(t.float_data(), bytes);
+      return true;
+    case Field::kDouble:
+      append_raw(t.double_data(), bytes);
+      return true;
+    case Field::kInt64:
+      append_raw(t.int64_data(), bytes);
+      return true;
+    case Field::kUInt64:
+      return append_narrowed(dtype, t.uint64_data(), bytes);
+    default:
+      return append_narrowed(dtype, t.int32_data(), bytes);
   }
 }
 
@@ -79,12 +96,14 @@ Status check_storage(const onnx::TensorProto& tensor, const std::string& what) {
 
 Result<DType> dtype_from_onnx(int element_type, const std::string& what) {
   if (!onnx::TensorProto::DataType_IsValid(element_type)) {
-    return corruption(what + " has element type " + std::to_string(element_type) + ", which ONNX does not have");
+    return corruption(what + " has element type " + std::to_string(element_type) +
+                      ", which ONNX does not have");
   }
   if (element_type == onnx::TensorProto::STRING || element_type > onnx::TensorProto::BFLOAT16) {
-    return unsupported(what + " has element type " +
-                       onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(element_type)) +
-                       ", which Rekindle does not have");
+    return unsupported(
+        what + " has element type " +
+        onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(element_type)) +
+        ", which Rekindle does not have");
   }
   return static_cast<DType>(element_type);
 }
@@ -102,12 +121,14 @@ Result<ConstantPtr> constant_from_onnx(const onnx::TensorProto& tensor, const st
   if (!filled.empty() && filled[0].field == Field::kRaw) {
     constant->bytes = tensor.raw_data();
   } else if (!filled.empty()) {
-    if (filled[0].field != field_of(constant->dtype)) return corruption(what + " has its data in the field of another dtype");
-    if (!append_typed(constant->dtype, tensor, constant->bytes)) return corruption(what + " has an element out of range");
+    if (filled[0].field != field_of(constant->dtype))
+      return corruption(what + " has its data in the field of another dtype");
+    if (!append_typed(constant->dtype, tensor, constant->bytes))
+      return corruption(what + " has an element out of range");
   }
   if (constant->bytes.size() != static_cast<std::size_t>(*size)) {
-    return corruption(what + " has " + std::to_string(constant->bytes.size()) + " bytes of data, its dims need " +
-                      std::to_string(*size));
+    return corruption(what + " has " + std::to_string(constant->bytes.size()) +
+                      " bytes of data, its dims need " + std::to_string(*size));
   }
   if (constant->dtype == DType::kBool) {
     for (char& byte : constant->bytes) byte = byte != 0 ? 1 : 0;

@@ -158,7 +158,8 @@ class Parser {
 
   Attribute parse_list_attribute() {
     std::vector<Attribute> items;
-    parse_list("[", "]", [&] { items.push_back(scan_.peek('"') ? scan_.quoted() : parse_number(scan_.number())); });
+    parse_list("[", "]",
+               [&] { items.push_back(scan_.peek('"') ? scan_.quoted() : parse_number(scan_.number())); });
     const Attribute first = items.empty() ? Attribute(std::int64_t{0}) : items.front();
     if (std::holds_alternative<std::int64_t>(first)) return list_of<std::int64_t>(items);
     if (std::holds_alternative<double>(first)) return list_of<double>(items);
@@ -170,7 +171,9 @@ class Parser {
     std::vector<T> list;
     for (Attribute& item : items) {
       if (!std::holds_alternative<T>(item)) {
-        scan_.fail("the items of a list must be of one kind: all integers, all with a point or exponent, or all strings");
+        scan_.fail(
+            "the items of a list must be of one kind: all integers, all with a point or exponent, or all "
+            "strings");
         break;
       }
       list.push_back(std::get<T>(std::move(item)));

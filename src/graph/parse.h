@@ -9,8 +9,8 @@
 
 namespace rekindle::graph {
 
-// kInvalidArgument with line and column when `text` is not one graph, or names a value that is not defined above its
-// use. Does not check ops, arities or types: verify() does.
+// kInvalidArgument with line and column when `text` is not one graph, or names a value that is not defined
+// above its use. Does not check ops, arities or types: verify() does.
 Result<std::unique_ptr<Graph>> parse(std::string_view text);
 
 }  // namespace rekindle::graph

@@ -44,7 +44,8 @@ std::string word(std::string_view text) {
 
 std::string value_name(std::string_view name) {
   bool bare = !name.empty();
-  for (char c : name) bare = bare && (is_letter(c) || is_digit(c) || c == '.' || c == '/' || c == '$' || c == '-');
+  for (char c : name)
+    bare = bare && (is_letter(c) || is_digit(c) || c == '.' || c == '/' || c == '$' || c == '-');
   return "%" + (bare ? std::string(name) : quoted(name));
 }
 
@@ -54,7 +55,8 @@ std::string shortest(T number) {
   return {buffer, std::to_chars(buffer, buffer + sizeof(buffer), number).ptr};
 }
 
-// Bits: the unsigned integer that holds the format; `quiet` is the usual NaN, every other one is written by its bits.
+// Bits: the unsigned integer that holds the format; `quiet` is the usual NaN, every other one is written by
+// its bits.
 template <typename Bits>
 std::string nan_text(Bits bits, Bits quiet) {
   if (bits == quiet) return "nan";
@@ -63,11 +65,13 @@ std::string nan_text(Bits bits, Bits quiet) {
 }
 
 std::string float_text(float number) {
-  return std::isnan(number) ? nan_text<std::uint32_t>(std::bit_cast<std::uint32_t>(number), 0x7fc00000u) : shortest(number);
+  return std::isnan(number) ? nan_text<std::uint32_t>(std::bit_cast<std::uint32_t>(number), 0x7fc00000u)
+                            : shortest(number);
 }
 std::string float_text(double number) {
-  return std::isnan(number) ? nan_text<std::uint64_t>(std::bit_cast<std::uint64_t>(number), 0x7ff8000000000000u)
-                            : shortest(number);
+  return std::isnan(number)
+             ? nan_text<std::uint64_t>(std::bit_cast<std::uint64_t>(number), 0x7ff8000000000000u)
+             : shortest(number);
 }
 
 std::string small_float_text(std::uint16_t bits, double value, std::uint16_t quiet) {
@@ -83,17 +87,24 @@ T load(const std::string& bytes, std::int64_t index) {
 
 std::string element_text(const ConstantTensor& c, std::int64_t i) {
   switch (c.dtype) {
-    case DType::kBool: return read_int64(c, i) != 0 ? "true" : "false";
-    case DType::kUInt64: return shortest(load<std::uint64_t>(c.bytes, i));
-    case DType::kFloat32: return float_text(load<float>(c.bytes, i));
-    case DType::kFloat64: return float_text(load<double>(c.bytes, i));
-    case DType::kFloat16: return small_float_text(load<std::uint16_t>(c.bytes, i), read_double(c, i), 0x7e00);
-    case DType::kBFloat16: return small_float_text(load<std::uint16_t>(c.bytes, i), read_double(c, i), 0x7fc0);
+    case DType::kBool:
+      return read_int64(c, i) != 0 ? "true" : "false";
+    case DType::kUInt64:
+      return shortest(load<std::uint64_t>(c.bytes, i));
+    case DType::kFloat32:
+      return float_text(load<float>(c.bytes, i));
+    case DType::kFloat64:
+      return float_text(load<double>(c.bytes, i));
+    case DType::kFloat16:
+      return small_float_text(load<std::uint16_t>(c.bytes, i), read_double(c, i), 0x7e00);
+    case DType::kBFloat16:
+      return small_float_text(load<std::uint16_t>(c.bytes, i), read_double(c, i), 0x7fc0);
     case DType::kComplex64:
       return float_text(load<float>(c.bytes, 2 * i)) + ", " + float_text(load<float>(c.bytes, 2 * i + 1));
     case DType::kComplex128:
       return float_text(load<double>(c.bytes, 2 * i)) + ", " + float_text(load<double>(c.bytes, 2 * i + 1));
-    default: return shortest(read_int64(c, i));
+    default:
+      return shortest(read_int64(c, i));
   }
 }
 
@@ -151,10 +162,13 @@ std::string opset_text(const Graph& graph) {
 std::string print(const TensorType& type) {
   std::string text = dtype_name(type.dtype);
   if (!type.dims) return text;
-  return text + "[" + joined(*type.dims, [](const Dim& dim) {
-           if (dim.is_static()) return shortest(dim.size);
-           return dim.symbol.empty() ? std::string("?") : word(dim.symbol);
-         }) + "]";
+  return text + "[" +
+         joined(*type.dims,
+                [](const Dim& dim) {
+                  if (dim.is_static()) return shortest(dim.size);
+                  return dim.symbol.empty() ? std::string("?") : word(dim.symbol);
+                }) +
+         "]";
 }
 
 std::string print(const ConstantTensor& constant) {
@@ -171,9 +185,12 @@ std::string print(const Node& node) {
   if (!node.domain().empty()) text += word(node.domain()) + "::";
   text += word(node.op_type()) + "(" + joined(node.inputs(), untyped) + ")";
   if (node.attributes().empty()) return text;
-  return text + " {" + joined(node.attributes(), [](const auto& attribute) {
-           return word(attribute.first) + " = " + std::visit(AttributeText{}, attribute.second);
-         }) + "}";
+  return text + " {" +
+         joined(node.attributes(),
+                [](const auto& attribute) {
+                  return word(attribute.first) + " = " + std::visit(AttributeText{}, attribute.second);
+                }) +
+         "}";
 }
 
 std::string print(const Graph& graph) {

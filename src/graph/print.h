@@ -7,8 +7,8 @@
 
 namespace rekindle::graph {
 
-// The whole graph, ending in a newline. Exact: parse(print(g)) prints the same, numbers to the last bit. Node sources
-// are left out. The type of a Constant's output is left out where it is the constant's own.
+// The whole graph, ending in a newline. Exact: parse(print(g)) prints the same, numbers to the last bit. Node
+// sources are left out. The type of a Constant's output is left out where it is the constant's own.
 std::string print(const Graph& graph);
 // One node's line without indentation or newline: "%y: float32[2] = Relu(%x)".
 std::string print(const Node& node);

@@ -20,8 +20,8 @@ void TextScanner::fail(std::string message) {
     column = text_[i] == '\n' ? 1 : column + 1;
     line += text_[i] == '\n' ? 1 : 0;
   }
-  error_ = invalid_argument("graph text, line " + std::to_string(line) + ", column " + std::to_string(column) + ": " +
-                            std::move(message));
+  error_ = invalid_argument("graph text, line " + std::to_string(line) + ", column " +
+                            std::to_string(column) + ": " + std::move(message));
   at_ = text_.size();
 }
 
@@ -94,8 +94,8 @@ std::string TextScanner::value_name() {
   }
   ++at_;
   if (next() == '"') return quoted();
-  std::string name =
-      take_while([](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '/' || c == '$' || c == '-'; });
+  std::string name = take_while(
+      [](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '/' || c == '$' || c == '-'; });
   if (name.empty()) fail("expected a name after '%'");
   return name;
 }
@@ -137,8 +137,10 @@ int TextScanner::hex_digit() {
 
 std::string TextScanner::number() {
   skip_space();
-  std::string text = take_while([](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '+'; });
-  if (text == "nan" && next() == '(') text += take_while([](char c) { return c != ')' && c != '\n'; }) + ")", accept(")");
+  std::string text =
+      take_while([](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '+'; });
+  if (text == "nan" && next() == '(')
+    text += take_while([](char c) { return c != ')' && c != '\n'; }) + ")", accept(")");
   if (text.empty()) fail("expected a number");
   return text;
 }

@@ -1,7 +1,7 @@
 // TextScanner: reads the tokens of the text form. Internal to parse.cc.
 //
-// The first failure sticks: from then on every read returns an empty value and nothing advances, so that callers check
-// once, at the end of a loop or of the whole.
+// The first failure sticks: from then on every read returns an empty value and nothing advances, so that
+// callers check once, at the end of a loop or of the whole.
 #pragma once
 
 #include <cstdint>

@@ -12,10 +12,22 @@ struct DTypeFacts {
 };
 
 constexpr std::array<DTypeFacts, 17> kFacts{{
-    {"undefined", 0, false}, {"float32", 4, true},    {"uint8", 1, false},  {"int8", 1, false},
-    {"uint16", 2, false},    {"int16", 2, false},     {"int32", 4, false},  {"int64", 8, false},
-    {"string", 0, false},    {"bool", 1, false},      {"float16", 2, true}, {"float64", 8, true},
-    {"uint32", 4, false},    {"uint64", 8, false},    {"complex64", 8, true}, {"complex128", 16, true},
+    {"undefined", 0, false},
+    {"float32", 4, true},
+    {"uint8", 1, false},
+    {"int8", 1, false},
+    {"uint16", 2, false},
+    {"int16", 2, false},
+    {"int32", 4, false},
+    {"int64", 8, false},
+    {"string", 0, false},
+    {"bool", 1, false},
+    {"float16", 2, true},
+    {"float64", 8, true},
+    {"uint32", 4, false},
+    {"uint64", 8, false},
+    {"complex64", 8, true},
+    {"complex128", 16, true},
     {"bfloat16", 2, true},
 }};
 

@@ -25,7 +25,8 @@ class Verifier {
       if (Status status = check_node(*node); !status.ok()) return status;
     }
     for (std::size_t i = 0; i < graph_.outputs().size(); ++i) {
-      if (!defined_.contains(graph_.outputs()[i])) return wrong("output " + std::to_string(i) + " is not defined");
+      if (!defined_.contains(graph_.outputs()[i]))
+        return wrong("output " + std::to_string(i) + " is not defined");
     }
     return check_uses();
   }
@@ -44,10 +45,12 @@ class Verifier {
     }
     if (!defined_.insert(value).second) return wrong("%" + value->name() + " is defined twice");
     if (!names_.insert(value->name()).second) return wrong("two values have the name %" + value->name());
-    if (graph_.find_value(value->name()) != value) return wrong("%" + value->name() + " is not found by its name");
+    if (graph_.find_value(value->name()) != value)
+      return wrong("%" + value->name() + " is not found by its name");
     if (const auto& dims = value->type().dims) {
       const auto bad = [](const Dim& dim) { return dim.size < -1 || (dim.size >= 0 && !dim.symbol.empty()); };
-      if (std::ranges::any_of(*dims, bad)) return wrong("%" + value->name() + " has a dimension that is no dimension");
+      if (std::ranges::any_of(*dims, bad))
+        return wrong("%" + value->name() + " has a dimension that is no dimension");
     }
     return {};
   }
@@ -64,7 +67,8 @@ class Verifier {
       uses_[input].emplace(&node, i);
     }
     for (std::size_t i = 0; i < node.outputs().size(); ++i) {
-      REKINDLE_RETURN_IF_ERROR(define(node.outputs()[i], &node, i, "output " + std::to_string(i) + " of " + describe(node)));
+      REKINDLE_RETURN_IF_ERROR(
+          define(node.outputs()[i], &node, i, "output " + std::to_string(i) + " of " + describe(node)));
     }
     return {};
   }
@@ -76,13 +80,17 @@ class Verifier {
       return wrong(describe(node) + ": the graph has no opset for domain '" + node.domain() + "'");
     }
     const std::size_t inputs = node.inputs().size(), outputs = node.outputs().size();
-    if (inputs < info->min_inputs || inputs > info->max_inputs) return wrong(count_message(node, inputs, "inputs"));
-    if (outputs < info->min_outputs || outputs > info->max_outputs) return wrong(count_message(node, outputs, "outputs"));
+    if (inputs < info->min_inputs || inputs > info->max_inputs)
+      return wrong(count_message(node, inputs, "inputs"));
+    if (outputs < info->min_outputs || outputs > info->max_outputs)
+      return wrong(count_message(node, outputs, "outputs"));
     const std::size_t required = info->max_inputs == kVariadic ? inputs : info->min_inputs;
     for (std::size_t i = 0; i < required; ++i) {
-      if (node.input(i) == nullptr) return wrong(describe(node) + ": input " + std::to_string(i) + " is absent but required");
+      if (node.input(i) == nullptr)
+        return wrong(describe(node) + ": input " + std::to_string(i) + " is absent but required");
     }
-    if (!node.inputs().empty() && node.inputs().back() == nullptr) return wrong(describe(node) + ": its last input is absent");
+    if (!node.inputs().empty() && node.inputs().back() == nullptr)
+      return wrong(describe(node) + ": its last input is absent");
     return {};
   }
 
@@ -94,8 +102,8 @@ class Verifier {
     for (const auto& [name, attribute] : node.attributes()) {
       const auto expected = expected_kind(node, name);
       if (expected && *expected != kind_of(attribute)) {
-        return wrong(describe(node) + ": attribute '" + name + "' is " + attribute_kind_name(kind_of(attribute)) +
-                     ", must be " + attribute_kind_name(*expected));
+        return wrong(describe(node) + ": attribute '" + name + "' is " +
+                     attribute_kind_name(kind_of(attribute)) + ", must be " + attribute_kind_name(*expected));
       }
       const auto* constant = std::get_if<ConstantPtr>(&attribute);
       if (constant != nullptr && !is_well_formed(*constant)) {

@@ -1,5 +1,6 @@
-// Merges nodes that compute the same: one op on the same inputs with the same attributes, compared by content and bit by
-// bit, so that constants that differ in dtype, or 0.0 and -0.0, stay apart. Random nodes are never merged.
+// Merges nodes that compute the same: one op on the same inputs with the same attributes, compared by content
+// and bit by bit, so that constants that differ in dtype, or 0.0 and -0.0, stay apart. Random nodes are never
+// merged.
 #include <algorithm>
 #include <functional>
 #include <unordered_set>
@@ -50,7 +51,8 @@ struct Same {
       return x.first == y.first && graph::same_attribute(x.second, y.second);
     };
     return a->op_type() == b->op_type() && a->domain() == b->domain() && a->inputs() == b->inputs() &&
-           a->outputs().size() == b->outputs().size() && std::ranges::equal(a->attributes(), b->attributes(), same);
+           a->outputs().size() == b->outputs().size() &&
+           std::ranges::equal(a->attributes(), b->attributes(), same);
   }
 };
 

@@ -10,7 +10,9 @@ namespace {
 
 Result<bool> run(graph::Graph& graph, const PassContext&) {
   const std::unordered_set<const graph::Value*> outputs(graph.outputs().begin(), graph.outputs().end());
-  const auto is_needed = [&](const graph::Value* value) { return !value->uses().empty() || outputs.contains(value); };
+  const auto is_needed = [&](const graph::Value* value) {
+    return !value->uses().empty() || outputs.contains(value);
+  };
   const std::size_t before = graph.nodes().size();
   // Backwards, so that a node is seen after everything that uses it.
   for (auto position = graph.nodes().end(); position != graph.nodes().begin();) {

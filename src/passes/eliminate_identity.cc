@@ -10,10 +10,10 @@ namespace rekindle::passes {
 namespace {
 
 using graph::Dim;
+using graph::kRekindleDomain;
 using graph::Node;
 using graph::TensorType;
 using graph::Value;
-using graph::kRekindleDomain;
 
 // Both shapes are known and equal; a symbol has one value in the whole graph.
 bool same_shape(const TensorType& a, const TensorType& b) {
@@ -25,7 +25,8 @@ bool is_reshape_to_itself(const Node& node) {
   const TensorType& type = node.input(0)->type();
   if (same_shape(type, node.output()->type())) return true;
   const auto shape = graph::constant_of(node.input(1));
-  return shape != nullptr && shape->dtype == graph::DType::kInt64 && type.static_sizes() && graph::int_values(*shape) == *type.static_sizes() &&
+  return shape != nullptr && shape->dtype == graph::DType::kInt64 && type.static_sizes() &&
+         graph::int_values(*shape) == *type.static_sizes() &&
          std::ranges::find(*type.dims, Dim::of(0)) == type.dims->end();  // there 0 means: as the input
 }
 
@@ -54,7 +55,8 @@ bool equals_first_input(const Node& node, const graph::Graph& graph) {
   if (node.is("Reshape")) return is_reshape_to_itself(node);
   if (node.is("Transpose")) return is_identity_transpose(node);
   if (node.is("Expand")) return same_shape(node.input(0)->type(), node.output()->type());
-  if (node.is("Concat") || node.is("Sum") || node.is("Max") || node.is("Min")) return node.inputs().size() == 1;
+  if (node.is("Concat") || node.is("Sum") || node.is("Max") || node.is("Min"))
+    return node.inputs().size() == 1;
   if (node.is("SumToSizeOf", kRekindleDomain) || node.is("ReshapeLike", kRekindleDomain) ||
       node.is("ExpandLike", kRekindleDomain)) {
     return same_shape(node.input(0)->type(), node.input(1)->type());

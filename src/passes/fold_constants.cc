@@ -72,7 +72,8 @@ Result<std::vector<ConstantPtr>> evaluate(const Node& node, const PassContext& c
   auto results = context.evaluate(node);
   if (results.ok()) {
     if (results->size() == node.outputs().size()) return results;
-    return internal_error("the evaluator gave " + std::to_string(results->size()) + " outputs for " + describe(node));
+    return internal_error("the evaluator gave " + std::to_string(results->size()) + " outputs for " +
+                          describe(node));
   }
   if (results.error().code != ErrorCode::kUnsupported) {
     return Error{results.error().code, "folding " + describe(node) + ": " + results.error().message};

@@ -1,6 +1,7 @@
-// Replaces shape arithmetic by its result: Shape and Size of values whose type is known, and what is computed from them
-// and from integer constants. Dimensions are followed one by one, so that x.shape[1] folds where only the batch size is
-// open; a value that is not a number but equals another one (Where with a known condition) is replaced by that.
+// Replaces shape arithmetic by its result: Shape and Size of values whose type is known, and what is computed
+// from them and from integer constants. Dimensions are followed one by one, so that x.shape[1] folds where
+// only the batch size is open; a value that is not a number but equals another one (Where with a known
+// condition) is replaced by that.
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -94,7 +95,9 @@ class ShapeFolder {
     const auto dims = dims_of(node.input(0));
     if (!dims) return std::nullopt;
     const auto rank = static_cast<std::int64_t>(dims->size());
-    const auto absolute = [rank](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
+    const auto absolute = [rank](std::int64_t at) {
+      return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank);
+    };
     const std::int64_t end = absolute(node.int_attribute("end", rank));
     IntTensor shape;
     for (std::int64_t i = absolute(node.int_attribute("start", 0)); i < end; ++i) {

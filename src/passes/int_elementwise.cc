@@ -44,7 +44,9 @@ using Binary = IntElement (*)(const IntElement& a, const IntElement& b);
 
 // An element that does not fit int32 wraps at run time; it is not known here.
 IntElement checked(DType dtype, IntElement element) {
-  if (dtype == DType::kInt32 && element.number && *element.number != static_cast<std::int32_t>(*element.number)) return {};
+  if (dtype == DType::kInt32 && element.number &&
+      *element.number != static_cast<std::int32_t>(*element.number))
+    return {};
   return element;
 }
 
@@ -53,7 +55,8 @@ Maybe elementwise(const IntTensor& a, const IntTensor& b, DType dtype, Binary op
   if (!sizes || numel_of(*sizes) > kMaxIntElements) return std::nullopt;
   IntTensor result{dtype, *sizes, {}};
   for (std::int64_t i = 0; i < numel_of(*sizes); ++i) {
-    result.elements.push_back(checked(dtype, op(broadcast_element(a, *sizes, i), broadcast_element(b, *sizes, i))));
+    result.elements.push_back(
+        checked(dtype, op(broadcast_element(a, *sizes, i), broadcast_element(b, *sizes, i))));
   }
   return result;
 }
@@ -122,7 +125,9 @@ IntElement less(const IntElement& a, const IntElement& b) {
   if (!b.symbol.empty() && a.number && *a.number < 0) return IntElement::of(1);
   return both(a, b, [](auto x, auto y, auto* r) { return *r = x < y, true; });
 }
-IntElement negated(const IntElement& a) { return a.number ? IntElement::of(*a.number == 0 ? 1 : 0) : IntElement{}; }
+IntElement negated(const IntElement& a) {
+  return a.number ? IntElement::of(*a.number == 0 ? 1 : 0) : IntElement{};
+}
 IntElement greater(const IntElement& a, const IntElement& b) { return less(b, a); }
 IntElement less_or_equal(const IntElement& a, const IntElement& b) { return negated(less(b, a)); }
 IntElement greater_or_equal(const IntElement& a, const IntElement& b) { return negated(less(a, b)); }
@@ -130,11 +135,14 @@ IntElement logical_and(const IntElement& a, const IntElement& b) {
   if (a.number == 0 || b.number == 0) return IntElement::of(0);
   return both(a, b, [](auto x, auto y, auto* r) { return *r = x != 0 && y != 0, true; });
 }
-IntElement logical_or(const IntElement& a, const IntElement& b) { return negated(logical_and(negated(a), negated(b))); }
+IntElement logical_or(const IntElement& a, const IntElement& b) {
+  return negated(logical_and(negated(a), negated(b)));
+}
 
 Maybe arithmetic(const Node& node, Inputs in, Binary op) {
   if (in.size() == 1 && in[0] != nullptr) return *in[0];  // Min and Max of one
-  if (in.size() != 2 || in[0] == nullptr || in[1] == nullptr || in[0]->dtype != in[1]->dtype) return std::nullopt;
+  if (in.size() != 2 || in[0] == nullptr || in[1] == nullptr || in[0]->dtype != in[1]->dtype)
+    return std::nullopt;
   if (in[0]->dtype == DType::kBool || node.int_attribute("fmod", 0) != 0) return std::nullopt;
   return elementwise(*in[0], *in[1], in[0]->dtype, op);
 }
@@ -143,9 +151,13 @@ Maybe logical(Inputs in, Binary op) {
   return elementwise(*in[0], *in[1], DType::kBool, op);
 }
 template <Binary op>
-Maybe arithmetic_of(const Node& node, Inputs in) { return arithmetic(node, in, op); }
+Maybe arithmetic_of(const Node& node, Inputs in) {
+  return arithmetic(node, in, op);
+}
 template <Binary op>
-Maybe logical_of(const Node&, Inputs in) { return logical(in, op); }
+Maybe logical_of(const Node&, Inputs in) {
+  return logical(in, op);
+}
 
 Maybe invert(const Node&, Inputs in) {
   if (in[0] == nullptr || in[0]->dtype != DType::kBool) return std::nullopt;
@@ -155,7 +167,8 @@ Maybe invert(const Node&, Inputs in) {
 }
 
 Maybe where(const Node&, Inputs in) {
-  if (in[0] == nullptr || in[1] == nullptr || in[2] == nullptr || in[1]->dtype != in[2]->dtype) return std::nullopt;
+  if (in[0] == nullptr || in[1] == nullptr || in[2] == nullptr || in[1]->dtype != in[2]->dtype)
+    return std::nullopt;
   const auto two = broadcast(in[1]->sizes, in[2]->sizes);
   const auto sizes = two ? broadcast(in[0]->sizes, *two) : std::nullopt;
   if (!sizes || numel_of(*sizes) > kMaxIntElements) return std::nullopt;
@@ -164,8 +177,10 @@ Maybe where(const Node&, Inputs in) {
     const IntElement& condition = broadcast_element(*in[0], *sizes, i);
     const IntElement& yes = broadcast_element(*in[1], *sizes, i);
     const IntElement& no = broadcast_element(*in[2], *sizes, i);
-    if (condition.number) result.elements.push_back(*condition.number != 0 ? yes : no);
-    else result.elements.push_back(yes.equals(no) ? yes : IntElement{});
+    if (condition.number)
+      result.elements.push_back(*condition.number != 0 ? yes : no);
+    else
+      result.elements.push_back(yes.equals(no) ? yes : IntElement{});
   }
   return result;
 }

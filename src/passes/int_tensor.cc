@@ -40,7 +40,8 @@ Maybe same(const Node&, Inputs in) { return in[0] == nullptr ? std::nullopt : Ma
 
 Maybe gather(const Node& node, Inputs in) {
   const auto indices = numbers_of(in, 1);
-  if (in[0] == nullptr || !indices || !is_only_axis(*in[0], node.int_attribute("axis", 0))) return std::nullopt;
+  if (in[0] == nullptr || !indices || !is_only_axis(*in[0], node.int_attribute("axis", 0)))
+    return std::nullopt;
   const auto size = static_cast<std::int64_t>(in[0]->elements.size());
   IntTensor result{in[0]->dtype, in[1]->sizes, {}};
   for (std::int64_t index : *indices) {
@@ -54,7 +55,8 @@ Maybe slice(const Node& node, Inputs in) {
   auto start = number_of(in, 1), end = number_of(in, 2);
   const auto axis = node.input(3) == nullptr ? std::optional<std::int64_t>(0) : number_of(in, 3);
   const auto step = node.input(4) == nullptr ? std::optional<std::int64_t>(1) : number_of(in, 4);
-  if (in[0] == nullptr || !start || !end || !axis || !step || *step == 0 || !is_only_axis(*in[0], *axis)) return std::nullopt;
+  if (in[0] == nullptr || !start || !end || !axis || !step || *step == 0 || !is_only_axis(*in[0], *axis))
+    return std::nullopt;
   const auto size = static_cast<std::int64_t>(in[0]->elements.size());
   if (size == 0) return *in[0];
   const auto absolute = [size](std::int64_t at) { return at < 0 ? at + size : at; };
@@ -88,7 +90,8 @@ Maybe unsqueeze(const Node&, Inputs in) {
   Sizes sizes(rank, 0);
   for (std::int64_t axis : *axes) {
     if (axis < 0) axis += static_cast<std::int64_t>(rank);
-    if (axis < 0 || axis >= static_cast<std::int64_t>(rank) || sizes[static_cast<std::size_t>(axis)] == 1) return std::nullopt;
+    if (axis < 0 || axis >= static_cast<std::int64_t>(rank) || sizes[static_cast<std::size_t>(axis)] == 1)
+      return std::nullopt;
     sizes[static_cast<std::size_t>(axis)] = 1;
   }
   auto next = in[0]->sizes.begin();
@@ -104,7 +107,8 @@ Maybe squeeze(const Node& node, Inputs in) {
   Sizes sizes;
   for (std::int64_t i = 0; i < rank; ++i) {
     const std::int64_t size = in[0]->sizes[static_cast<std::size_t>(i)];
-    const bool listed = !axes || std::ranges::find(*axes, i) != axes->end() || std::ranges::find(*axes, i - rank) != axes->end();
+    const bool listed = !axes || std::ranges::find(*axes, i) != axes->end() ||
+                        std::ranges::find(*axes, i - rank) != axes->end();
     if (!listed || size != 1) sizes.push_back(size);
   }
   return reshaped(*in[0], std::move(sizes));
@@ -128,7 +132,8 @@ Maybe reshape(const Node& node, Inputs in) {
     }
   }
   if (inferred >= 0 && known == 0) return std::nullopt;
-  if (inferred >= 0) (*sizes)[static_cast<std::size_t>(inferred)] = static_cast<std::int64_t>(in[0]->elements.size()) / known;
+  if (inferred >= 0)
+    (*sizes)[static_cast<std::size_t>(inferred)] = static_cast<std::int64_t>(in[0]->elements.size()) / known;
   return reshaped(*in[0], std::move(*sizes));
 }
 
@@ -138,7 +143,8 @@ Maybe constant_of_shape(const Node& node, Inputs in) {
   if (!sizes || attribute == nullptr || numel_of(*sizes) > kMaxIntElements) return std::nullopt;
   const auto value = int_tensor_of(*std::get<graph::ConstantPtr>(*attribute));
   if (!value || value->elements.size() != 1) return std::nullopt;
-  return IntTensor{value->dtype, *sizes, std::vector<IntElement>(static_cast<std::size_t>(numel_of(*sizes)), value->elements[0])};
+  return IntTensor{value->dtype, *sizes,
+                   std::vector<IntElement>(static_cast<std::size_t>(numel_of(*sizes)), value->elements[0])};
 }
 
 Maybe range(const Node&, Inputs in) {
@@ -147,7 +153,8 @@ Maybe range(const Node&, Inputs in) {
   IntTensor result{in[0]->dtype, {}, {}};
   for (std::int64_t i = *start; *delta > 0 ? i < *limit : i > *limit;) {
     result.elements.push_back(IntElement::of(i));
-    if (result.elements.size() > static_cast<std::size_t>(kMaxIntElements) || __builtin_add_overflow(i, *delta, &i)) {
+    if (result.elements.size() > static_cast<std::size_t>(kMaxIntElements) ||
+        __builtin_add_overflow(i, *delta, &i)) {
       return std::nullopt;
     }
   }
@@ -160,7 +167,8 @@ Maybe reduce_prod(const Node& node, Inputs in) {
   const auto numbers = numbers_of(in, 0);
   const auto axis = node.input(1) == nullptr ? std::optional<std::int64_t>(0) : number_of(in, 1);
   const bool does_nothing = node.input(1) == nullptr && node.int_attribute("noop_with_empty_axes", 0) != 0;
-  if (!numbers || !axis || does_nothing || !is_only_axis(*in[0], *axis) || in[0]->dtype != DType::kInt64) return std::nullopt;
+  if (!numbers || !axis || does_nothing || !is_only_axis(*in[0], *axis) || in[0]->dtype != DType::kInt64)
+    return std::nullopt;
   std::int64_t product = 1;
   for (std::int64_t number : *numbers) {
     if (__builtin_mul_overflow(product, number, &product)) return std::nullopt;
@@ -173,8 +181,10 @@ using Evaluate = Maybe (*)(const Node& node, Inputs inputs);
 
 const std::map<std::string_view, Evaluate>& table() {
   static const std::map<std::string_view, Evaluate> ops{
-      {"Concat", concat}, {"ConstantOfShape", constant_of_shape}, {"Gather", gather},   {"Identity", same},
-      {"Range", range},   {"ReduceProd", reduce_prod},            {"Reshape", reshape}, {"Slice", slice},
+      {"Concat", concat},   {"ConstantOfShape", constant_of_shape},
+      {"Gather", gather},   {"Identity", same},
+      {"Range", range},     {"ReduceProd", reduce_prod},
+      {"Reshape", reshape}, {"Slice", slice},
       {"Squeeze", squeeze}, {"Unsqueeze", unsqueeze},
   };
   return ops;
@@ -208,7 +218,8 @@ graph::ConstantPtr IntTensor::to_constant() const {
 }
 
 std::optional<IntTensor> int_tensor_of(const graph::ConstantTensor& constant) {
-  const bool is_int = constant.dtype == DType::kInt64 || constant.dtype == DType::kInt32 || constant.dtype == DType::kBool;
+  const bool is_int =
+      constant.dtype == DType::kInt64 || constant.dtype == DType::kInt32 || constant.dtype == DType::kBool;
   if (!is_int || numel_of(constant.sizes) > kMaxIntElements) return std::nullopt;
   IntTensor tensor{constant.dtype, constant.sizes, {}};
   for (std::int64_t i = 0; i < constant.numel(); ++i) {

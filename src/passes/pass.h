@@ -1,7 +1,7 @@
 // A pass: one numerically neutral step from a graph to a better one.
 //
-// A pass keeps every graph input and output, with its name and place, and leaves a graph that verifies. It registers
-// itself beside its own code; docs/howto/add-a-pass.md shows one.
+// A pass keeps every graph input and output, with its name and place, and leaves a graph that verifies. It
+// registers itself beside its own code; docs/howto/add-a-pass.md shows one.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace rekindle::passes {
 
-// Computes the outputs of a node all of whose inputs are constants, one per output. kUnsupported when it cannot.
+// Computes the outputs of a node all of whose inputs are constants, one per output. kUnsupported when it
+// cannot.
 using ConstantEvaluator = std::function<Result<std::vector<graph::ConstantPtr>>(const graph::Node&)>;
 
 // What passes may use besides the graph.

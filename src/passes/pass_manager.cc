@@ -30,11 +30,13 @@ Result<bool> run_pass(const PassInfo& pass, graph::Graph& graph, const PassConte
 }  // namespace
 
 Registry<PassInfo>& all_passes() {
-  static Registry<PassInfo> registry;  // made on first use: registrars of other files run before main() in any order
+  static Registry<PassInfo>
+      registry;  // made on first use: registrars of other files run before main() in any order
   return registry;
 }
 
-Result<bool> run_passes(graph::Graph& graph, std::span<const std::string_view> names, const PassContext& context) {
+Result<bool> run_passes(graph::Graph& graph, std::span<const std::string_view> names,
+                        const PassContext& context) {
   std::vector<const PassInfo*> found;
   for (std::string_view name : names) {
     found.push_back(all_passes().find(name));

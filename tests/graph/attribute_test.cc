@@ -16,7 +16,8 @@ TEST_CASE("attributes are equal by content and bit by bit", "[graph]") {
   CHECK(same_attribute(std::vector<double>{1, nan}, std::vector<double>{1, nan}));
   CHECK_FALSE(same_attribute(std::vector<double>{0.0}, std::vector<double>{-0.0}));
   CHECK(same_attribute(make_scalar_constant(DType::kFloat32, 2), make_scalar_constant(DType::kFloat32, 2)));
-  CHECK_FALSE(same_attribute(make_scalar_constant(DType::kFloat32, 0), make_scalar_constant(DType::kInt32, 0)));
+  CHECK_FALSE(
+      same_attribute(make_scalar_constant(DType::kFloat32, 0), make_scalar_constant(DType::kInt32, 0)));
   CHECK_FALSE(same_attribute(make_int64_constant({1}, {1}), make_int64_constant({1}, {})));
 }
 
@@ -31,7 +32,9 @@ TEST_CASE("byte_size refuses negative sizes, overflow and dtypes without a size"
 }
 
 TEST_CASE("scalars are rounded to nearest, ties to even, and saturated", "[graph]") {
-  const auto through = [](DType dtype, double value) { return scalar_value(*make_scalar_constant(dtype, value)); };
+  const auto through = [](DType dtype, double value) {
+    return scalar_value(*make_scalar_constant(dtype, value));
+  };
   CHECK(through(DType::kFloat16, 65504) == 65504);
   CHECK(std::isinf(through(DType::kFloat16, 65520)));
   CHECK(through(DType::kFloat16, 65519) == 65504);

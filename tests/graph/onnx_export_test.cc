@@ -45,10 +45,10 @@ TEST_CASE("a graph survives ONNX, exact floats and sources included", "[graph]")
 }
 
 TEST_CASE("odd graphs survive ONNX", "[graph]") {
-  for (const char* text : {
-           "graph \"\"() {\n  return\n}\n",
-           "graph g(%x, %y: undefined[?, n], %z: float32) {\n  opset 20\n  return %x, %x, %z\n}\n",
-           R"(graph g(%x: float32[0], %"a b": bfloat16[]) {
+  for (const char* text :
+       {"graph \"\"() {\n  return\n}\n",
+        "graph g(%x, %y: undefined[?, n], %z: float32) {\n  opset 20\n  return %x, %x, %z\n}\n",
+        R"(graph g(%x: float32[0], %"a b": bfloat16[]) {
   opset 20, rekindle 1
   %v0: undefined[?] = rekindle::StopGradient(%x) {a = [0.1, 0.5, nan(0x7ff0000000000001)], b = floats[], c = strings[], d = ["", "x"], e = [], f = -0.0}
   %c = Constant() {value = float16[2, 0]{}}
@@ -75,7 +75,8 @@ TEST_CASE("onnx.checker accepts an exported graph of ONNX ops", "[graph]") {
   const rekindle::testing::TempDir dir;
   const std::string path = dir / "model.onnx";
   std::ofstream(path, std::ios::binary) << *export_onnx(*graph_from(kOnnxOnly));
-  const std::string command = std::string(REKINDLE_PYTHON) +
-                              " -c \"import sys, onnx; onnx.checker.check_model(sys.argv[1], full_check=True)\" " + path;
+  const std::string command =
+      std::string(REKINDLE_PYTHON) +
+      " -c \"import sys, onnx; onnx.checker.check_model(sys.argv[1], full_check=True)\" " + path;
   CHECK(std::system(command.c_str()) == 0);
 }

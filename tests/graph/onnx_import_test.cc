@@ -1,20 +1,22 @@
 #include "src/graph/onnx_import.h"
 
+#include <onnx/onnx-ml.pb.h>
+
 #include <functional>
 #include <random>
 
-#include "onnx/onnx-ml.pb.h"
 #include "src/graph/element.h"
 #include "src/graph/onnx_export.h"
 #include "tests/support/graph_text.h"
 
 using namespace rekindle::graph;
-using rekindle::ErrorCode;
 using Catch::Matchers::Contains;
+using rekindle::ErrorCode;
 
 namespace {
 
-void set_type(onnx::ValueInfoProto& info, const std::string& name, int dtype, const std::vector<std::string>& dims) {
+void set_type(onnx::ValueInfoProto& info, const std::string& name, int dtype,
+              const std::vector<std::string>& dims) {
   info.set_name(name);
   auto& tensor = *info.mutable_type()->mutable_tensor_type();
   tensor.set_elem_type(dtype);
@@ -22,8 +24,8 @@ void set_type(onnx::ValueInfoProto& info, const std::string& name, int dtype, co
   for (const std::string& dim : dims) tensor.mutable_shape()->add_dim()->set_dim_param(dim);
 }
 
-onnx::NodeProto& add_node(onnx::ModelProto& model, const std::string& op, const std::vector<std::string>& inputs,
-                          const std::vector<std::string>& outputs) {
+onnx::NodeProto& add_node(onnx::ModelProto& model, const std::string& op,
+                          const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
   onnx::NodeProto& node = *model.mutable_graph()->add_node();
   node.set_op_type(op);
   for (const std::string& input : inputs) node.add_input(input);
@@ -67,7 +69,8 @@ std::string text_of(const onnx::ModelProto& model) {
 }
 
 // The error of the small model after `change`.
-void check_error(ErrorCode code, const std::string& expected, const std::function<void(onnx::ModelProto&)>& change) {
+void check_error(ErrorCode code, const std::string& expected,
+                 const std::function<void(onnx::ModelProto&)>& change) {
   onnx::ModelProto model = small_model();
   change(model);
   const auto graph = import(model);
@@ -127,7 +130,8 @@ TEST_CASE("initializers become Constant nodes, and the inputs they are defaults 
   w.add_float_data(2.5);
   set_type(*model.mutable_graph()->add_input(), "w", 1, {"2"});
   add_node(model, "Add", {"x", "w"}, {"z"});
-  CHECK_THAT(text_of(model), Contains("(%x: float32[batch])") && Contains("%w = Constant() {value = float32[2]{1, 2.5}}"));
+  CHECK_THAT(text_of(model),
+             Contains("(%x: float32[batch])") && Contains("%w = Constant() {value = float32[2]{1, 2.5}}"));
 }
 
 TEST_CASE("tensors of every dtype are read, from raw and from typed fields", "[graph]") {
@@ -149,11 +153,17 @@ TEST_CASE("tensors of every dtype are read, from raw and from typed fields", "[g
   CHECK(with(9, ints(1, 0)) == "bool[2]{true, false}");
   CHECK(with(10, ints(0x3c00, 0xc000)) == "float16[2]{1, -2}");
   CHECK(with(11, [](auto& t) { t.add_double_data(0.1), t.add_double_data(2); }) == "float64[2]{0.1, 2}");
-  CHECK(with(12, [](auto& t) { t.add_uint64_data(4294967295u), t.add_uint64_data(0); }) == "uint32[2]{4294967295, 0}");
-  CHECK(with(13, [](auto& t) { t.add_uint64_data(~0ull), t.add_uint64_data(0); }) == "uint64[2]{18446744073709551615, 0}");
+  CHECK(with(12, [](auto& t) { t.add_uint64_data(4294967295u), t.add_uint64_data(0); }) ==
+        "uint32[2]{4294967295, 0}");
+  CHECK(with(13, [](auto& t) { t.add_uint64_data(~0ull), t.add_uint64_data(0); }) ==
+        "uint64[2]{18446744073709551615, 0}");
   CHECK(with(16, ints(0x3f80, 0x7f80)) == "bfloat16[2]{1, inf}");
-  CHECK(with(14, [](auto& t) { for (int i = 0; i < 4; ++i) t.add_float_data(i); }) == "complex64[2]{0, 1, 2, 3}");
-  CHECK(with(15, [](auto& t) { for (int i = 0; i < 4; ++i) t.add_double_data(i); }) == "complex128[2]{0, 1, 2, 3}");
+  CHECK(with(14, [](auto& t) {
+          for (int i = 0; i < 4; ++i) t.add_float_data(i);
+        }) == "complex64[2]{0, 1, 2, 3}");
+  CHECK(with(15, [](auto& t) {
+          for (int i = 0; i < 4; ++i) t.add_double_data(i);
+        }) == "complex128[2]{0, 1, 2, 3}");
   CHECK(with(16, [](auto& t) { t.set_raw_data(std::string("\x80\x3f\0\0", 4)); }) == "bfloat16[2]{1, 0}");
   CHECK(with(9, [](auto& t) { t.set_raw_data(std::string("\x02\0", 2)); }) == "bool[2]{true, false}");
   CHECK_THAT(with(2, ints(0, 256)), Contains("initializer 'w' has an element out of range"));
@@ -192,9 +202,11 @@ TEST_CASE("Constant's other attributes become its value", "[graph]") {
   using A = onnx::AttributeProto;
   CHECK(with([](auto& n) { add_attribute(n, "value_int", A::INT).set_i(-3); }) == "int64[]{-3}");
   CHECK(with([](auto& n) { add_attribute(n, "value_float", A::FLOAT).set_f(0.5); }) == "float32[]{0.5}");
-  CHECK(with([](auto& n) { add_attribute(n, "value_ints", A::INTS).add_ints(9007199254740993); }) == "int64[1]{9007199254740993}");
+  CHECK(with([](auto& n) { add_attribute(n, "value_ints", A::INTS).add_ints(9007199254740993); }) ==
+        "int64[1]{9007199254740993}");
   CHECK(with([](auto& n) { add_attribute(n, "value_floats", A::FLOATS); }) == "float32[0]{}");
-  CHECK_THAT(with([](auto& n) { add_attribute(n, "value_string", A::STRING); }), Contains("'value_string' is not supported"));
+  CHECK_THAT(with([](auto& n) { add_attribute(n, "value_string", A::STRING); }),
+             Contains("'value_string' is not supported"));
   CHECK_THAT(with([](auto& n) {}), Contains("exactly one attribute"));
 }
 
@@ -211,12 +223,14 @@ TEST_CASE("what Rekindle does not support is refused by name", "[graph]") {
   check("node 1 (op If), attribute 'then_branch' is a subgraph; control flow", [](auto& m) {
     add_attribute(add_node(m, "If", {"x"}, {"z"}), "then_branch", onnx::AttributeProto::GRAPH);
   });
-  check("(op SequenceEmpty): Rekindle does not know", [](auto& m) { add_node(m, "SequenceEmpty", {}, {"z"}); });
+  check("(op SequenceEmpty): Rekindle does not know",
+        [](auto& m) { add_node(m, "SequenceEmpty", {}, {"z"}); });
   check("attribute 'mystery' is not known", [](auto& m) {
     add_attribute(add_node(m, "Relu", {"x"}, {"z"}), "mystery", onnx::AttributeProto::INT);
   });
   check("refers to an attribute of a function", [](auto& m) {
-    add_attribute(add_node(m, "Elu", {"x"}, {"z"}), "alpha", onnx::AttributeProto::FLOAT).set_ref_attr_name("a");
+    add_attribute(add_node(m, "Elu", {"x"}, {"z"}), "alpha", onnx::AttributeProto::FLOAT)
+        .set_ref_attr_name("a");
   });
   check("defines function 'f'", [](auto& m) { m.add_functions()->set_name("f"); });
   check("sparse initializers", [](auto& m) { m.mutable_graph()->add_sparse_initializer(); });
@@ -238,8 +252,10 @@ TEST_CASE("models that contradict themselves are corrupt", "[graph]") {
     check_error(ErrorCode::kCorruption, expected, change);
   };
   check("it has no graph", [](auto& m) { m.clear_graph(); });
-  check("node 1 (op Relu): input 'q' is not defined above it", [](auto& m) { add_node(m, "Relu", {"q"}, {"z"}); });
-  check("node 1 (op Relu): input 'z' is not defined above it", [](auto& m) { add_node(m, "Relu", {"z"}, {"z"}); });
+  check("node 1 (op Relu): input 'q' is not defined above it",
+        [](auto& m) { add_node(m, "Relu", {"q"}, {"z"}); });
+  check("node 1 (op Relu): input 'z' is not defined above it",
+        [](auto& m) { add_node(m, "Relu", {"z"}, {"z"}); });
   check("node 1 (op Relu) defines 'y' a second time", [](auto& m) { add_node(m, "Relu", {"x"}, {"y"}); });
   check("input defines 'x' a second time", [](auto& m) { m.mutable_graph()->add_input()->set_name("x"); });
   check("an input has no name", [](auto& m) { m.mutable_graph()->add_input(); });
@@ -252,9 +268,8 @@ TEST_CASE("models that contradict themselves are corrupt", "[graph]") {
     add_attribute(node, "alpha", onnx::AttributeProto::FLOAT);
     add_attribute(node, "alpha", onnx::AttributeProto::FLOAT);
   });
-  check("attribute 'alpha' is an int, must be a float", [](auto& m) {
-    add_attribute(add_node(m, "Elu", {"x"}, {"z"}), "alpha", onnx::AttributeProto::INT);
-  });
+  check("attribute 'alpha' is an int, must be a float",
+        [](auto& m) { add_attribute(add_node(m, "Elu", {"x"}, {"z"}), "alpha", onnx::AttributeProto::INT); });
   check("metadata rekindle.float64.alpha contradicts", [](auto& m) {
     onnx::NodeProto& node = add_node(m, "Elu", {"x"}, {"z"});
     add_attribute(node, "alpha", onnx::AttributeProto::FLOAT).set_f(1);
@@ -309,7 +324,8 @@ TEST_CASE("damaged models give an error or a graph, never a crash", "[graph]") {
   std::mt19937 random(5);
   for (int i = 0; i < 10000; ++i) {
     std::string damaged = bytes;
-    for (int changes = 0; changes < 4; ++changes) damaged[random() % damaged.size()] = static_cast<char>(random());
+    for (int changes = 0; changes < 4; ++changes)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
     feed(damaged);
   }
   CHECK(accepted > 100);

@@ -36,24 +36,32 @@ TEST_CASE("a parse error gives line, column and what is wrong", "[graph]") {
   check_error("graph g(%x: float32[-2]) { return }", "a dimension cannot be negative");
   check_error("graph g(%x) { return %x", "expected '}', found the end of the text");
   check_error("graph g(%x) { return %x } more", "line 1, column 27: text follows");
-  check_error("graph g(%x) { %y = Relu(%x) {a = \"x return %y }", "line 1, column 34: this string has no closing quote");
+  check_error("graph g(%x) { %y = Relu(%x) {a = \"x return %y }",
+              "line 1, column 34: this string has no closing quote");
   check_error("graph g(%x) { %y = Relu(%x) {a = \"\\q\"} return %y }", "a backslash");
-  check_error("graph g(%x) { %y = Relu(%x) {a = [1, 2.5]} return %y }", "the items of a list must be of one kind");
+  check_error("graph g(%x) { %y = Relu(%x) {a = [1, 2.5]} return %y }",
+              "the items of a list must be of one kind");
   check_error("graph g(%x) { %y = Relu(%x) {a = 1x} return %y }", "'1x' is not a number");
   check_error("graph g(%x) { %y = Relu(%x) {a = 1e999} return %y }", "'1e999' is not a number");
 }
 
 TEST_CASE("a constant must have as many elements as its sizes say, of its dtype", "[graph]") {
-  check_error("graph g() { %y = Constant() {value = int64[2]{1}} return %y }", "the number of elements is not int64[2]'s");
-  check_error("graph g() { %y = Constant() {value = int8[1]{128}} return %y }", "'128' is not an element of int8");
-  check_error("graph g() { %y = Constant() {value = uint8[1]{-1}} return %y }", "'-1' is not an element of uint8");
-  check_error("graph g() { %y = Constant() {value = int64[1]{1.5}} return %y }", "'1.5' is not an element of int64");
+  check_error("graph g() { %y = Constant() {value = int64[2]{1}} return %y }",
+              "the number of elements is not int64[2]'s");
+  check_error("graph g() { %y = Constant() {value = int8[1]{128}} return %y }",
+              "'128' is not an element of int8");
+  check_error("graph g() { %y = Constant() {value = uint8[1]{-1}} return %y }",
+              "'-1' is not an element of uint8");
+  check_error("graph g() { %y = Constant() {value = int64[1]{1.5}} return %y }",
+              "'1.5' is not an element of int64");
   check_error("graph g() { %y = Constant() {value = string[1]{1}} return %y }", "no constants of this dtype");
-  check_error("graph g() { %y = Constant() {value = int8[9999999999, 9999999999]{1}} return %y }", "no constants of this");
+  check_error("graph g() { %y = Constant() {value = int8[9999999999, 9999999999]{1}} return %y }",
+              "no constants of this");
 }
 
 TEST_CASE("a Constant's output has the constant's type", "[graph]") {
-  const auto graph = rekindle::testing::graph_from("graph g() { opset 20 %c = Constant() {value = int64[2]{1, 2}} return %c }");
+  const auto graph = rekindle::testing::graph_from(
+      "graph g() { opset 20 %c = Constant() {value = int64[2]{1, 2}} return %c }");
   CHECK(print(graph->outputs()[0]->type()) == "int64[2]");
 }
 
@@ -64,7 +72,8 @@ TEST_CASE("damaged text gives an error or a graph, never a crash", "[graph]") {
   int accepted = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string text(kSample);
-    for (int changes = 0; changes < 3; ++changes) text[random() % text.size()] = kSample[random() % kSample.size()];
+    for (int changes = 0; changes < 3; ++changes)
+      text[random() % text.size()] = kSample[random() % kSample.size()];
     const auto parsed = parse(text);
     if (!parsed.ok()) continue;
     ++accepted;

@@ -115,7 +115,8 @@ TEST_CASE("every 16-bit float survives as text", "[graph]") {
 }
 
 TEST_CASE("describe names the op, its output and the innermost frame", "[graph]") {
-  const auto graph = graph_from("graph g(%x) { opset 20, rekindle 1\n %y = rekindle::StopGradient(%x)\n return %y }");
+  const auto graph =
+      graph_from("graph g(%x) { opset 20, rekindle 1\n %y = rekindle::StopGradient(%x)\n return %y }");
   Node& node = *graph->nodes().front();
   CHECK(describe(node) == "rekindle::StopGradient (%y)");
   node.set_source("model.py:12 f\nmain.py:1 g");

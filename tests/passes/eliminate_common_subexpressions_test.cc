@@ -18,7 +18,8 @@ TEST_CASE("the same op on the same inputs runs once, through chains", "[passes]"
   %q = Softmax(%b) {axis = 1}
   %y = Add(%p, %q)
   return %y
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %c1 = Constant() {value = int64[1]{1}}
   %a = Unsqueeze(%x, %c1)
@@ -55,7 +56,8 @@ TEST_CASE("equal NaN attributes are merged", "[passes]") {
   %b = Elu(%x) {alpha = nan}
   %y = Add(%a, %b)
   return %y
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %a = Elu(%x) {alpha = nan}
   %y = Add(%a, %a)
@@ -84,7 +86,8 @@ TEST_CASE("an output keeps its name; two outputs stay two", "[passes]") {
   %z = Relu(%x)
   %w = Exp(%z)
   return %y, %z, %b, %w
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %y = Relu(%x)
   %b = Neg(%y)
@@ -101,7 +104,8 @@ TEST_CASE("the kept value learns the type of the one it replaces", "[passes]") {
   %b: float32[2, n] = Relu(%x)
   %y = Add(%a, %b)
   return %y
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %a: float32[2, n] = Relu(%x)
   %y = Add(%a, %a)

@@ -10,7 +10,8 @@ TEST_CASE("nodes that no output needs go, with what only they needed", "[passes]
   %c = Add(%b, %b)
   %y = Exp(%a)
   return %y
-})", R"(graph g(%x, %unused) {
+})",
+             R"(graph g(%x, %unused) {
   opset 20
   %a = Relu(%x)
   %y = Exp(%a)
@@ -27,7 +28,8 @@ TEST_CASE("a node stays while one of its outputs is needed, and a random node al
   %r = Dropout(%x, _, %on)
   %d = Dropout(%x, _, %off)
   return %scale
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %on = Constant() {value = bool[]{true}}
   %n, %mean, %scale = LayerNormalization(%x, %x)

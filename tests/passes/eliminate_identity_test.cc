@@ -27,7 +27,8 @@ TEST_CASE("nodes that return their input go", "[passes]") {
   %y = Add(%i, %j)
   %z = Exp(%l)
   return %y, %z
-})", R"(graph g(%x: float32[b, 4], %dy: float32[b, 4]) {
+})",
+             R"(graph g(%x: float32[b, 4], %dy: float32[b, 4]) {
   opset 20, rekindle 1
   %off = Constant() {value = bool[]{false}}
   %ratio = Constant() {value = float32[]{0.5}}
@@ -68,7 +69,8 @@ TEST_CASE("outputs keep their names and stay apart from inputs and from each oth
   %e = Identity(%d)
   %f = Exp(%e)
   return %a, %c, %e, %f
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %a = Identity(%x)
   %c = Neg(%x)

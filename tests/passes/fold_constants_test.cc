@@ -12,9 +12,12 @@ constexpr std::string_view kPass = "fold_constants";
 // Knows Neg of one float32 and Dropout, whose mask it returns as well.
 Result<std::vector<graph::ConstantPtr>> evaluate(const graph::Node& node) {
   const double x = graph::scalar_value(*graph::constant_of(node.input(0)));
-  const auto scalar = [](graph::DType dtype, double value) { return graph::make_scalar_constant(dtype, value); };
+  const auto scalar = [](graph::DType dtype, double value) {
+    return graph::make_scalar_constant(dtype, value);
+  };
   if (node.is("Neg")) return std::vector{scalar(graph::DType::kFloat32, -x)};
-  if (node.is("Dropout")) return std::vector{scalar(graph::DType::kFloat32, x), scalar(graph::DType::kBool, 1)};
+  if (node.is("Dropout"))
+    return std::vector{scalar(graph::DType::kFloat32, x), scalar(graph::DType::kBool, 1)};
   if (node.is("Exp")) return internal_error("exp is broken");
   return unsupported("no such op");
 }
@@ -35,7 +38,8 @@ TEST_CASE("nodes of constants are computed, chains and all outputs", "[passes]")
   %d, %mask = Dropout(%b)
   %y = Add(%x, %d)
   return %y, %mask
-})", R"(graph g(%x) {
+})",
+             R"(graph g(%x) {
   opset 20
   %c = Constant() {value = float32[]{2}}
   %a = Constant() {value = float32[]{-2}}
@@ -44,7 +48,8 @@ TEST_CASE("nodes of constants are computed, chains and all outputs", "[passes]")
   %mask = Constant() {value = bool[]{true}}
   %y = Add(%x, %d)
   return %y, %mask
-})", {.evaluate = evaluate});
+})",
+             {.evaluate = evaluate});
 }
 
 TEST_CASE("without an evaluator, or with one that does not know the op, nothing happens", "[passes]") {
@@ -67,11 +72,13 @@ TEST_CASE("random nodes and nodes with other inputs are left alone", "[passes]")
   %n = RandomNormalLike(%c)
   %a = Add(%c, %x)
   return %d, %n, %a
-})", {.evaluate = refuse});
+})",
+                  {.evaluate = refuse});
 }
 
 TEST_CASE("a failing evaluator is an error that names the node", "[passes]") {
-  const auto graph = testing::graph_from("graph g() { opset 20 %c = Constant() {value = float32[]{2}} %y = Exp(%c) return %y }");
+  const auto graph = testing::graph_from(
+      "graph g() { opset 20 %c = Constant() {value = float32[]{2}} %y = Exp(%c) return %y }");
   const auto result = passes::run_passes(*graph, std::span(&kPass, 1), {.evaluate = evaluate});
   REQUIRE_FALSE(result.ok());
   CHECK(result.error().message == "folding Exp (%y): exp is broken");
@@ -90,5 +97,6 @@ TEST_CASE("results that may be large are not computed", "[passes]") {
   %f = Range(%n, %n, %n)
   %h = Expand(%big, %n)
   return %a, %b, %d, %e, %f, %h
-})", {.evaluate = refuse});
+})",
+                  {.evaluate = refuse});
 }

@@ -10,15 +10,17 @@ constexpr std::string_view kPass = "fold_shapes";
 
 // The value that fold_shapes finds for `expression`, as text; "" when it stays. %x is float32[b, 4, 6].
 std::string folded(const std::string& lines) {
-  const auto graph = testing::graph_from("graph g(%x: float32[b, 4, 6], %s: float32[2, 3]) {\n opset 20\n %shape = Shape(%x)\n" +
-                                         lines + "\n return %y }");
+  const auto graph = testing::graph_from(
+      "graph g(%x: float32[b, 4, 6], %s: float32[2, 3]) {\n opset 20\n %shape = Shape(%x)\n" + lines +
+      "\n return %y }");
   testing::run_pass(*graph, kPass);
   const auto constant = graph::constant_of(graph->outputs()[0]);
   return constant == nullptr ? "" : graph::print(*constant);
 }
 
 std::string binary(const std::string& op, const std::string& a, const std::string& b) {
-  return folded("%a = Constant() {value = " + a + "} %b = Constant() {value = " + b + "} %y = " + op + "(%a, %b)");
+  return folded("%a = Constant() {value = " + a + "} %b = Constant() {value = " + b + "} %y = " + op +
+                "(%a, %b)");
 }
 
 }  // namespace
@@ -37,11 +39,13 @@ TEST_CASE("dimensions are followed one by one", "[passes]") {
   const std::string gather = "%i = Constant() {value = int64[]{-1}} %d = Gather(%shape, %i) ";
   CHECK(folded(gather + "%y = Identity(%d)") == "int64[]{6}");
   CHECK(folded("%i = Constant() {value = int64[]{0}} %y = Gather(%shape, %i)").empty());
-  CHECK(folded("%i = Constant() {value = int64[]{3}} %y = Gather(%shape, %i)").empty());  // out of range: fails when run
+  CHECK(folded("%i = Constant() {value = int64[]{3}} %y = Gather(%shape, %i)")
+            .empty());  // out of range: fails when run
   const std::string one = "%z = Constant() {value = int64[1]{0}} %one = Constant() {value = int64[1]{1}} ";
   const std::string end = "%end = Constant() {value = int64[1]{9223372036854775807}} ";
   CHECK(folded(one + end + "%y = Slice(%shape, %one, %end, %z)") == "int64[2]{4, 6}");
-  CHECK(folded(one + "%m = Constant() {value = int64[1]{-1}} %y = Slice(%shape, %m, %z, %z, %m)") == "int64[2]{6, 4}");
+  CHECK(folded(one + "%m = Constant() {value = int64[1]{-1}} %y = Slice(%shape, %m, %z, %z, %m)") ==
+        "int64[2]{6, 4}");
   CHECK(folded(one + gather + "%u = Unsqueeze(%d, %z) %y = Concat(%one, %u) {axis = 0}") == "int64[2]{1, 6}");
   CHECK(folded(one + gather + "%u = Unsqueeze(%d, %z) %y = Concat(%shape, %u) {axis = 0}").empty());
   CHECK(folded(one + gather + "%u = Unsqueeze(%d, %z) %y = Squeeze(%u, %z)") == "int64[]{6}");
@@ -97,7 +101,8 @@ TEST_CASE("an exporter's expand with -1 in its shape becomes the shape itself", 
   %w = Where(%e, %ones, %s)
   %y = Expand(%x, %w)
   return %y
-})", R"(graph g(%x: float32[b, 4]) {
+})",
+             R"(graph g(%x: float32[b, 4]) {
   opset 20
   %s = Shape(%x)
   %m = Constant() {value = int64[1]{-1}}
@@ -116,7 +121,8 @@ TEST_CASE("an output that folds keeps its name", "[passes]") {
   %y = Shape(%x)
   %z = Shape(%x)
   return %y, %z
-})", R"(graph g(%x: float32[2, 4]) {
+})",
+             R"(graph g(%x: float32[2, 4]) {
   opset 20
   %y = Constant() {value = int64[2]{2, 4}}
   %z = Constant() {value = int64[2]{2, 4}}

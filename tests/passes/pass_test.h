@@ -16,8 +16,8 @@ inline bool run_pass(graph::Graph& graph, std::string_view name, const passes::P
   return *changed;
 }
 
-// Runs the pass on `before`, expects `after`, and expects a second run to change nothing. The result of the run and the
-// text must agree on whether anything changed.
+// Runs the pass on `before`, expects `after`, and expects a second run to change nothing. The result of the
+// run and the text must agree on whether anything changed.
 inline void check_pass(std::string_view name, std::string_view before, std::string_view after,
                        const passes::PassContext& context = {}) {
   const auto graph = graph_from(before);
@@ -30,7 +30,8 @@ inline void check_pass(std::string_view name, std::string_view before, std::stri
   CHECK(graph::print(*graph) == once);
 }
 
-inline void check_unchanged(std::string_view name, std::string_view text, const passes::PassContext& context = {}) {
+inline void check_unchanged(std::string_view name, std::string_view text,
+                            const passes::PassContext& context = {}) {
   check_pass(name, text, text, context);
 }
 

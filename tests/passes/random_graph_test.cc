@@ -24,7 +24,8 @@ Vector compute(const Node& node, const std::vector<Vector>& in, int& drawn) {
   const std::int64_t noise = graph::is_random(node) ? 1000 * ++drawn : 0;
   for (std::size_t i = 0; i < 2; ++i) {
     const bool has_second = in.size() > 1 && !in[1].empty();
-    const auto x = static_cast<std::uint64_t>(in[0][i]), y = has_second ? static_cast<std::uint64_t>(in[1][i]) : 0;
+    const auto x = static_cast<std::uint64_t>(in[0][i]),
+               y = has_second ? static_cast<std::uint64_t>(in[1][i]) : 0;
     std::uint64_t result = x + static_cast<std::uint64_t>(noise);  // Identity, Dropout, Cast, Concat of one
     if (node.is("Add")) result = x + y;
     if (node.is("Sub")) result = x - y;
@@ -38,7 +39,8 @@ Vector compute(const Node& node, const std::vector<Vector>& in, int& drawn) {
 
 std::map<std::string, Vector> run(const Graph& graph, int& drawn) {
   std::map<const Value*, Vector> values;
-  for (const Value* input : graph.inputs()) values[input] = {static_cast<std::int64_t>(input->index()) + 2, -5};
+  for (const Value* input : graph.inputs())
+    values[input] = {static_cast<std::int64_t>(input->index()) + 2, -5};
   for (const auto& node : graph.nodes()) {
     std::vector<Vector> in;
     for (const Value* input : node->inputs()) in.push_back(input == nullptr ? Vector{} : values.at(input));
@@ -56,14 +58,17 @@ std::unique_ptr<Graph> random_graph(std::mt19937& random) {
   const graph::TensorType wide{graph::DType::kFloat32, {{graph::Dim::of(2), graph::Dim::of(3)}}};
   Value* tensor = graph->add_input("tensor", wide);
   std::vector<Value*> pool{graph->add_input("a", type), graph->add_input("b", type)};
-  Value* on = graph->create_constant(graph::make_int64_constant({1, 1}, {2}));  // a training_mode that is not false
+  Value* on =
+      graph->create_constant(graph::make_int64_constant({1, 1}, {2}));  // a training_mode that is not false
   const auto pick = [&] { return pool[random() % pool.size()]; };
   for (int i = 0; i < 30; ++i) {
-    static constexpr const char* kOps[] = {"Add", "Sub", "Mul", "Max", "Neg", "Identity", "Concat", "Cast", "Dropout"};
+    static constexpr const char* kOps[] = {"Add",      "Sub",    "Mul",  "Max",    "Neg",
+                                           "Identity", "Concat", "Cast", "Dropout"};
     const std::size_t kind = random() % 12;
     Value* made = nullptr;
     if (kind == 9) {
-      made = graph->create_constant(graph::make_int64_constant({static_cast<std::int64_t>(random() % 3), 1}, {2}));
+      made = graph->create_constant(
+          graph::make_int64_constant({static_cast<std::int64_t>(random() % 3), 1}, {2}));
     } else if (kind == 10) {
       made = graph->create_node({.op_type = "Shape", .inputs = {tensor}})->output();
     } else if (kind == 11) {
