@@ -7,7 +7,8 @@ namespace {
 
 using enum AttributeKind;
 
-// clang-format off: one name a line would hide the table
+// One name a line would hide the table.
+// clang-format off
 // A name means the same kind on every op, with the one exception below.
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{

@@ -33,7 +33,8 @@ class Table {
   std::vector<OpInfo> ops_;
 };
 
-// clang-format off: one name a line would hide the table
+// One name a line would hide the table.
+// clang-format off
 // Facts: domain, name, inputs from and to, outputs from and to, shape-only inputs, shape_only_tail, random.
 void add_onnx_ops(Table& table) {
   table.add({"", "", 0, 0, 1, 1}, {"Constant"});
