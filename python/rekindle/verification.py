@@ -71,9 +71,10 @@ def _norm(tensor: torch.Tensor, minus: torch.Tensor | None = None) -> float:
     flat, other = tensor.detach().reshape(-1), None if minus is None else minus.detach().reshape(-1)
     total = 0.0
     for start in range(0, flat.numel(), _SLICE):
-        part = flat[start : start + _SLICE].double().nan_to_num_(0.0, 0.0, 0.0)
+        # Out of place: double() of a float64 tensor is that tensor, which is not ours to write.
+        part = flat[start : start + _SLICE].double().nan_to_num(0.0, 0.0, 0.0)
         if other is not None:
-            part.sub_(other[start : start + _SLICE].double().nan_to_num_(0.0, 0.0, 0.0))
+            part = part - other[start : start + _SLICE].double().nan_to_num(0.0, 0.0, 0.0)
         total += float(torch.dot(part, part))
     return math.sqrt(total)
 
