@@ -43,6 +43,8 @@ class PlanBuilder {
   void place();
   std::vector<Instruction*> timeline();
   std::vector<std::int32_t> last_uses(const std::vector<Instruction*>& timeline);
+  bool may_take_over(std::size_t position, const Instruction& instruction, SlotId input,
+                     const std::vector<std::int32_t>& last) const;
   void take_over_memory(std::size_t position, const Instruction& instruction, std::vector<std::int32_t>& last);
   void find_saved();
 
@@ -52,6 +54,12 @@ class PlanBuilder {
   std::unordered_map<const graph::Value*, SlotId> slots_of_values_;
   std::unordered_set<SlotId> claimed_;        // roots that already are a result
   std::vector<SlotId> buffer_of_;             // per slot: the root whose arena place it shares
+  std::unordered_set<SlotId> shared_;         // roots whose arena place another slot shares
+  struct Writer {
+    Instruction* instruction = nullptr;
+    std::int32_t position = 0;  // in the timeline
+  };
+  std::unordered_map<SlotId, Writer> writer_;
 };
 
 }  // namespace rekindle::session

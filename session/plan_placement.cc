@@ -31,30 +31,47 @@ std::vector<std::int32_t> PlanBuilder::last_uses(const std::vector<Instruction*>
   return last;
 }
 
-// Lets output 0 use the memory of an input that dies here, where the lowering allows it and layouts agree.
+// Whether output 0 of `instruction` may use the memory of its input `input`, which dies at `position`.
+bool PlanBuilder::may_take_over(std::size_t position, const Instruction& instruction, SlotId input,
+                                const std::vector<std::int32_t>& last) const {
+  const SlotId output = instruction.outputs[0], root = root_of(input), buffer = buffer_of_[root];
+  const at::Tensor &given = plan_->slots[input].meta, &wanted = plan_->slots[output].meta;
+  if (plan_->slots[root].storage != Storage::kArena || last[buffer] != static_cast<std::int32_t>(position)) return false;
+  if (given.scalar_type() != wanted.scalar_type() || given.sizes() != wanted.sizes() ||
+      given.strides() != wanted.strides() || given.storage_offset() != 0 ||
+      plan_->slots[root].bytes != plan_->slots[output].bytes) {
+    return false;
+  }
+  // Another input in the same memory must be laid out alike: the kernel reads it while it writes.
+  return std::all_of(instruction.inputs.begin(), instruction.inputs.end(), [&](SlotId other) {
+    if (other == kAbsentSlot || buffer_of_[root_of(other)] != buffer) return true;
+    const at::Tensor& meta = plan_->slots[other].meta;
+    return meta.sizes() == given.sizes() && meta.strides() == given.strides() && meta.storage_offset() == 0;
+  });
+}
+
+// Lets output 0 use the memory of an input that dies here, where the lowering allows it. An arena output shares the
+// input's place; a fresh output makes the input fresh in its stead and becomes a view of it.
 void PlanBuilder::take_over_memory(std::size_t position, const Instruction& instruction,
                                    std::vector<std::int32_t>& last) {
   const SlotId output = instruction.outputs[0];
-  if (plan_->slots[output].storage != Storage::kArena) return;
-  const at::Tensor& wanted = plan_->slots[output].meta;
   for (const std::size_t i : instruction.in_place) {
-    const SlotId input = instruction.inputs[i], root = root_of(input), buffer = buffer_of_[root];
-    const at::Tensor& given = plan_->slots[input].meta;
-    const bool same = given.scalar_type() == wanted.scalar_type() && given.sizes() == wanted.sizes() &&
-                      given.strides() == wanted.strides() && given.storage_offset() == 0 &&
-                      plan_->slots[root].bytes == plan_->slots[output].bytes;
-    if (plan_->slots[root].storage != Storage::kArena || !same) continue;
-    if (last[buffer] != static_cast<std::int32_t>(position)) continue;
-    // Another input in the same memory must be laid out alike: the kernel reads it while it writes.
-    const bool safe = std::all_of(instruction.inputs.begin(), instruction.inputs.end(), [&](SlotId other) {
-      const SlotId other_root = root_of(other);
-      if (other == kAbsentSlot || buffer_of_[other_root] != buffer) return true;
-      const at::Tensor& meta = plan_->slots[other].meta;
-      return meta.sizes() == given.sizes() && meta.strides() == given.strides() && meta.storage_offset() == 0;
-    });
-    if (!safe) continue;
-    buffer_of_[output] = buffer;
-    last[buffer] = std::max(last[buffer], last[output]);
+    const SlotId root = root_of(instruction.inputs[i]), buffer = buffer_of_[root];
+    if (!may_take_over(position, instruction, instruction.inputs[i], last)) continue;
+    if (plan_->slots[output].storage == Storage::kArena) {
+      buffer_of_[output] = buffer;
+      last[buffer] = std::max(last[buffer], last[output]);
+      return;
+    }
+    const auto begin = static_cast<std::int32_t>(plan_->forward.instructions.size());
+    const bool same_program = (writer_.at(root).position < begin) == (static_cast<std::int32_t>(position) < begin);
+    if (plan_->slots[output].storage != Storage::kFresh || buffer != root || shared_.contains(root) || !same_program) continue;
+    plan_->slots[root].storage = Storage::kFresh;
+    writer_.at(root).instruction->allocate.push_back(root);
+    plan_->slots[output].storage = Storage::kView;
+    plan_->slots[output].base = root;
+    plan_->slots[output].view = [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); };
+    plan_->slots[root].views.push_back(output);
     return;
   }
 }
@@ -68,10 +85,12 @@ void PlanBuilder::place() {
   std::vector<SlotId> owners;
   std::vector<std::size_t> buffer_index(plan_->slots.size());
   for (std::size_t i = 0; i < instructions.size(); ++i) {
+    for (const SlotId slot : instructions[i]->outputs) writer_[slot] = {instructions[i], static_cast<std::int32_t>(i)};
     take_over_memory(i, *instructions[i], last);
     for (const SlotId slot : instructions[i]->outputs) {
       Slot& written = plan_->slots[slot];
       if (written.storage == Storage::kFresh) instructions[i]->allocate.push_back(slot);
+      if (written.storage == Storage::kArena && buffer_of_[slot] != slot) shared_.insert(buffer_of_[slot]);
       if (written.storage != Storage::kArena || buffer_of_[slot] != slot) continue;
       buffer_index[slot] = buffers.size();
       const auto position = static_cast<std::int32_t>(i);
@@ -79,7 +98,10 @@ void PlanBuilder::place() {
       owners.push_back(slot);
     }
   }
-  for (std::size_t b = 0; b < buffers.size(); ++b) buffers[b].last = std::max(buffers[b].first, last[owners[b]]);
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    buffers[b].last = std::max(buffers[b].first, last[owners[b]]);
+    if (plan_->slots[owners[b]].storage == Storage::kFresh) buffers[b].bytes = 0;  // made fresh by a takeover
+  }
   plan_->arena_bytes = plan_memory(buffers);
   for (const Instruction* instruction : instructions) {
     for (const SlotId slot : instruction->outputs) {

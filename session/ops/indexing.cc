@@ -29,11 +29,18 @@ Lowering lower_embedding(const LowerContext& context) {
   });
 }
 
+// Inputs: dy, indices, weight*, base?. The result takes over the memory of a base that dies here.
 Lowering lower_embedding_gradient(const LowerContext& context) {
-  const kernels::EmbeddingGradientOptions options{context.int_attribute("padding_idx", -1), /*accumulate=*/false};
-  return computed(context.dtype(0), context.sizes(2), [options](const Args& args) {
+  const bool base = context.has(3);
+  const kernels::EmbeddingGradientOptions options{context.int_attribute("padding_idx", -1), /*accumulate=*/base};
+  Lowering lowering = computed(context.dtype(0), context.sizes(2), [options, base](const Args& args) {
+    if (base && args.out().const_data_ptr() != args.in(3).const_data_ptr()) {
+      args.out().copy_(args.in(3));
+    }
     kernels::embedding_gradient(args.in(0).contiguous(), args.in(1).contiguous(), options, args.out());
   });
+  if (base) lowering.in_place = {3};
+  return lowering;
 }
 
 Lowering lower_gather(const LowerContext& context) {

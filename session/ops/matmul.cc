@@ -32,12 +32,21 @@ Lowering lower_linear(const LowerContext& context) {
   });
 }
 
+// Inputs: dy, x, base?. The result takes over the memory of a base that dies here.
 Lowering lower_linear_weight_gradient(const LowerContext& context) {
   const std::int64_t rows = context.sizes(0).back(), columns = context.sizes(1).back();
-  return computed(context.dtype(1), {rows, columns}, [](const Args& args) {
-    at::mm_out(args.out(), args.in(0).reshape({-1, args.in(0).size(-1)}).t(),
-               args.in(1).reshape({-1, args.in(1).size(-1)}));
+  const bool base = context.has(2);
+  Lowering lowering = computed(context.dtype(1), {rows, columns}, [base](const Args& args) {
+    const at::Tensor left = args.in(0).reshape({-1, args.in(0).size(-1)}).t();
+    const at::Tensor right = args.in(1).reshape({-1, args.in(1).size(-1)});
+    if (base) {
+      at::addmm_out(args.out(), args.in(2), left, right);
+    } else {
+      at::mm_out(args.out(), left, right);
+    }
   });
+  if (base) lowering.in_place = {2};
+  return lowering;
 }
 
 Sizes matmul_sizes(const Sizes& a, const Sizes& b) {

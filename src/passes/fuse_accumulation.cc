@@ -1,0 +1,65 @@
+// Turns the sum of two partial gradients of one weight into one op that adds to what is there: a weight that is used
+// twice, such as a tied embedding, then needs no second buffer of its size.
+//
+// Only sums that the gradient walk made (Add with accumulate = 1) are touched, so no sum of the model changes its order.
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "src/passes/pass.h"
+#include "src/passes/substitute.h"
+
+namespace rekindle::passes {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+// Ops with an optional last input `base` that their result is added to, and its position.
+struct Accumulating {
+  std::string_view op_type;
+  std::size_t base;
+};
+constexpr std::array<Accumulating, 2> kAccumulating{{{"EmbeddingGradient", 3}, {"LinearWeightGradient", 2}}};
+
+// The position of `base`, when `value` is made for this sum alone by an op that can take one.
+std::optional<std::size_t> base_position(const graph::Graph& graph, const Value* value) {
+  const Node* maker = value->producer();
+  if (maker == nullptr || value->uses().size() != 1 || graph.is_output(value)) return std::nullopt;
+  for (const Accumulating& op : kAccumulating) {
+    if (maker->is(op.op_type, graph::kRekindleDomain) && maker->input(op.base) == nullptr) return op.base;
+  }
+  return std::nullopt;
+}
+
+bool fuse(graph::Graph& graph, Node* sum) {
+  for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
+    const auto base = base_position(graph, sum->input(side));
+    if (!base) continue;
+    const Node& maker = *sum->input(side)->producer();
+    graph::NodeSpec spec{maker.op_type(), maker.domain(), maker.inputs(), maker.attributes(), 1};
+    spec.inputs.resize(*base, nullptr);
+    spec.inputs.push_back(sum->input(1 - side));
+    Node* fused = graph.create_node(std::move(spec), sum);
+    fused->set_source(maker.source());
+    fused->output()->set_type(sum->output()->type());
+    return substitute(graph, sum->output(), fused->output());
+  }
+  return false;
+}
+
+Result<bool> run(graph::Graph& graph, const PassContext&) {
+  std::vector<Node*> sums;
+  for (const auto& node : graph.nodes()) {
+    const bool accumulation = node->is("Add") && node->int_attribute("accumulate", 0) != 0;
+    if (accumulation && node->input(0) != node->input(1)) sums.push_back(node.get());
+  }
+  bool changed = false;
+  for (Node* sum : sums) changed = fuse(graph, sum) || changed;
+  return changed;
+}
+
+REKINDLE_PASS("fuse_accumulation", "Adds partial gradients of a weight into one buffer", run);
+
+}  // namespace
+}  // namespace rekindle::passes
