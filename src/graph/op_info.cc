@@ -73,15 +73,16 @@ void add_own_ops(Table& table) {
   table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
   table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
   table.add({kOwn, "", 2, 2, 1, 1},
-            {"LinearWeightGradient", "Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
+            {"Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
              "SoftmaxGradient", "LogSoftmaxGradient", "CumSumGradient"});
   table.add({kOwn, "", 2, 2, 1, 1, {1}},
             {"SumToSizeOf", "ReshapeLike", "ExpandLike", "MeanGradient", "SumGradient"});
-  table.add({kOwn, "", 2, 3, 1, 1}, {"Linear"});
+  table.add({kOwn, "", 2, 3, 1, 1}, {"Linear", "LinearWeightGradient"});
   table.add({kOwn, "", 2, 3, 1, 2}, {"CrossEntropyLoss"});
   table.add({kOwn, "", 2, kAny, 1, kAny, {1}, true}, {"ConcatGradient"});
   table.add({kOwn, "", 3, 3, 1, 1}, {"DropoutGradient"});
-  table.add({kOwn, "", 3, 3, 1, 1, {2}}, {"EmbeddingGradient", "GatherGradient"});
+  table.add({kOwn, "", 3, 3, 1, 1, {2}}, {"GatherGradient"});
+  table.add({kOwn, "", 3, 4, 1, 1, {2}}, {"EmbeddingGradient"});
   table.add({kOwn, "", 3, 4, 1, 2}, {"ScaledDotProductAttention"});
   table.add({kOwn, "", 4, 5, 1, 1}, {"CrossEntropyLossGradient"});
   table.add({kOwn, "", 4, 6, 1, 1, {1}}, {"SliceGradient"});

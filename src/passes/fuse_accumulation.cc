@@ -36,14 +36,17 @@ bool fuse(graph::Graph& graph, Node* sum) {
   for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
     const auto base = base_position(graph, sum->input(side));
     if (!base) continue;
-    const Node& maker = *sum->input(side)->producer();
-    graph::NodeSpec spec{maker.op_type(), maker.domain(), maker.inputs(), maker.attributes(), 1};
+    Node* maker = sum->input(side)->producer();
+    graph::NodeSpec spec{maker->op_type(), maker->domain(), maker->inputs(), maker->attributes(), 1};
     spec.inputs.resize(*base, nullptr);
     spec.inputs.push_back(sum->input(1 - side));
     Node* fused = graph.create_node(std::move(spec), sum);
-    fused->set_source(maker.source());
+    fused->set_source(maker->source());
     fused->output()->set_type(sum->output()->type());
-    return substitute(graph, sum->output(), fused->output());
+    substitute(graph, sum->output(), fused->output());
+    graph.erase_node(sum);
+    graph.erase_node(maker);
+    return true;
   }
   return false;
 }
