@@ -35,6 +35,7 @@ class NewEntry:
 def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
     start = time.perf_counter()
+    torchscript.load_exporter()
     with Recorder(fingerprint) as recorder:
         exported = torchscript.export(request)
     changed = fingerprint.difference(describe_again())

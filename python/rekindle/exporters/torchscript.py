@@ -19,6 +19,12 @@ from rekindle.exporters.trace_mode import TraceMode, untraced
 from rekindle.reasons import Bypass, Reason
 
 
+def load_exporter() -> None:
+    """Import what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
+    import onnx  # noqa: F401
+    import torch.onnx._internal.torchscript_exporter.utils  # noqa: F401
+
+
 class _Traced(nn.Module):
     """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own."""
 

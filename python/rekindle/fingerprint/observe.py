@@ -19,7 +19,7 @@ from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.observations import Observation, verify
-from rekindle.fingerprint.origin import Origin, origin_of
+from rekindle.fingerprint.origin import Origin, origin_of_frame
 from rekindle.fingerprint.reads import reads_of
 from rekindle.fingerprint.resolve import ABSENT, class_codes, codes_of, find_owner
 from rekindle.reasons import Bypass, Reason
@@ -77,7 +77,7 @@ class Recorder:
         code = frame.f_code
         if self.bypass is not None:
             return True
-        origin = origin_of(code.co_filename)
+        origin = origin_of_frame(frame)
         if origin is not Origin.USER:
             if code.co_name not in _RANK_READS or not code.co_filename.endswith("distributed_c10d.py"):
                 return True
@@ -116,14 +116,14 @@ class Recorder:
             return
         name = function.__name__
         caller: types.FrameType | None = frame
-        direct = origin_of(frame.f_code.co_filename)
+        direct = origin_of_frame(frame)
         if name in world.CLOCKS and direct is not Origin.USER:
             return  # time stamps of loggers and the like never reach a tensor
-        while caller is not None and origin_of(caller.f_code.co_filename) is Origin.STDLIB:
+        while caller is not None and origin_of_frame(caller) is Origin.STDLIB:
             if caller.f_globals.get("__name__") in ("linecache", "tokenize", "logging", "warnings"):
                 return
             caller = caller.f_back
-        if caller is None or origin_of(caller.f_code.co_filename) is not Origin.USER:
+        if caller is None or origin_of_frame(caller) is not Origin.USER:
             return
         what = "opens a file" if name in world.FILES else f"calls {name}(), which differs from run to run"
         self.bypass = Bypass(
@@ -219,16 +219,16 @@ def _first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
 
 
 def _is_user(frame: types.FrameType) -> bool:
-    return origin_of(frame.f_code.co_filename) is Origin.USER
+    return origin_of_frame(frame) is Origin.USER
 
 
 def _read_is_ours() -> bool:
     """Whether the environment is read by Rekindle itself: the frame above the patched method and the
     mapping's own."""
     frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None and origin_of(frame.f_code.co_filename) is Origin.STDLIB:
+    while frame is not None and origin_of_frame(frame) is Origin.STDLIB:
         frame = frame.f_back
-    return frame is not None and origin_of(frame.f_code.co_filename) is Origin.REKINDLE
+    return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
 
 
 def _where(frame: types.FrameType) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 import sysconfig
+import types
 
 import torch
 
@@ -23,11 +25,20 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _SITE = os.path.dirname(os.path.dirname(torch.__file__)) + os.sep
 _REKINDLE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_LIBRARIES = tuple(
-    _SITE + name + os.sep for name in ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes")
-)
+_LIBRARY_NAMES = ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes", "typing_extensions")
+_LIBRARIES = tuple(_SITE + name + end for name in _LIBRARY_NAMES for end in (os.sep, ".py"))
+_ROOTS = {"torch": Origin.TORCH, "rekindle": Origin.REKINDLE} | dict.fromkeys(_LIBRARY_NAMES, Origin.LIBRARY)
 
 _known: dict[str, Origin] = {}
+
+
+def origin_of_frame(frame: types.FrameType) -> Origin:
+    """The origin of running code. Generated code, as of a dataclass's `__init__`, belongs to its module."""
+    filename = frame.f_code.co_filename
+    if filename.startswith("<") and not filename.startswith("<frozen "):
+        root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        return _ROOTS.get(root, Origin.STDLIB if root in sys.stdlib_module_names else Origin.USER)
+    return origin_of(filename)
 
 
 def origin_of(filename: str) -> Origin:
