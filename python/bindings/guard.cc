@@ -2,12 +2,14 @@
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
 namespace rekindle::python {
@@ -30,6 +32,7 @@ std::vector<std::int64_t> ambient_state() {
       at::impl::PythonTorchFunctionTLS::stack_len(),
       c10::impl::TorchDispatchModeTLS::stack_len(),
       c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
+      static_cast<std::int64_t>(at::SavedTensorDefaultHooks::get_tls_state().stack.size()),
       torch::jit::tracer::isTracing(),
   };
   for (const c10::DeviceType device : {c10::kCPU, c10::kCUDA}) {
@@ -39,19 +42,80 @@ std::vector<std::int64_t> ambient_state() {
   return state;
 }
 
-Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors) : ambient_(ambient_state()) {
+namespace {
+
+// Borrowed: the dict of a dict or class; null for anything else.
+PyObject* table_of(PyObject* object) {
+  if (PyDict_Check(object)) return object;
+  if (!PyType_Check(object)) return nullptr;
+  auto* type = reinterpret_cast<PyTypeObject*>(object);
+#if PY_VERSION_HEX >= 0x030C0000
+  PyObject* table = PyType_GetDict(type);
+  Py_DECREF(table);  // the class keeps it
+  return table;
+#else
+  return type->tp_dict;
+#endif
+}
+
+// Calls `visit` with each borrowed part, which may be null, until it returns false. False for an unknown kind of object.
+template <typename Visit>
+bool visit_parts(PyObject* object, Visit visit) {
+  if (PyObject* table = table_of(object)) {
+    PyObject *key = nullptr, *value = nullptr;
+    for (Py_ssize_t position = 0; PyDict_Next(table, &position, &key, &value);) {
+      if (!visit(key) || !visit(value)) return false;
+    }
+    return true;
+  }
+  if (PyFunction_Check(object)) {
+    if (!visit(PyFunction_GET_CODE(object)) || !visit(PyFunction_GET_DEFAULTS(object)) ||
+        !visit(PyFunction_GET_KW_DEFAULTS(object))) {
+      return false;
+    }
+    PyObject* closure = PyFunction_GET_CLOSURE(object);
+    for (Py_ssize_t i = 0; closure != nullptr && i < PyTuple_GET_SIZE(closure); ++i) {
+      if (!visit(PyCell_GET(PyTuple_GET_ITEM(closure, i)))) return false;
+    }
+    return true;
+  }
+  if (!PyList_Check(object) && !PyTuple_Check(object)) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+    if (!visit(PySequence_Fast_GET_ITEM(object, i))) return false;
+  }
+  return true;
+}
+
+// Digest of the bytes of a tensor or of an object with a buffer; none when they cannot be read.
+std::optional<Digest> content_digest(const py::object& object) {
+  if (THPVariable_Check(object.ptr())) {
+    const at::Tensor tensor = THPVariable_Unpack(object.ptr()).detach().contiguous();
+    return digest_of({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  Py_buffer view;
+  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_ANY_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const Digest digest = digest_of({static_cast<const char*>(view.buf), static_cast<std::size_t>(view.len)});
+  PyBuffer_Release(&view);
+  return digest;
+}
+
+}  // namespace
+
+Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors, const py::list& items,
+             const py::list& contents)
+    : ambient_(ambient_state()) {
   for (const py::handle handle : containers) {
     Container container{py::reinterpret_borrow<py::object>(handle), {}};
-    if (PyDict_Check(handle.ptr())) {
-      PyObject *key = nullptr, *value = nullptr;
-      for (Py_ssize_t position = 0; PyDict_Next(handle.ptr(), &position, &key, &value);) {
-        container.items.push_back(py::reinterpret_borrow<py::object>(key));
-        container.items.push_back(py::reinterpret_borrow<py::object>(value));
-      }
-    } else if (PyAnySet_Check(handle.ptr())) {
+    if (PyAnySet_Check(handle.ptr())) {
       container.items.push_back(py::reinterpret_steal<py::object>(PyFrozenSet_New(handle.ptr())));
     } else {
-      for (const py::handle item : handle) container.items.push_back(py::reinterpret_borrow<py::object>(item));
+      visit_parts(handle.ptr(), [&](PyObject* part) {
+        container.items.push_back(py::reinterpret_borrow<py::object>(part));
+        return true;
+      });
     }
     containers_.push_back(std::move(container));
   }
@@ -59,27 +123,34 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors)
     tensors_.push_back({tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(), tensor.strides().vec(),
                         tensor.requires_grad()});
   }
+  for (const py::handle handle : items) {
+    const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
+    PyObject* table = table_of(container.ptr());
+    if (table == nullptr) throw py::type_error("a guard's item is neither in a dict nor in a class");
+    items_.push_back({container, key, py::reinterpret_borrow<py::object>(PyDict_GetItem(table, key.ptr()))});
+  }
+  for (const py::handle handle : contents) {
+    const auto object = py::reinterpret_borrow<py::object>(handle);
+    contents_.push_back({object, content_digest(object)});
+  }
 }
 
 bool Guard::same(const Container& container) {
   PyObject* object = container.object.ptr();
-  if (PyDict_Check(object)) {
-    if (2 * static_cast<std::size_t>(PyDict_Size(object)) != container.items.size()) return false;
-    PyObject *key = nullptr, *value = nullptr;
-    std::size_t i = 0;
-    for (Py_ssize_t position = 0; PyDict_Next(object, &position, &key, &value); i += 2) {
-      if (key != container.items[i].ptr() || value != container.items[i + 1].ptr()) return false;
-    }
-    return true;
-  }
   if (PyAnySet_Check(object)) return container.object.equal(container.items[0]);
-  if (!PyList_Check(object) && !PyTuple_Check(object)) return false;
-  if (static_cast<std::size_t>(PySequence_Fast_GET_SIZE(object)) != container.items.size()) return false;
-  PyObject** items = PySequence_Fast_ITEMS(object);
-  for (std::size_t i = 0; i < container.items.size(); ++i) {
-    if (items[i] != container.items[i].ptr()) return false;
-  }
-  return true;
+  std::size_t i = 0;
+  const bool equal = visit_parts(object, [&](PyObject* part) {
+    return i < container.items.size() && container.items[i++].ptr() == part;
+  });
+  return equal && i == container.items.size();
+}
+
+bool Guard::same(const Item& item) {
+  return PyDict_GetItem(table_of(item.container.ptr()), item.key.ptr()) == item.value.ptr();
+}
+
+bool Guard::same(const Content& content) {
+  return content.digest.has_value() && content_digest(content.object) == content.digest;
 }
 
 bool Guard::same(const TensorState& state) {
@@ -94,6 +165,12 @@ bool Guard::check() const {
   }
   for (const TensorState& tensor : tensors_) {
     if (!same(tensor)) return false;
+  }
+  for (const Item& item : items_) {
+    if (!same(item)) return false;
+  }
+  for (const Content& content : contents_) {
+    if (!same(content)) return false;
   }
   return ambient_ == ambient_state();
 }

@@ -8,28 +8,42 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "src/base/digest.h"
 
 namespace rekindle::python {
 
 // Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device, default
-// dtype, determinism, matmul and attention settings, mode stacks, tracing.
+// dtype, determinism, matmul and attention settings, mode stacks, saved-tensor hooks, tracing.
 std::vector<std::int64_t> ambient_state();
 
 class Guard {
  public:
-  // containers: dicts (order and identity of keys and values are compared), lists, tuples, sets (by equality).
+  // containers: dicts and the dicts of classes (order and identity of keys and values are compared), lists, tuples,
+  // sets (by equality), functions (code, defaults and what the closure holds).
   // tensors: parameters and buffers, compared by dtype, device, sizes, strides and requires_grad.
-  Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors);
+  // items: (dict or class, key) pairs; the value, or its absence, is compared by identity.
+  // contents: tensors and other objects with a buffer (NumPy arrays), compared by their bytes.
+  Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors, const pybind11::list& items,
+        const pybind11::list& contents);
 
-  // True when every container, every tensor and the ambient state are as they were.
+  // True when all of these and the ambient state are as they were.
   bool check() const;
 
  private:
   struct Container {
     pybind11::object object;
     std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a frozen copy
+  };
+  struct Item {
+    pybind11::object container, key, value;  // value: null when the key was absent
+  };
+  struct Content {
+    pybind11::object object;
+    std::optional<Digest> digest;  // none: the bytes cannot be read
   };
   struct TensorState {
     at::Tensor tensor;
@@ -40,8 +54,12 @@ class Guard {
   };
   static bool same(const Container& container);
   static bool same(const TensorState& state);
+  static bool same(const Item& item);
+  static bool same(const Content& content);
 
   std::vector<Container> containers_;
+  std::vector<Item> items_;
+  std::vector<Content> contents_;
   std::vector<TensorState> tensors_;
   std::vector<std::int64_t> ambient_;
 };
