@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 
 #include "src/graph/onnx_tensor.h"
@@ -49,6 +50,17 @@ bool rounds_to(const std::vector<double>& exact, const std::vector<double>& roun
   return true;
 }
 
+// ONNX keeps 32 bits of a number that was written as 0.1 or 1e-05. The shortest decimal that gives these 32 bits is what
+// was written; in float32 both mean the same.
+double as_written(float value) {
+  if (!std::isfinite(value)) return value;
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+  double written = value;
+  std::from_chars(digits, end, written);
+  return written;
+}
+
 void keep_exact(const std::string& name, const std::vector<double>& values, onnx::NodeProto& node) {
   if (std::ranges::all_of(values, fits_float)) return;
   onnx::StringStringEntryProto* entry = node.add_metadata_props();
@@ -64,7 +76,7 @@ Result<Attribute> attribute_from_onnx(const onnx::AttributeProto& proto, const s
     case onnx::AttributeProto::INT:
       return Attribute(proto.i());
     case onnx::AttributeProto::FLOAT:
-      return Attribute(static_cast<double>(proto.f()));
+      return Attribute(as_written(proto.f()));
     case onnx::AttributeProto::STRING:
       return Attribute(proto.s());
     case onnx::AttributeProto::INTS:

@@ -4,6 +4,7 @@
 // Only sums that the gradient walk made (Add with accumulate = 1) are touched, so no sum of the model changes its order.
 #include <array>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "src/passes/pass.h"
@@ -32,8 +33,19 @@ std::optional<std::size_t> base_position(const graph::Graph& graph, const Value*
   return std::nullopt;
 }
 
-bool fuse(graph::Graph& graph, Node* sum) {
-  for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
+using Order = std::unordered_map<const Node*, std::size_t>;
+
+// The summand that is made last adds to the other one, so that neither has to wait.
+std::array<std::size_t, 2> sides(const Node& sum, const Order& order) {
+  const auto made = [&](std::size_t side) {
+    const Node* maker = sum.input(side)->producer();
+    return maker == nullptr ? 0 : order.at(maker) + 1;
+  };
+  return made(0) > made(1) ? std::array<std::size_t, 2>{0, 1} : std::array<std::size_t, 2>{1, 0};
+}
+
+bool fuse(graph::Graph& graph, Node* sum, Order& order) {
+  for (const std::size_t side : sides(*sum, order)) {
     const auto base = base_position(graph, sum->input(side));
     if (!base) continue;
     Node* maker = sum->input(side)->producer();
@@ -41,6 +53,7 @@ bool fuse(graph::Graph& graph, Node* sum) {
     spec.inputs.resize(*base, nullptr);
     spec.inputs.push_back(sum->input(1 - side));
     Node* fused = graph.create_node(std::move(spec), sum);
+    order[fused] = order.at(sum);
     fused->set_source(maker->source());
     fused->output()->set_type(sum->output()->type());
     substitute(graph, sum->output(), fused->output());
@@ -53,12 +66,14 @@ bool fuse(graph::Graph& graph, Node* sum) {
 
 Result<bool> run(graph::Graph& graph, const PassContext&) {
   std::vector<Node*> sums;
+  Order order;
   for (const auto& node : graph.nodes()) {
+    order.emplace(node.get(), order.size());
     const bool accumulation = node->is("Add") && node->int_attribute("accumulate", 0) != 0;
     if (accumulation && node->input(0) != node->input(1)) sums.push_back(node.get());
   }
   bool changed = false;
-  for (Node* sum : sums) changed = fuse(graph, sum) || changed;
+  for (Node* sum : sums) changed = fuse(graph, sum, order) || changed;
   return changed;
 }
 

@@ -35,6 +35,25 @@ Status leaky_relu_gradient(RuleContext& ctx) {
   return {};
 }
 
+// alpha * (exp(x) - 1) up to zero, x above.
+Status elu_gradient(RuleContext& ctx) {
+  Value *x = ctx.x(), *dy = ctx.dy();
+  Value* slope = ctx.op("Mul", {ctx.scalar(ctx.node().float_attribute("alpha", 1), x), ctx.op("Exp", {x})});
+  Value* positive = ctx.op("Greater", {x, ctx.scalar(0, x)});
+  ctx.set_dx(0, ctx.op("Where", {positive, dy, ctx.op("Mul", {dy, slope})}));
+  return {};
+}
+
+// clip(alpha * x + beta, 0, 1): flat at both ends, the ends included.
+Status hard_sigmoid_gradient(RuleContext& ctx) {
+  Value *x = ctx.x(), *dy = ctx.dy();
+  Value* alpha = ctx.scalar(ctx.node().float_attribute("alpha", 0.2), x);
+  Value* line = ctx.op("Add", {ctx.op("Mul", {alpha, x}), ctx.scalar(ctx.node().float_attribute("beta", 0.5), x)});
+  Value* rising = ctx.op("And", {ctx.op("Greater", {line, ctx.scalar(0, x)}), ctx.op("Less", {line, ctx.scalar(1, x)})});
+  ctx.set_dx(0, ctx.op("Where", {rising, ctx.op("Mul", {dy, alpha}), ctx.scalar(0, x)}));
+  return {};
+}
+
 Status softplus_gradient(RuleContext& ctx) {
   ctx.set_dx(0, ctx.op("Mul", {ctx.dy(), ctx.op("Sigmoid", {ctx.x()})}));
   return {};
@@ -55,6 +74,8 @@ REKINDLE_GRADIENT("", "Tanh", tanh_gradient);
 REKINDLE_GRADIENT("", "Sigmoid", sigmoid_gradient);
 REKINDLE_GRADIENT("", "Gelu", gelu_gradient);
 REKINDLE_GRADIENT("", "LeakyRelu", leaky_relu_gradient);
+REKINDLE_GRADIENT("", "Elu", elu_gradient);
+REKINDLE_GRADIENT("", "HardSigmoid", hard_sigmoid_gradient);
 REKINDLE_GRADIENT("", "Softplus", softplus_gradient);
 REKINDLE_GRADIENT("", "HardSwish", hard_swish_gradient);
 

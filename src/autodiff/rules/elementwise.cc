@@ -145,6 +145,22 @@ Status cos_gradient(RuleContext& ctx) {
   return {};
 }
 
+// 1 + tan²
+Status tan_gradient(RuleContext& ctx) {
+  Value* slope = ctx.op("Add", {square(ctx, ctx.y()), ctx.scalar(1, ctx.x())});
+  ctx.set_dx(0, ctx.op("Mul", {ctx.dy(), slope}));
+  return {};
+}
+
+// x0 - q * x1 with the whole number q = (x0 - y) / x1.
+Status mod_gradient(RuleContext& ctx) {
+  if (ctx.needs(0)) ctx.set_unreduced_dx(0, ctx.dy());
+  if (!ctx.needs(1)) return {};
+  Value* quotient = ctx.op("Round", {ctx.op("Div", {ctx.op("Sub", {ctx.x(0), ctx.y()}), ctx.x(1)})});
+  ctx.set_unreduced_dx(1, ctx.op("Neg", {ctx.op("Mul", {ctx.dy(), quotient})}));
+  return {};
+}
+
 Status reciprocal_gradient(RuleContext& ctx) {
   ctx.set_dx(0, ctx.op("Mul", {ctx.op("Neg", {ctx.dy()}), square(ctx, ctx.y())}));
   return {};
@@ -237,6 +253,8 @@ REKINDLE_GRADIENT("", "Erf", erf_gradient);
 REKINDLE_GRADIENT("", "Abs", abs_gradient);
 REKINDLE_GRADIENT("", "Sin", sin_gradient);
 REKINDLE_GRADIENT("", "Cos", cos_gradient);
+REKINDLE_GRADIENT("", "Tan", tan_gradient);
+REKINDLE_GRADIENT("", "Mod", mod_gradient);
 REKINDLE_GRADIENT("", "Reciprocal", reciprocal_gradient);
 REKINDLE_GRADIENT("", "Where", where_gradient);
 REKINDLE_GRADIENT("", "Cast", cast_gradient);

@@ -1,4 +1,6 @@
 // Gradients of reductions, softmax and cumulative sums.
+#include <utility>
+
 #include "src/autodiff/rule.h"
 
 namespace rekindle::autodiff {
@@ -36,20 +38,49 @@ Status spread_gradient(RuleContext& ctx, const char* op_type) {
 Status reduce_sum_gradient(RuleContext& ctx) { return spread_gradient(ctx, "SumGradient"); }
 Status reduce_mean_gradient(RuleContext& ctx) { return spread_gradient(ctx, "MeanGradient"); }
 
-// Shared equally by the elements that attain the extremum.
-Status reduce_extremum_gradient(RuleContext& ctx) {
-  REKINDLE_ASSIGN_OR_RETURN(const Axes reduced, reduced_axes(ctx));
+// y and dy with the reduced dimensions back as ones; a result of rank 0 broadcasts as it is.
+std::pair<Value*, Value*> kept(RuleContext& ctx, const Axes& reduced) {
   Value *y = ctx.y(), *dy = ctx.dy();
-  const bool squeezed = ctx.node().int_attribute("keepdims", 1) == 0;
-  if (squeezed && !reduced.axes.empty()) {  // a result of rank 0 broadcasts as it is
+  if (ctx.node().int_attribute("keepdims", 1) == 0 && !reduced.axes.empty()) {
     y = ctx.op("Unsqueeze", {y, ctx.int64s(reduced.axes)});
     dy = ctx.op("Unsqueeze", {dy, ctx.int64s(reduced.axes)});
   }
+  return {y, dy};
+}
+
+// Shared equally by the elements that attain the extremum.
+Status reduce_extremum_gradient(RuleContext& ctx) {
+  REKINDLE_ASSIGN_OR_RETURN(const Axes reduced, reduced_axes(ctx));
+  const auto [y, dy] = kept(ctx, reduced);
   Value* attains = ctx.op("CastLike", {ctx.op("Equal", {ctx.x(), y}), ctx.x()});
   Value* axes = reduced.axes.empty() ? nullptr : ctx.int64s(reduced.axes);
   Value* count =
       ctx.op("ReduceSum", {attains, axes}, {{"keepdims", 1}, {"noop_with_empty_axes", reduced.all ? 0 : 1}});
   ctx.set_dx(0, ctx.op("Div", {ctx.op("Mul", {dy, attains}), count}));
+  return {};
+}
+
+// dy * exp(x - y); where y is infinite, eager's choice is 1 for the infinite elements.
+Status reduce_log_sum_exp_gradient(RuleContext& ctx) {
+  REKINDLE_ASSIGN_OR_RETURN(const Axes reduced, reduced_axes(ctx));
+  const auto [y, dy] = kept(ctx, reduced);
+  ctx.set_dx(0, ctx.op("Mul", {dy, ctx.op("Exp", {ctx.op("Sub", {ctx.x(), y})})}));
+  return {};
+}
+
+// dy * x / y, and zero where the norm is zero.
+Status reduce_l2_gradient(RuleContext& ctx) {
+  REKINDLE_ASSIGN_OR_RETURN(const Axes reduced, reduced_axes(ctx));
+  const auto [y, dy] = kept(ctx, reduced);
+  Value* zero = ctx.scalar(0, ctx.x());
+  Value* slope = ctx.op("Mul", {ctx.x(), ctx.op("Div", {dy, y})});
+  ctx.set_dx(0, ctx.op("Where", {ctx.op("Equal", {y, zero}), zero, slope}));
+  return {};
+}
+
+Status reduce_l1_gradient(RuleContext& ctx) {
+  REKINDLE_ASSIGN_OR_RETURN(const Axes reduced, reduced_axes(ctx));
+  ctx.set_dx(0, ctx.op("Mul", {kept(ctx, reduced).second, ctx.op("Sign", {ctx.x()})}));
   return {};
 }
 
@@ -71,6 +102,9 @@ REKINDLE_GRADIENT("", "ReduceSum", reduce_sum_gradient);
 REKINDLE_GRADIENT("", "ReduceMean", reduce_mean_gradient);
 REKINDLE_GRADIENT("", "ReduceMax", reduce_extremum_gradient);
 REKINDLE_GRADIENT("", "ReduceMin", reduce_extremum_gradient);
+REKINDLE_GRADIENT("", "ReduceL1", reduce_l1_gradient);
+REKINDLE_GRADIENT("", "ReduceL2", reduce_l2_gradient);
+REKINDLE_GRADIENT("", "ReduceLogSumExp", reduce_log_sum_exp_gradient);
 REKINDLE_GRADIENT("", "Softmax", softmax_gradient);
 REKINDLE_GRADIENT("", "LogSoftmax", softmax_gradient);
 REKINDLE_GRADIENT("", "CumSum", cum_sum_gradient);
