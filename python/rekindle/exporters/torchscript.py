@@ -14,6 +14,7 @@ from torch import nn
 
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import Exported, ExportRequest
+from rekindle.exporters.corrections import corrected
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, untraced
 from rekindle.reasons import Bypass, Reason
@@ -116,7 +117,7 @@ def export(request: ExportRequest) -> Exported:
     versions = [tensor._version for tensor in request.parameters.values()]
     traced = _Traced(request)
     tensors = (*arguments, *request.parameters.values(), *buffers)
-    names = [f"input.{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
+    names = [f"argument#{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
     random_state = torch.get_rng_state()
     try:
         with _attributes_kept(request.module), torch.set_grad_enabled(request.grad):
@@ -128,13 +129,21 @@ def export(request: ExportRequest) -> Exported:
     if versions != [tensor._version for tensor in request.parameters.values()]:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     structure, outputs, random_state_after = traced.__dict__["result"]
-    return Exported(model, structure, outputs, (random_state, random_state_after), arguments)
+    used = [names.index(name) for name in _input_names(model)]
+    return Exported(model, used, structure, outputs, (random_state, random_state_after), arguments)
+
+
+def _input_names(model: bytes) -> list[str]:
+    """The exporter leaves out inputs that nothing reads."""
+    import onnx
+
+    return [value.name for value in onnx.load_model_from_string(model).graph.input]
 
 
 def _run_exporter(traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str]) -> bytes:
     buffer = io.BytesIO()
     try:
-        with _quiet() as warned, registered():
+        with _quiet() as warned, registered(), corrected():
             torch.onnx.export(
                 traced,
                 tensors,

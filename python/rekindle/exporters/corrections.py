@@ -1,0 +1,97 @@
+"""What torch's TorchScript exporter does otherwise than we need, corrected for the duration of one export."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def corrected() -> Iterator[None]:
+    """Apply all corrections."""
+    with contextlib.ExitStack() as stack:
+        for module in (torch.nn.functional, torch.functional):
+            for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+                if hasattr(module, name):
+                    stack.enter_context(_replaced(module, name, _false_in_this_thread(getattr(module, name))))
+        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_eliminate_unused_items", _kept_inputs))
+        from torch.onnx._internal.torchscript_exporter import utils
+
+        typed = _typed_as_traced(utils._run_symbolic_function)
+        stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
+        analyse = torch._C._jit_pass_onnx_scalar_type_analysis
+        stack.enter_context(
+            _replaced(torch._C, "_jit_pass_onnx_scalar_type_analysis", _with_0_dim_tensors(analyse))
+        )
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
+    """Torch's Python functions then run their bodies under TraceMode, which sees each op and each size they ask for.
+
+    Otherwise the mode gets the function as a whole and is off inside, where sizes would become traced tensors.
+    """
+    thread = threading.get_ident()
+    return lambda *args: threading.get_ident() != thread and asks(*args)
+
+
+def _kept_inputs(graph: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Inputs that nobody reads stay: what is given and what is taken must match one to one."""
+    return parameters
+
+
+def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
+    """What an op gives has the type that tracing saw, not the one that is inferred from ONNX's promotion rules."""
+
+    def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
+        result = run_symbolic(graph, block, node, *rest)
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        for traced, made in zip(node.outputs(), results, strict=False):
+            if isinstance(made, torch._C.Value) and _dtype(traced) is not None:
+                made.setType(traced.type())
+        return result
+
+    return run
+
+
+def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter takes a 0-dim tensor for a Python number and makes it float32; what is computed keeps its dtype.
+
+    A vector of one element is no number to it. Graphs that mix dtypes need the difference and are left as they are.
+    """
+
+    def run(graph: Any, *args: Any) -> Any:
+        values = [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]
+        computed = [value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS]
+        scalars = [value for value in computed if value.type().sizes() == []]
+        if len({_dtype(value) for value in computed}) != 1:
+            return analyse(graph, *args)
+        for value in scalars:
+            value.setType(value.type().with_sizes([1]))
+        result = analyse(graph, *args)
+        for value in scalars:
+            value.setType(value.type().with_sizes([]))
+        return result
+
+    return run
+
+
+_FLOATS = ("Double", "Float", "Half", "BFloat16")
+
+
+def _dtype(value: Any) -> str | None:
+    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
