@@ -15,6 +15,8 @@ import torch
 
 from rekindle.reasons import Bypass, Reason
 
+VERSION = 2  # of the contract; part of the key
+
 _PLAIN = (bool, int, float, str)
 
 
@@ -139,10 +141,18 @@ def rebuild_outputs(structure: Any, outputs: list[torch.Tensor], inputs: list[to
     if kind in ("dict", "OrderedDict"):
         pairs = ((key, rebuild_outputs(item, outputs, inputs)) for key, item in content)
         return dict(pairs) if kind == "dict" else OrderedDict(pairs)
-    cls = _find_class(content)
-    if cls is None:
-        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(content)} of the result is not imported")
-    items = rest[0][1]
+    cls, (_, items) = _result_class(kind, content), rest[0]
     if kind == "namedtuple":
         return cls(*(rebuild_outputs(item, outputs, inputs) for item in items))
     return cls(**{key: rebuild_outputs(item, outputs, inputs) for key, item in items})
+
+
+def _result_class(kind: str, name: list[str]) -> type:
+    """The class of that name, if it is of the kind: an entry must not be able to call just anything."""
+    cls = _find_class(name)
+    if cls is not None:
+        is_namedtuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
+        is_model_output = issubclass(cls, OrderedDict) and dataclasses.is_dataclass(cls)
+        if is_namedtuple if kind == "namedtuple" else is_model_output:
+            return cls
+    raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(name)} of the result is not imported, or not a {kind}")

@@ -42,7 +42,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     exported_at = time.perf_counter()
-    inputs = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
+    inputs = _inputs(exported, request)
     joint = _build(exported, inputs, request.grad)
     contract = _contract(exported, request)
     built_at = time.perf_counter()
@@ -59,8 +59,15 @@ def verify_against_eager(joint: bytes, contract: dict[str, Any], request: Export
     exported = torchscript.export(request)
     if json.loads(json.dumps(exported.structure)) != contract["structure"]:
         raise Bypass(Reason.VERIFICATION_FAILED, "eager returns another structure than the cached graph")
-    inputs = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
-    _verify(joint, exported, request, inputs)
+    if exported.used != contract["used"]:
+        raise Bypass(Reason.VERIFICATION_FAILED, "eager reads other inputs than the cached graph")
+    _verify(joint, exported, request, _inputs(exported, request))
+
+
+def _inputs(exported: Exported, request: ExportRequest) -> list[torch.Tensor]:
+    """What the graph is run with, in order."""
+    every = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
+    return [every[i] for i in exported.used]
 
 
 def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
@@ -74,7 +81,8 @@ def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
 
 
 def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor]) -> None:
-    names = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
+    every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
+    names = [every[i] for i in exported.used]
     try:
         session = _native.Session(joint)
         with torch.set_grad_enabled(request.grad):
@@ -95,6 +103,7 @@ def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
     losses = [output.dim() == 0 for output in differentiable]
     return {
         "structure": exported.structure,
+        "used": exported.used,
         "state": [*request.parameters, *request.buffers],
         "grad": request.grad,
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.

@@ -46,6 +46,33 @@ class Module(nn.Module):
         self.__dict__["training"] = mode
         return self
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Module:
+        self.module._apply(fn, recurse)
+        return self
+
+    def apply(self, fn: Any) -> Module:
+        self.module.apply(fn)
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        self.module.requires_grad_(requires_grad)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.module)
+
+    def __iter__(self) -> Any:
+        return iter(self.module)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.module[key]
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self.module
+
+    def __bool__(self) -> bool:
+        return bool(self.module)
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.module.state_dict(*args, **kwargs)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle import _native, reasons
+from rekindle import _native, contract, reasons
 from rekindle.contract import flatten_arguments, rebuild_outputs
 from rekindle.errors import FallbackError
 from rekindle.exporters import Exported, ExportRequest
@@ -33,6 +33,7 @@ class Variant:
     prekey: str
     session: Any
     structure: Any
+    used: list[int]  # inputs of the session as positions among the call's tensors, then the state
     state_names: list[str]
     record: bool
     source: str
@@ -48,7 +49,7 @@ class Variant:
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
         inputs = arguments + self.state
-        outputs = self.session.forward(inputs, self.record)
+        outputs = self.session.forward([inputs[i] for i in self.used], self.record)
         return rebuild_outputs(self.structure, outputs, inputs)
 
 
@@ -176,7 +177,12 @@ class Runtime:
         return variant
 
     def _key_fields(self) -> dict[str, Any]:
-        return {**self._options.key_fields(), "pipeline": _native.pipeline_fingerprint(), "grad": torch.is_grad_enabled()}
+        return {
+            **self._options.key_fields(),
+            "pipeline": _native.pipeline_fingerprint(),
+            "contract": contract.VERSION,
+            "grad": torch.is_grad_enabled(),
+        }
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> ExportRequest:
         parameters, buffers = dict(self._module.named_parameters()), dict(self._module.named_buffers())
@@ -214,14 +220,16 @@ class Runtime:
         return variant
 
     def _variant(self, prekey: str, entry: StoredEntry, source: str) -> Variant | None:
-        contract = entry.contract
+        made = entry.contract
         try:
-            session = _native.Session(entry.joint, contract["expected_cotangents"])
+            session = _native.Session(entry.joint, made["expected_cotangents"])
         except _native.RekindleError as error:
             assert self._store is not None
             self._store.reject(entry, str(error))
             return None
-        return Variant(prekey, session, contract["structure"], contract["state"], contract["grad"], source, entry.id)
+        return Variant(
+            prekey, session, made["structure"], made["used"], made["state"], made["grad"], source, entry.id
+        )
 
     def _export(self, prekey: str, fingerprint: Fingerprint, request: ExportRequest) -> Variant:
         """Export, differentiate, verify against eager, publish."""

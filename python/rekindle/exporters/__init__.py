@@ -34,13 +34,14 @@ class ExportRequest:
 class Exported:
     """What an export gives.
 
-    model: ONNX bytes; inputs are the arguments, then the parameters, then the buffers; outputs are the distinct output
-    tensors. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
+    model: ONNX bytes; outputs are the distinct output tensors. used: the inputs of the model as positions among the
+    arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
     computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
     after the forward. arguments: the copies of the arguments that eager computed with.
     """
 
     model: bytes
+    used: list[int]
     structure: Any
     outputs: list[torch.Tensor] = field(repr=False)
     random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)

@@ -82,9 +82,9 @@ def scaled_dot_product_attention(
     if not whole:
         return _like(g, _attention_in_parts(g, query, key, value, mask if masked else None, probability, is_causal, factor))
     inputs = [query, key, value, mask] if masked else [query, key, value]
-    result, _ = g.op(
-        "rekindle::ScaledDotProductAttention", *inputs, outputs=2, is_causal_i=int(is_causal), scale_f=factor
-    )
+    # The default scale is left out: an attribute of an ONNX model has the precision of float32 only.
+    attributes = {"is_causal_i": int(is_causal)} | ({} if _is_none(scale) else {"scale_f": factor})
+    result, _ = g.op("rekindle::ScaledDotProductAttention", *inputs, outputs=2, **attributes)
     return _like(g, result)
 
 
