@@ -29,7 +29,7 @@ endif()
 add_library(rekindle_options INTERFACE)
 target_include_directories(rekindle_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(rekindle_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-restrict>  # GCC 12: false on "x" + std::string
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-restrict;-Wno-stringop-overflow>  # GCC 12: false on "x" + std::string
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${REKINDLE_DEV}>>:-Werror>)
 if(REKINDLE_DEV)
   target_compile_definitions(rekindle_options INTERFACE REKINDLE_DEV=1)
