@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import enum
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ from rekindle.contract import flatten_arguments, rebuild_outputs
 from rekindle.errors import FallbackError
 from rekindle.exporters import Exported, ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
+from rekindle.fingerprint.live import Watched
+from rekindle.fingerprint.observations import verify
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
 from rekindle.status import Status
@@ -24,6 +26,8 @@ from rekindle.store import Store, StoredEntry
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
 _MAX_ATTEMPTS = 8
+# Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
+_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
 
 
 @dataclass
@@ -31,6 +35,7 @@ class Variant:
     """One graph that is ready to run, and what must still hold for it to be right."""
 
     prekey: str
+    observations: list[Any]
     session: Any
     structure: Any
     used: list[int]  # inputs of the session as positions among the call's tensors, then the state
@@ -45,16 +50,17 @@ class Variant:
         """Bind the module's live state and remember what it looks like."""
         tensors = dict([*module.named_parameters(), *module.named_buffers()])
         self.state = [tensors[name] for name in self.state_names]
-        self.guard = _native.Guard([*fingerprint.containers, *map(_snapshot, module.modules())], self.state)
+        watched = Watched(fingerprint, self.observations)
+        self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
+
+    def fits(self, prekey: str) -> bool:
+        """Whether the variant is right for a call of this key, by content."""
+        return self.prekey == prekey and verify(self.observations) is None
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
         inputs = arguments + self.state
         outputs = self.session.forward([inputs[i] for i in self.used], self.record)
         return rebuild_outputs(self.structure, outputs, inputs)
-
-
-def _snapshot(module: nn.Module) -> dict[str, Any]:
-    return module.__dict__
 
 
 @dataclass
@@ -74,6 +80,7 @@ class Runtime:
         self._module = module
         self._options = options
         self._kinds: dict[Any, Kind] = {}
+        self._values_of: dict[Any, int] = {}  # per layout of a call: how many sets of plain values it had
         self._lock = threading.RLock()
         self._status = Status()
         self._store: Store | None = None
@@ -85,14 +92,15 @@ class Runtime:
         if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
             return self._module(*args, **kwargs)
         arguments: list[torch.Tensor] = []
-        key = (call_key(args, kwargs, arguments), torch.is_grad_enabled())
-        kind = self._kinds.get(key)
+        values: list[Any] = []
+        layout = call_key(args, kwargs, arguments, values)
+        key = (torch.is_grad_enabled(), layout, *values)
+        kind = self._kinds.get(key) or self._new_kind(key)
         variant = self._ready(kind)
+        if variant is None and not self._refused(kind):
+            variant = self._prepare(kind, args, kwargs)
         if variant is None:
-            if kind is None or not self._refused(kind):
-                variant = self._prepare(key, args, kwargs)
-            if variant is None:
-                return self._eager(self._kinds[key], args, kwargs)
+            return self._eager(kind, args, kwargs)
         return variant.run(arguments)
 
     def current_status(self) -> Status:
@@ -104,9 +112,22 @@ class Runtime:
             self._status.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
             return Status(**{**self._status.__dict__, "bypass": list(self._status.bypass)})
 
-    def _ready(self, kind: Kind | None) -> Variant | None:
-        if kind is None:
-            return None
+    def _new_kind(self, key: tuple[Any, ...]) -> Kind:
+        """The kind of a call not seen before; one and the same for calls with ever new plain values."""
+        with self._lock:
+            layout = key[:2]
+            known = self._values_of.setdefault(layout, 0)
+            if known < _MAX_ATTEMPTS:
+                self._values_of[layout] += 1
+                return self._kinds.setdefault(key, Kind())
+            kind = self._kinds.get(layout)
+            if kind is None:
+                kind = self._kinds[layout] = Kind(attempts=_MAX_ATTEMPTS)
+                message = f"its plain arguments had {known} different values so far; pass what changes as a tensor"
+                self._refuse(kind, Bypass(Reason.VALUE_SPECIALIZED, message))
+            return kind
+
+    def _ready(self, kind: Kind) -> Variant | None:
         for i, variant in enumerate(kind.variants):
             if variant.guard.check():
                 if i > 0:
@@ -117,10 +138,9 @@ class Runtime:
     def _refused(self, kind: Kind) -> bool:
         return kind.refusal is not None and (kind.refused_while is None or kind.refused_while.check())
 
-    def _prepare(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
+    def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
         """Find or make the variant for a call; on a bypass, remember why and return None."""
         with self._lock:
-            kind = self._kinds.setdefault(key, Kind())
             try:
                 variant = self._find_or_export(kind, args, kwargs)
                 kind.refusal = None
@@ -164,7 +184,7 @@ class Runtime:
         request = self._request(args, kwargs, arguments)
         prekey = self._store.prekey(fingerprint)
         for known in kind.variants:
-            if known.prekey == prekey and self._store.still_holds(known.entry, prekey):
+            if known.fits(prekey):
                 known.arm(fingerprint, self._module)
                 return known
         if kind.attempts >= _MAX_ATTEMPTS:
@@ -228,7 +248,15 @@ class Runtime:
             self._store.reject(entry, str(error))
             return None
         return Variant(
-            prekey, session, made["structure"], made["used"], made["state"], made["grad"], source, entry.id
+            prekey,
+            entry.observations,
+            session,
+            made["structure"],
+            made["used"],
+            made["state"],
+            made["grad"],
+            source,
+            entry.id,
         )
 
     def _export(self, prekey: str, fingerprint: Fingerprint, request: ExportRequest) -> Variant:
@@ -266,8 +294,11 @@ def tables_of(module: nn.Module) -> list[dict[str, Any]]:
     return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
 
 
-def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
-    """A hashable description of a call's structure, tensor layouts and plain values; collects its distinct tensors."""
+def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any]) -> Any:
+    """A hashable description of a call's structure and tensor layouts; collects its distinct tensors and plain values.
+
+    What is neither is told by its type only: a call with such an argument never runs from a graph.
+    """
     seen: dict[int, int] = {}
 
     def key(value: Any) -> Any:
@@ -282,13 +313,13 @@ def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.
             return (type(value), *map(key, value))
         if isinstance(value, dict):
             return (type(value), *((name, key(item)) for name, item in value.items()))
-        if isinstance(value, float):
-            return (float, value.hex())
-        try:
-            hash(value)
-        except TypeError:
-            return (type(value), id(value))
-        return (type(value), value)
+        if isinstance(value, (float, complex)):
+            values.append((type(value), repr(value)))
+        elif value is None or isinstance(value, _HASHED):
+            values.append((type(value), value))
+        elif isinstance(value, slice):
+            return (slice, key(value.start), key(value.stop), key(value.step))
+        return type(value)
 
     return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
 

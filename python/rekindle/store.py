@@ -20,9 +20,13 @@ from rekindle.versions import __version__
 
 @dataclass
 class StoredEntry:
-    """An entry in memory. `id` is empty until it is published; `contract` is described in exporting.py."""
+    """An entry in memory. `id` is empty until it is published; `contract` is described in exporting.py.
+
+    observations: what has to hold, beside the key, for the entry to be right.
+    """
 
     id: str
+    observations: list[Any] = field(repr=False)
     joint: bytes = field(repr=False)
     contract: dict[str, Any] = field(repr=False)
     cost_seconds: float
@@ -36,7 +40,6 @@ class Store:
         self._cache = cache
         self._mode = mode
         self.directory = directory
-        self._observations: dict[str, list[Any]] = {}  # per prekey: of the entry in use
 
     @staticmethod
     def open(options: Options) -> Store:
@@ -54,10 +57,6 @@ class Store:
         builder.add_all(fingerprint.fields)
         return builder.digest_hex()
 
-    def still_holds(self, entry: str | None, prekey: str) -> bool:
-        """Whether the observations under which a variant was chosen hold now."""
-        return verify(self._observations.get(prekey, [])) is None
-
     def find(self, prekey: str) -> StoredEntry | None:
         """The newest entry under `prekey` whose observations hold."""
         if self._cache is None or self._mode == "refresh":
@@ -67,29 +66,28 @@ class Store:
                 recorded = json.loads(observations)
                 if verify(recorded) is not None:
                     continue
-                found = self._load(entry)
+                found = self._load(entry, recorded)
                 if found is not None:
-                    self._observations[prekey] = recorded
                     return found
         except (_native.RekindleError, ValueError) as error:
             _native.log_warning(f"the cache could not be read: {error}")
         return None
 
-    def _load(self, entry: str) -> StoredEntry | None:
+    def _load(self, entry: str, observations: list[Any]) -> StoredEntry | None:
         loaded = self._cache.load(entry)
         if loaded is None:
             return None
         meta, sections = json.loads(loaded["meta"]), loaded["sections"]
         contract = json.loads(sections["contract"])
         size = sum(map(len, sections.values()))
-        return StoredEntry(entry, sections["joint"], contract, float(meta["cost_seconds"]), size)
+        return StoredEntry(entry, observations, sections["joint"], contract, float(meta["cost_seconds"]), size)
 
     def publish(self, prekey: str, fingerprint: Fingerprint, made: Any) -> StoredEntry:
-        """Keep a new entry in use, and write it in the background."""
-        self._observations[prekey] = made.observations
+        """The new entry, which is written in the background."""
         cost = made.export_seconds + made.build_seconds + made.verify_seconds
         size = sum(map(len, made.sections.values()))
-        entry = StoredEntry("", made.sections["joint"], json.loads(made.sections["contract"]), cost, size)
+        contract = json.loads(made.sections["contract"])
+        entry = StoredEntry("", made.observations, made.sections["joint"], contract, cost, size)
         if self._cache is not None and self._mode != "readonly":
             observations = json.dumps(made.observations).encode()
             meta = json.dumps(_meta(fingerprint, made, cost))

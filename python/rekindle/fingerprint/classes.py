@@ -64,12 +64,17 @@ def _base_part(base: type) -> bytes:
 
 def _own_digest(base: type, name: str) -> str:
     """Digest of what one class body defines."""
-    members = vars(base)
-    walker = Walker(deep_classes=False, known=_known)
     try:
-        for key in sorted(members):
-            if key not in _SKIPPED and not key.startswith("__pydantic_"):
-                walker.walk(key, members[key])
+        return digest_leaves(walk_members(base).leaves)
     except Bypass as bypass:
         raise Bypass(bypass.reason, f"in class {name}: {bypass.message}") from None
-    return digest_leaves(walker.leaves)
+
+
+def walk_members(base: type) -> Walker:
+    """A walk over what one class body defines; raises Bypass for what cannot be digested."""
+    members = vars(base)
+    walker = Walker(deep_classes=False, known=_known)
+    for key in sorted(members):
+        if key not in _SKIPPED and not key.startswith("__pydantic_"):
+            walker.walk(key, members[key])
+    return walker

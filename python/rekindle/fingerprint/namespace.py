@@ -13,7 +13,7 @@ from rekindle.fingerprint.values import Walker
 
 TORCH_DIR = os.path.dirname(torch.__file__) + os.sep
 
-_NAMESPACES: tuple[tuple[str, Any], ...] = (
+NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("torch.nn.functional", torch.nn.functional),
     ("torch", torch),
     ("torch.Tensor", torch.Tensor),
@@ -31,7 +31,7 @@ def add_patches(walker: Walker) -> None:
 
 
 def _foreign() -> Iterator[tuple[str, types.FunctionType]]:
-    for label, namespace in _NAMESPACES:
+    for label, namespace in NAMESPACES:
         for name, value in vars(namespace).items():
             if type(value) is types.FunctionType and not value.__code__.co_filename.startswith(TORCH_DIR):
                 yield f"patched.{label}.{name}", value

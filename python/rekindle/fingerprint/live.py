@@ -1,0 +1,121 @@
+"""The live objects behind a fingerprint and its observations, for a guard that compares by identity on every call."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint.callables import LIBRARY_ROOTS
+from rekindle.fingerprint.classes import one_pass, walk_members
+from rekindle.fingerprint.namespace import NAMESPACES
+from rekindle.fingerprint.resolve import ABSENT
+from rekindle.fingerprint.values import Walker
+
+_HEAP_TYPE = 1 << 9
+
+
+class Watched:
+    """As long as all of it is unchanged, the fingerprint's fields and the observations are.
+
+    containers: dicts, lists, sets, functions and classes, to be compared by the identity of their parts. items: (dict or
+    class, key) pairs, whose value or absence is compared. contents: tensors and arrays, compared by their bytes.
+    """
+
+    def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
+        self._containers: dict[int, Any] = {}
+        self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
+        self._contents: dict[int, Any] = {}
+        self._add_parts(fingerprint)
+        for _, namespace in NAMESPACES:
+            self._add_containers([namespace if isinstance(namespace, type) else vars(namespace)])
+        self._add_item(vars(torch.utils._device), "CURRENT_DEVICE")
+        with one_pass():
+            for kind, module, name, _ in observations:
+                assert kind is not None and module is not None and name is not None
+                self._observe(kind, module, name)
+
+    @property
+    def containers(self) -> list[Any]:
+        return list(self._containers.values())
+
+    @property
+    def items(self) -> list[tuple[Any, Any]]:
+        return list(self._items.values())
+
+    @property
+    def contents(self) -> list[Any]:
+        return list(self._contents.values())
+
+    def _observe(self, kind: str, module: str, name: str) -> None:
+        if kind == "env":
+            self._add_item(os.environ._data, os.environ.encodekey(name))  # type: ignore[attr-defined]
+            return
+        self._add_item(sys.modules, module)
+        loaded = sys.modules.get(module)
+        if name and loaded is not None:
+            value = self._follow(vars(loaded), name.split("."))
+            self._add_value(f"{module}.{name}", value)
+
+    def _follow(self, namespace: dict[str, Any], chain: list[str]) -> Any:
+        """The value at the end of a chain, as observations._follow finds it; every link is watched."""
+        self._add_item(namespace, chain[0])
+        value = namespace.get(chain[0], ABSENT)
+        if value is ABSENT:
+            self._add_item(vars(builtins), chain[0])
+            value = vars(builtins).get(chain[0], ABSENT)
+        for name in chain[1:]:
+            if type(value) is types.ModuleType:
+                self._add_item(vars(value), name)
+                value = vars(value).get(name, ABSENT)
+            elif isinstance(value, type):
+                value = self._class_attribute(value, name)
+            else:
+                break
+        return value
+
+    def _class_attribute(self, cls: type, name: str) -> Any:
+        for base in cls.__mro__:
+            self._add_item(base, name)
+            if name in vars(base):
+                return vars(base)[name]
+        return ABSENT
+
+    def _add_value(self, path: str, value: Any) -> None:
+        root = (getattr(value, "__module__", None) or "").partition(".")[0]
+        if value is ABSENT or (isinstance(value, (type, types.FunctionType)) and root in LIBRARY_ROOTS):
+            return
+        walker = Walker()
+        walker.walk(path, value)
+        self._add_parts(walker)
+
+    def _add_parts(self, found: Any) -> None:
+        """What a Walker or a Fingerprint met."""
+        self._add_containers(found.containers)
+        self._add_containers(found.functions)
+        for _, tensor in found.tensors:
+            self._contents[id(tensor)] = tensor
+        classes = found.classes.values() if isinstance(found.classes, dict) else found.classes
+        for cls in classes:
+            self._add_class(cls)
+
+    def _add_class(self, cls: type) -> None:
+        for base in cls.__mro__:
+            if id(base) in self._containers or not base.__flags__ & _HEAP_TYPE:
+                continue
+            self._containers[id(base)] = base
+            if base.__module__.partition(".")[0] not in LIBRARY_ROOTS:
+                self._add_parts(walk_members(base))
+
+    def _add_containers(self, containers: Iterable[Any]) -> None:
+        for container in containers:
+            self._containers[id(container)] = container
+
+    def _add_item(self, container: Any, key: Any) -> None:
+        self._items[id(container), key] = (container, key)
