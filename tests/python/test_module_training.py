@@ -11,7 +11,7 @@ import torch
 from module_support import Twins, mlp, rows, tiny_gpt, tokens, train
 
 # The gradient of an attention's key bias is zero but for rounding; Adam's epsilon has to be larger than that.
-ADAMW = functools.partial(torch.optim.AdamW, lr=1e-3, eps=1e-6)
+ADAMW = functools.partial(torch.optim.AdamW, lr=3e-4, eps=1e-6)
 
 
 def gpt_step(model: torch.nn.Module, step: int) -> torch.Tensor:
@@ -19,17 +19,21 @@ def gpt_step(model: torch.nn.Module, step: int) -> torch.Tensor:
     return model(inputs, inputs.roll(-1, 1))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_two_hundred_steps_give_the_losses_and_parameters_of_eager(dropout: float) -> None:
-    twins = Twins(tiny_gpt(dropout), fallback="error")
+@pytest.mark.parametrize(
+    ("dropout", "dtype", "error"), [(0.0, torch.float32, 1e-5), (0.1, torch.float32, 1e-5), (0.1, torch.float64, 1e-11)]
+)
+def test_two_hundred_steps_give_the_losses_and_parameters_of_eager(
+    dropout: float, dtype: torch.dtype, error: float
+) -> None:
+    twins = Twins(tiny_gpt(dropout).to(dtype), fallback="error")
     theirs = train(twins.eager, 200, ADAMW, gpt_step)
     ours = train(twins.wrapped, 200, ADAMW, gpt_step)
-    assert theirs[-1] < theirs[0] - 0.5
+    assert theirs[-1] < theirs[0] - 0.3
     # With dropout this holds only if every mask is the one that eager draws.
     for mine, other in zip(ours, theirs, strict=True):
-        assert abs(mine - other) <= 1e-5 * abs(other)
+        assert abs(mine - other) <= error * abs(other)
     for (name, mine), other in zip(twins.module.named_parameters(), twins.eager.parameters(), strict=True):
-        assert torch.linalg.vector_norm(mine - other) <= 1e-4 * torch.linalg.vector_norm(other), name
+        assert torch.linalg.vector_norm(mine - other) <= 10 * error * torch.linalg.vector_norm(other), name
     assert twins.status.exports == 1
     assert twins.status.eager_calls == 0
 
