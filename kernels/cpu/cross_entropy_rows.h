@@ -8,8 +8,8 @@
 
 namespace rekindle::kernels::cpu {
 
-inline constexpr std::int64_t kTile = 64;     // rows done side by side when classes are not innermost
-inline constexpr std::int64_t kBlock = 2048;  // scores that stay in the nearest cache between two looks
+inline constexpr std::int64_t kTile = 64;    // rows done side by side when classes are not innermost
+inline constexpr std::int64_t kBlock = 256;  // summed in the accumulator's type, the blocks in double
 
 // A row's largest score, and the sum of exp(score - shift).
 template <typename T>

@@ -11,7 +11,7 @@
 namespace rekindle::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 2048;             // summed in the accumulator's type, the blocks in double
+constexpr std::int64_t kBlock = 1024;             // summed in the accumulator's type, the blocks in double
 constexpr std::int64_t kGrainElements = 1 << 14;  // fewer are not worth another thread
 constexpr std::int64_t kColumnGrain = 256;
 
@@ -33,18 +33,25 @@ REKINDLE_CPU_CLONES Moments<Accumulator<T>> row_moments(const T* x, std::int64_t
     sum += block_sum;
   }
   const A mean = static_cast<A>(sum / static_cast<double>(columns));
+  // The mean was summed with rounding; what is left over corrects it, and the variance too.
   double squares = 0;
+  double rest = 0;
   for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, columns);
     A block_squares = 0;
-#pragma omp simd reduction(+ : block_squares)
+    A block_rest = 0;
+#pragma omp simd reduction(+ : block_squares, block_rest)
     for (std::int64_t i = begin; i < end; ++i) {
       const A centred = widen(x[i]) - mean;
       block_squares += centred * centred;
+      block_rest += centred;
     }
     squares += block_squares;
+    rest += block_rest;
   }
-  return {mean, static_cast<A>(1.0 / std::sqrt(squares / static_cast<double>(columns) + epsilon))};
+  const double correction = rest / static_cast<double>(columns);
+  const double variance = squares / static_cast<double>(columns) - correction * correction;
+  return {static_cast<A>(mean + correction), static_cast<A>(1.0 / std::sqrt(variance + epsilon))};
 }
 
 template <typename T>

@@ -126,7 +126,9 @@ REKINDLE_INLINE T exp(T x) {
   const T r = (x - n * kLn2High) - n * kLn2Low;
   const auto bits = static_cast<std::make_unsigned_t<Bits>>(__builtin_bit_cast(Bits, rounded));
   const auto scale = (bits + Constants::kExponentBias) << Constants::kMantissaBits;
-  const T y = exp_polynomial<0>(r) * __builtin_bit_cast(T, static_cast<Bits>(scale));
+  // The small terms first: only the last addition rounds by as much as half a unit.
+  const T power = T(1) + (r + r * r * exp_polynomial<2>(r));
+  const T y = power * __builtin_bit_cast(T, static_cast<Bits>(scale));
   const T low = x < Constants::kUnderflow ? T(0) : y;
   return x > Constants::kOverflow ? std::numeric_limits<T>::infinity() : low;
 }
