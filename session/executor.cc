@@ -1,4 +1,5 @@
 // The loop: everything else was decided when the plan was made.
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <string>
@@ -24,6 +25,8 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
 }  // namespace
 
 void execute(const Program& program, Frame& frame) {
+  // Kernels run below autograd, but some (matmul_out) ask the grad mode themselves before they write into an output.
+  const at::NoGradGuard no_grad;
   for (const Instruction& instruction : program.instructions) {
     try {
       for (const SlotId slot : instruction.allocate) {

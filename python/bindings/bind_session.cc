@@ -5,6 +5,7 @@
 #include "python/bindings/errors.h"
 #include "python/bindings/guard.h"
 #include "session/evaluate.h"
+#include "session/infer_types.h"
 #include "session/session.h"
 #include "src/pipeline/pipeline.h"
 
@@ -21,7 +22,7 @@ py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gra
   {
     const py::gil_scoped_release release;
     auto built = value_or_throw(pipeline::build_joint_graph(
-        view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); }));
+        view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); }, session::infer_types));
     joint = value_or_throw(pipeline::serialize_joint_graph(built));
   }
   return joint;

@@ -16,6 +16,7 @@
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/hardswish.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/le.h>
 #include <ATen/ops/leaky_relu.h>
@@ -88,6 +89,7 @@ at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { ret
 at::Tensor& sub(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::sub_out(out, a, b); }
 at::Tensor& pow(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::pow_out(out, a, b); }
 at::Tensor& mul(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::mul_out(out, a, b); }
+at::Tensor& is_infinite(at::Tensor& out, const at::Tensor& x) { return out.copy_(at::isinf(x)); }
 at::Tensor& round(at::Tensor& out, const at::Tensor& a) { return at::round_out(out, a); }
 at::Tensor& sigmoid_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
   return at::sigmoid_backward_out(out, dy, y);
@@ -257,6 +259,7 @@ REKINDLE_OP("", "Tan", unary<at::tan_out>);
 REKINDLE_OP("", "Tanh", unary<at::tanh_out>);
 REKINDLE_OP("", "Not", unary<at::logical_not_out>);
 REKINDLE_OP("", "IsNaN", unary_test<at::isnan_out>);
+REKINDLE_OP("", "IsInf", unary_test<is_infinite>);
 REKINDLE_OP("", "Add", binary<add>);
 REKINDLE_OP("", "Sub", binary<sub>);
 REKINDLE_OP("", "Mul", binary<mul>);

@@ -12,7 +12,10 @@ namespace rekindle::session {
 namespace {
 
 // [..., K] as [rows, K]. The planner gives row-major tensors, so this is a view; a strided caller's input is copied.
-at::Tensor as_matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
+at::Tensor as_matrix(const at::Tensor& x) {
+  const auto leading = x.sizes().slice(0, static_cast<std::size_t>(x.dim() - 1));
+  return x.dim() == 2 ? x : x.reshape({c10::multiply_integers(leading), x.size(-1)});  // -1 cannot be told when K is 0
+}
 
 Lowering lower_linear(const LowerContext& context) {
   Sizes sizes = context.sizes(0);
@@ -22,8 +25,8 @@ Lowering lower_linear(const LowerContext& context) {
   sizes.back() = weight.size(0);
   const bool bias = context.has(2);
   return computed(context.dtype(0), sizes, [bias](const Args& args) {
-    at::Tensor out = args.out().view({-1, args.out().size(-1)});
-    const at::Tensor x = args.in(0).dim() == 1 ? args.in(0).unsqueeze(0) : as_matrix(args.in(0));
+    at::Tensor out = as_matrix(args.out());
+    const at::Tensor x = as_matrix(args.in(0));
     if (bias) {
       at::addmm_out(out, args.in(2), x, args.in(1).t());
     } else {
@@ -37,8 +40,8 @@ Lowering lower_linear_weight_gradient(const LowerContext& context) {
   const std::int64_t rows = context.sizes(0).back(), columns = context.sizes(1).back();
   const bool base = context.has(2);
   Lowering lowering = computed(context.dtype(1), {rows, columns}, [base](const Args& args) {
-    const at::Tensor left = args.in(0).reshape({-1, args.in(0).size(-1)}).t();
-    const at::Tensor right = args.in(1).reshape({-1, args.in(1).size(-1)});
+    const at::Tensor left = as_matrix(args.in(0)).t();
+    const at::Tensor right = as_matrix(args.in(1));
     if (base) {
       at::addmm_out(args.out(), args.in(2), left, right);
     } else {
@@ -73,7 +76,7 @@ Lowering lower_matmul(const LowerContext& context) {
   Sizes sizes = matmul_sizes(a, b);
   if (a.size() >= 2 && b.size() == 2) {
     return computed(context.dtype(0), sizes, [](const Args& args) {
-      at::Tensor out = args.out().view({-1, args.out().size(-1)});
+      at::Tensor out = as_matrix(args.out());
       at::mm_out(out, as_matrix(args.in(0)), args.in(1));
     });
   }

@@ -6,12 +6,21 @@
 namespace rekindle::session {
 namespace {
 
+// As one row of all elements in memory order: where all tensors are laid out alike, any order of dimensions is right.
+at::Tensor in_memory_order(const at::Tensor& x) { return x.as_strided({x.numel()}, {1}); }
+
+// Eager draws in the order of the input's memory, and its results are laid out like the input.
+std::optional<Sizes> dense_strides(const at::Tensor& meta) {
+  return meta.is_non_overlapping_and_dense() ? std::optional(meta.strides().vec()) : std::nullopt;
+}
+
 // Outputs: y, mask. Not in training (or ratio 0) it is the identity and the mask is all true.
 Lowering lower_dropout(const LowerContext& context) {
   const double ratio = context.has(1) ? context.scalar(1) : 0.5;
   const bool training = context.has(2) && context.scalar(2) != 0;
+  const std::optional<Sizes> strides = dense_strides(context.meta(0));
   Lowering lowering;
-  lowering.outputs = {{context.dtype(0), context.sizes(0), std::nullopt}, {at::kBool, context.sizes(0), std::nullopt}};
+  lowering.outputs = {{context.dtype(0), context.sizes(0), strides}, {at::kBool, context.sizes(0), strides}};
   lowering.in_place = {0};
   if (!training || ratio == 0.0) {
     lowering.kernel = [](const Args& args) {
@@ -20,19 +29,27 @@ Lowering lower_dropout(const LowerContext& context) {
     };
     return lowering;
   }
-  lowering.kernel = [ratio, dense = context.meta(0).is_contiguous()](const Args& args) {
+  lowering.kernel = [ratio, dense = strides.has_value()](const Args& args) {
     if (!dense) args.out(0).copy_(args.in(0));
-    kernels::dropout_forward(dense ? args.in(0) : args.out(0), ratio, args.out(0), args.out(1));
+    at::Tensor y = in_memory_order(args.out(0)), mask = in_memory_order(args.out(1));
+    kernels::dropout_forward(dense ? in_memory_order(args.in(0)) : y, ratio, y, mask);
   };
   return lowering;
 }
 
+// dy is brought into the mask's layout when it has another.
 Lowering lower_dropout_gradient(const LowerContext& context) {
   const double ratio = context.scalar(2);
-  return computed(context.dtype(0), context.sizes(0), [ratio, dense = context.meta(0).is_contiguous()](const Args& args) {
-    if (!dense) args.out().copy_(args.in(0));
-    kernels::dropout_from_mask(dense ? args.in(0) : args.out(), args.in(1), ratio, args.out());
-  }, {0});
+  const bool alike = context.meta(0).strides() == context.meta(1).strides();
+  Lowering lowering;
+  lowering.outputs = {{context.dtype(0), context.sizes(0), context.meta(1).strides().vec()}};
+  lowering.in_place = {0};
+  lowering.kernel = [ratio, alike](const Args& args) {
+    if (!alike) args.out().copy_(args.in(0));
+    at::Tensor dx = in_memory_order(args.out());
+    kernels::dropout_from_mask(alike ? in_memory_order(args.in(0)) : dx, in_memory_order(args.in(1)), ratio, dx);
+  };
+  return lowering;
 }
 
 }  // namespace

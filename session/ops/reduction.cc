@@ -9,6 +9,7 @@
 #include <ATen/ops/argmin.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/prod.h>
@@ -64,6 +65,10 @@ void sum(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) 
 void mean(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::mean_out(out, x, axes, keep); }
 void amax(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::amax_out(out, x, axes, keep); }
 void amin(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::amin_out(out, x, axes, keep); }
+template <int p>
+void norm(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  at::linalg_vector_norm_out(out, x, p, axes, keep);
+}
 void logsumexp(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
   at::logsumexp_out(out, x, axes, keep);
 }
@@ -167,6 +172,8 @@ REKINDLE_OP("", "ArgMax", arg_reduce<true>);
 REKINDLE_OP("", "ArgMin", arg_reduce<false>);
 REKINDLE_OP("", "CumSum", lower_cumsum);
 REKINDLE_OP("", "LogSoftmax", lower_log_softmax);
+REKINDLE_OP("", "ReduceL1", reduce<norm<1>>);
+REKINDLE_OP("", "ReduceL2", reduce<norm<2>>);
 REKINDLE_OP("", "ReduceLogSumExp", reduce<logsumexp>);
 REKINDLE_OP("", "ReduceMax", reduce<amax>);
 REKINDLE_OP("", "ReduceMean", reduce<mean>);

@@ -14,8 +14,19 @@ namespace {
 constexpr std::string_view kExactPrefix = "rekindle.float64.";
 constexpr std::size_t kDigits = 16;
 
+// ONNX keeps 32 bits of a number that was written as 0.1 or 1e-05. The shortest decimal that gives these 32 bits is what
+// was written; in float32 both mean the same.
+double as_written(float value) {
+  if (!std::isfinite(value)) return value;
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+  double written = value;
+  std::from_chars(digits, end, written);
+  return written;
+}
+
 // NaNs are kept in full too: 32 bits would lose their payload.
-bool fits_float(double value) { return static_cast<double>(static_cast<float>(value)) == value; }
+bool fits_float(double value) { return as_written(static_cast<float>(value)) == value; }
 
 std::string hex_of(const std::vector<double>& values) {
   static constexpr char kHex[] = "0123456789abcdef";
@@ -48,17 +59,6 @@ bool rounds_to(const std::vector<double>& exact, const std::vector<double>& roun
     if (!same && !(std::isnan(exact[i]) && std::isnan(rounded[i]))) return false;
   }
   return true;
-}
-
-// ONNX keeps 32 bits of a number that was written as 0.1 or 1e-05. The shortest decimal that gives these 32 bits is what
-// was written; in float32 both mean the same.
-double as_written(float value) {
-  if (!std::isfinite(value)) return value;
-  char digits[32];
-  const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
-  double written = value;
-  std::from_chars(digits, end, written);
-  return written;
 }
 
 void keep_exact(const std::string& name, const std::vector<double>& values, onnx::NodeProto& node) {

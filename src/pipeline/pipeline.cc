@@ -55,7 +55,8 @@ std::string pipeline_fingerprint() {
 }
 
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model, const std::vector<bool>& needs_gradient,
-                                               const passes::ConstantEvaluator& evaluate) {
+                                               const passes::ConstantEvaluator& evaluate,
+                                               const TypeInference& infer_types) {
   REKINDLE_ASSIGN_OR_RETURN(std::unique_ptr<graph::Graph> forward, graph::import_onnx(model));
   if (needs_gradient.size() != forward->inputs().size()) {
     return invalid_argument("the model has " + std::to_string(forward->inputs().size()) + " inputs, but needs_gradient has " +
@@ -64,6 +65,7 @@ Result<autodiff::JointGraph> build_joint_graph(std::string_view model, const std
   passes::PassContext context;
   context.evaluate = evaluate;
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*forward, forward_passes(), context));
+  if (infer_types) infer_types(*forward);
   REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(*forward, needs_gradient));
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(), context));
   return joint;
