@@ -18,7 +18,6 @@ def corrected() -> Iterator[None]:
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
                 if hasattr(module, name):
                     stack.enter_context(_replaced(module, name, _false_in_this_thread(getattr(module, name))))
-        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_eliminate_unused_items", _kept_inputs))
         from torch.onnx._internal.torchscript_exporter import utils
 
         typed = _typed_as_traced(utils._run_symbolic_function)
@@ -47,11 +46,6 @@ def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
     """
     thread = threading.get_ident()
     return lambda *args: threading.get_ident() != thread and asks(*args)
-
-
-def _kept_inputs(graph: Any, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Inputs that nobody reads stay: what is given and what is taken must match one to one."""
-    return parameters
 
 
 def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.onnx import symbolic_helper
 
+from rekindle.exporters.decompositions import DECOMPOSITIONS
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
@@ -36,6 +37,9 @@ def _like(g: Any, result: Any) -> Any:
 
 
 def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
+    if len(weight.type().sizes()) == 1:
+        product = g.op("MatMul", x, weight)
+        return _like(g, product if _is_none(bias) else g.op("Add", product, bias))
     inputs = [x, weight] if _is_none(bias) else [x, weight, bias]
     return _like(g, g.op("rekindle::Linear", *inputs))
 
@@ -78,7 +82,14 @@ def scaled_dot_product_attention(
     probability = float(_constant(dropout, "f", "dropout_p"))
     is_causal = bool(_constant(causal, "b", "is_causal"))
     masked = not _is_none(mask)
-    whole = probability == 0.0 and all(len(shape) == 4 for shape in shapes) and shapes[0][-1] == shapes[2][-1]
+    whole = (
+        probability == 0.0
+        and all(len(shape) == 4 for shape in shapes)
+        and shapes[0][-1] == shapes[2][-1]
+        and shapes[0][:2] == shapes[1][:2] == shapes[2][:2]
+        and not (masked and mask.type().requires_grad())
+        and (_is_none(scale) or float(f"{factor:.7g}") == factor or query.type().scalarType() != "Double")
+    )
     if not whole:
         return _like(g, _attention_in_parts(g, query, key, value, mask if masked else None, probability, is_causal, factor))
     inputs = [query, key, value, mask] if masked else [query, key, value]
@@ -123,6 +134,7 @@ def python_op(g: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _SYMBOLICS: dict[str, Callable[..., Any]] = {
+    **DECOMPOSITIONS,
     "aten::linear": linear,
     "aten::detach": detach,
     "aten::embedding": embedding,

@@ -160,6 +160,8 @@ def _run_exporter(traced: _Traced, tensors: tuple[torch.Tensor, ...], names: lis
             )
     except torch.onnx.errors.UnsupportedOperatorError as error:
         raise Bypass(Reason.UNSUPPORTED_OP, f"the exporter does not know {error.args[0].splitlines()[0]}") from error
+    except torch.onnx.errors.SymbolicValueError as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, f"torch.onnx.export: {str(error).splitlines()[0]}") from error
     except torch.onnx.errors.OnnxExporterError as error:
         raise Bypass(Reason.EXPORT_FAILED, f"torch.onnx.export: {str(error).splitlines()[0]}") from error
     except Bypass:
