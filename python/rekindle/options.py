@@ -18,8 +18,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dynamic": ("auto", "static"),
     "log": ("debug", "info", "warning", "error", "off"),
 }
-# Read by Rekindle but not an option of a module.
-_OTHER_VARIABLES = {"REKINDLE_KEY_SALT"}
+# Read by Rekindle or its build, but not an option of a module.
+_OTHER_VARIABLES = {"REKINDLE_KEY_SALT"} | {
+    f"REKINDLE_{name}"
+    for name in ("BENCHMARKS", "BUNDLE", "CUDA", "DEV", "PYTHON", "SANITIZE", "TESTS", "TORCH")
+}
 
 
 def variable_of(name: str) -> str:

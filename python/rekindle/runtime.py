@@ -26,6 +26,12 @@ from rekindle.store import Store, StoredEntry
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
 _MAX_ATTEMPTS = 8
+_GLOBAL_HOOKS = (
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+)
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
 _HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
 
@@ -152,15 +158,22 @@ class Runtime:
     def _refuse(self, kind: Kind, bypass: Bypass) -> None:
         kind.attempts += 1
         kind.refusal = bypass
-        containers = [table for module in self._module.modules() for table in tables_of(module)]
-        state = [*self._module.parameters(), *self._module.buffers()]
-        kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else _native.Guard(containers, state)
+        kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else self._refusal_guard(bypass)
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
             _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.reason}: {bypass.message}")
         if self._store is not None:
             self._store.record_bypass(str(bypass.reason))
+
+    def _refusal_guard(self, bypass: Bypass) -> Any:
+        """Passes as long as trying again is of no use."""
+        modules = list(self._module.modules())
+        state = [*self._module.parameters(), *self._module.buffers()]
+        if bypass.reason is Reason.STATE_MUTATED:  # the forward itself changes the tables at each call
+            return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
+        tables = [table for module in modules for table in tables_of(module)]
+        return _native.Guard([*tables, *map(vars(torch.nn.modules.module).get, _GLOBAL_HOOKS)], state)
 
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal

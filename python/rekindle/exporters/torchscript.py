@@ -59,6 +59,9 @@ def _replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[Non
         original = found._parameters.get(leaf) if leaf in found._parameters else found._buffers[leaf]
         by_identity[id(original)] = tensor
     swapped: list[tuple[dict[str, Any], str, Any]] = []
+    tables = [table for submodule in module.modules() for table in (submodule._parameters, submodule._buffers)]
+    before = [dict(table) for table in tables]
+    changed = None
     try:
         for submodule in module.modules():
             for table in (submodule._parameters, submodule._buffers):
@@ -67,9 +70,17 @@ def _replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[Non
                         swapped.append((table, leaf, original))
                         table[leaf] = by_identity[id(original)]
         yield
+        changed = next((leaf for table, leaf, original in swapped if table.get(leaf) is not by_identity[id(original)]), None)
+        added = next((leaf for table, kept in zip(tables, before, strict=True) for leaf in table if leaf not in kept), None)
+        changed = changed or added
     finally:
-        for table, leaf, original in swapped:
-            table[leaf] = original
+        for table, kept in zip(tables, before, strict=True):
+            table.clear()
+            table.update(kept)
+    if changed is not None:
+        raise Bypass(
+            Reason.BUFFER_MUTATED, f"the forward puts another tensor in the place of {changed!r}, which no graph can do yet"
+        )
 
 
 @contextlib.contextmanager
