@@ -1,0 +1,155 @@
+"""Bad settings, directories and entries: one clear message each, and training goes on with eager's results."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import warnings
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from module_support import Twins, mlp, rows
+from rekindle import versions
+from rekindle.errors import FallbackError, OptionError, UnsupportedEnvironmentError
+
+
+def test_unknown_options_and_values_are_errors() -> None:
+    with pytest.raises(OptionError, match="unknown option 'cache_dri'; did you mean 'cache_dir'"):
+        rekindle.Options(cache_dri="/tmp")
+    with pytest.raises(OptionError, match="option 'cache' is 'sometimes'; it must be one of on, off"):
+        rekindle.Options(cache="sometimes")
+    with pytest.raises(OptionError, match="memory budget is not supported"):
+        rekindle.Options(memory_budget=1)
+
+
+def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REKINDLE_FALLBAK", "error")
+    with pytest.warns(UserWarning, match="REKINDLE_FALLBAK; did you mean REKINDLE_FALLBACK"):
+        rekindle.Options()
+    monkeypatch.delenv("REKINDLE_FALLBAK")
+    for name in ("REKINDLE_CUDA", "REKINDLE_BUNDLE", "REKINDLE_KEY_SALT"):
+        monkeypatch.setenv(name, "ON")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rekindle.Options()
+    monkeypatch.setenv("REKINDLE_CACHE", "never")
+    with pytest.raises(OptionError, match="REKINDLE_CACHE is 'never'"):
+        rekindle.Options()
+    assert rekindle.Options(cache="off").cache == "off"  # an explicit argument wins
+
+
+def warned(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+
+
+def populate() -> None:
+    Twins(mlp()).call(rows())
+    rekindle.cache.stats()  # waits until it is stored
+
+
+def test_a_missing_directory_is_made(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "a" / "b"
+    twins = Twins(mlp(), cache_dir=directory)
+    twins.call(rows())
+    assert rekindle.cache.stats(directory)["stores"] == 1
+    assert twins.status.cache_dir == str(directory)
+    assert warned(capfd) == []
+
+
+def _file(directory: pathlib.Path) -> None:
+    directory.write_text("not a directory")
+
+
+def _below_a_file(directory: pathlib.Path) -> None:
+    directory.parent.mkdir()
+    directory.parent.rmdir()
+    directory.parent.write_text("not a directory")
+
+
+def _open_to_all(directory: pathlib.Path) -> None:
+    directory.mkdir()
+    directory.chmod(0o777)
+
+
+@pytest.mark.parametrize("spoil", [_file, _below_a_file, _open_to_all])
+def test_a_directory_that_cannot_be_used_is_one_warning(spoil: Any, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "parent" / "cache"
+    if spoil is not _below_a_file:
+        directory.parent.mkdir()
+    spoil(directory)
+    twins = Twins(mlp(), cache_dir=directory, fallback="error")
+    for step in range(3):
+        twins.call(rows(step))
+    assert twins.status.source == "export"
+    [message] = warned(capfd)
+    assert str(directory.parent) in message
+
+
+def test_a_device_without_a_session_runs_in_eager(capfd: pytest.CaptureFixture[str]) -> None:
+    twins = Twins(mlp().to("meta"))
+    for _ in range(2):
+        assert twins.wrapped(rows().to("meta")).device.type == "meta"
+    assert twins.reasons() == ["unsupported_device"]
+    assert len(warned(capfd)) == 1
+
+
+def test_another_torch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "1.13.0")
+    with pytest.raises(UnsupportedEnvironmentError, match=r"torch 1\.13\.0 is installed; build it again"):
+        versions.check_environment()
+
+
+def test_a_damaged_cache_is_exported_anew(cache_dir: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    populate()
+    pristine = tmp_path / "pristine"
+    shutil.copytree(cache_dir, pristine)
+    files = [path.relative_to(pristine) for path in sorted(pristine.rglob("*")) if path.is_file() and path.stat().st_size]
+    assert files
+    for path in files:
+        shutil.rmtree(cache_dir)
+        shutil.copytree(pristine, cache_dir)
+        damaged = bytearray((cache_dir / path).read_bytes())
+        for at in range(0, len(damaged), 3):
+            damaged[at] ^= 0x5A
+        (cache_dir / path).write_bytes(bytes(damaged))
+        capfd.readouterr()
+        for _ in range(2):
+            twins = Twins(mlp(), fallback="error")
+            twins.call(rows())
+            assert twins.status.source in ("local", "export")
+            rekindle.store.flush()
+        assert len(warned(capfd)) <= 3, path
+
+
+def test_modes_of_the_cache() -> None:
+    off = Twins(mlp(), cache="off")
+    off.call(rows())
+    assert off.status.source == "export"
+    assert off.status.cache_dir is None
+    reader = Twins(mlp(), cache="readonly")
+    reader.call(rows())
+    assert reader.status.source == "export"
+    populate()
+    assert rekindle.cache.stats()["stores"] == 1
+    reader = Twins(mlp(), cache="readonly")
+    reader.call(rows())
+    assert reader.status.source == "local"
+    for mode, source in (("refresh", "export"), ("verify", "local"), ("strict", "local"), ("on", "local")):
+        twins = Twins(mlp(), cache=mode)
+        twins.call(rows())
+        assert twins.status.source == source, mode
+        assert (twins.status.verify_seconds > 0) == (mode in ("refresh", "verify"))
+        rekindle.store.flush()
+    stats = rekindle.cache.stats()
+    assert (stats["stores"], stats["entries"]) == (2, 1)
+
+
+@pytest.mark.parametrize("options", [{"fallback": "error"}, {"cache": "strict"}])
+def test_eager_can_be_forbidden(options: dict[str, str]) -> None:
+    twins = Twins(mlp(), **options)
+    twins.wrapped.first.register_forward_hook(lambda *_: None)
+    with pytest.raises(FallbackError, match="hooks: model.first has a forward hook"):
+        twins.wrapped(rows())
+    assert rekindle.cache.stats()["bypass_codes"] == {"hooks": 1}

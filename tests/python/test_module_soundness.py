@@ -1,0 +1,216 @@
+"""What a graph cannot hold runs in eager with a reason; what it holds means the same. Always compared with eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from module_support import Twins, assert_same, mlp, rows
+from torch import nn
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(4))
+        self.counter = 0
+
+
+class BatchNorm(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(x)).relu()
+
+
+class WritesBuffer(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += x.detach().sum(0)
+        return self.linear(x) + self.total
+
+
+class ReplacesBuffer(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total = self.total + x.detach().sum(0)
+        return self.linear(x) + self.total
+
+
+class WritesInput(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return self.linear(x)
+
+
+class Counts(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.counter += 1
+        return self.linear(x) * self.counter
+
+
+class Branches(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return self.linear(x)
+        return self.linear(-x) * 2
+
+
+class ReadsValue(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * x.abs().max().item()
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 5  # not the derivative
+
+
+class UsesFunction(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Double.apply(self.linear(x))
+
+
+class OwnGenerator(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return nn.functional.dropout(self.linear(x), 0.3)
+
+
+EAGER = {
+    BatchNorm: "buffer_mutated",
+    WritesBuffer: "buffer_mutated",
+    ReplacesBuffer: "buffer_mutated",
+    WritesInput: "input_mutated",
+    Counts: "state_mutated",
+    Branches: "value_specialized",
+    ReadsValue: "value_specialized",
+    UsesFunction: "python_op",
+    OwnGenerator: "verification_failed",
+}
+
+
+@pytest.mark.parametrize("kind", EAGER, ids=lambda kind: kind.__name__)
+def test_what_a_graph_cannot_hold_runs_in_eager(kind: type[Base]) -> None:
+    twins = Twins(kind())
+    for step in range(4):
+        ours_input, theirs_input = rows(step), rows(step)
+        inputs = iter((theirs_input, ours_input))
+        theirs, ours = twins.both(lambda model: model(next(inputs)))  # noqa: B023
+        assert_same(ours, theirs)
+        assert torch.equal(ours_input, theirs_input)
+        theirs.square().sum().backward()
+        ours.square().sum().backward()
+        twins.compare()
+        assert twins.module.counter == twins.eager.counter
+    assert twins.reasons() == [EAGER[kind]]
+    assert twins.status.source == "eager"
+    assert twins.status.eager_calls == 4
+    for model in (twins.eager, twins.wrapped):
+        model.eval()
+    if kind is BatchNorm:
+        twins.call(rows())
+        assert twins.status.source == "export"  # in evaluation nothing is written
+
+
+def test_a_branch_on_a_value_is_named_by_file_and_line() -> None:
+    twins = Twins(Branches())
+    twins.call(rows())
+    [(_, message)] = twins.status.bypass
+    line = Branches.forward.__code__.co_firstlineno + 1
+    assert f"test_module_soundness.py:{line}" in message
+
+
+def test_a_forward_that_changes_its_module_is_not_exported_at_every_call() -> None:
+    twins = Twins(Counts())
+    calls = []
+    from rekindle import exporting
+
+    original = exporting.export_entry
+    try:
+        exporting.export_entry = lambda *args: calls.append(1) or original(*args)  # type: ignore[assignment]
+        for step in range(5):
+            twins.call(rows(step))
+    finally:
+        exporting.export_entry = original
+    assert len(calls) == 1
+
+
+class Noisy(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.linear(x), 0.3) + torch.rand(x.shape) + torch.randn_like(x)
+
+
+class PartlyWithoutGradient(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = self.linear(x).abs().mean()
+            shift = x.mean(0)
+        return self.linear(x) * scale + shift
+
+
+class Detached(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        return y * y.detach() + self.linear.weight.data.sum()
+
+
+class LocalInPlace(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        y += 1
+        return y.mul_(2)
+
+
+@pytest.mark.parametrize("kind", [Noisy, PartlyWithoutGradient, Detached, LocalInPlace], ids=lambda kind: kind.__name__)
+def test_these_mean_the_same_from_a_graph_or_in_eager(kind: type[Base]) -> None:
+    twins = Twins(kind())
+    for step in range(3):
+        twins.call(rows(step))
+        twins.call(rows(step).requires_grad_())
+    if kind is not Noisy:
+        assert twins.status.eager_calls == 0, twins.status.bypass
+
+
+def test_autocast_and_inference_mode_run_in_eager() -> None:
+    twins = Twins(mlp())
+    twins.call(rows())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert twins.call(rows()).dtype is torch.bfloat16
+    with torch.inference_mode():
+        theirs, ours = twins.both(lambda model: model(rows()))
+        assert ours.is_inference()
+        assert_same(ours, theirs)
+    assert twins.reasons() == ["autocast", "inference_mode"]
+    twins.call(rows())
+    assert twins.status.exports == 1
+    assert twins.status.eager_calls == 2
+
+
+def test_function_modes_and_saved_tensor_hooks_are_honoured() -> None:
+    seen: list[Any] = []
+    twins = Twins(mlp())
+    twins.call(rows())
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: seen.append(tensor) or tensor, lambda tensor: tensor):
+        for model in (twins.eager, twins.wrapped):
+            seen.clear()
+            model(rows()).sum().backward()
+            assert seen
+    twins.compare()
+    assert twins.reasons() == ["mode_stack"]
+
+
+def test_a_wrapped_module_can_be_traced_and_mapped() -> None:
+    twins = Twins(mlp())
+    twins.call(rows())
+    traced = torch.jit.trace(twins.wrapped, rows(), check_trace=False)
+    torch.testing.assert_close(traced(rows(2)), twins.eager(rows(2)))
+    mapped = torch.func.vmap(twins.wrapped)(rows())
+    torch.testing.assert_close(mapped, twins.eager(rows()))
