@@ -58,6 +58,15 @@ PyObject* table_of(PyObject* object) {
 #endif
 }
 
+// Changes with every change of a dict and is never used again; 0 where Python keeps no such number.
+std::uint64_t version_of(PyObject* object) {
+#if PY_VERSION_HEX < 0x030C0000
+  if (PyObject* table = table_of(object)) return reinterpret_cast<PyDictObject*>(table)->ma_version_tag;
+#endif
+  static_cast<void>(object);
+  return 0;
+}
+
 // Calls `visit` with each borrowed part, which may be null, until it returns false. False for an unknown kind of object.
 template <typename Visit>
 bool visit_parts(PyObject* object, Visit visit) {
@@ -108,7 +117,7 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
              const py::list& contents)
     : ambient_(ambient_state()) {
   for (const py::handle handle : containers) {
-    Container container{py::reinterpret_borrow<py::object>(handle), {}};
+    Container container{py::reinterpret_borrow<py::object>(handle), {}, version_of(handle.ptr())};
     if (PyAnySet_Check(handle.ptr())) {
       container.items.push_back(py::reinterpret_steal<py::object>(PyFrozenSet_New(handle.ptr())));
     } else {
@@ -137,12 +146,16 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
 
 bool Guard::same(const Container& container) {
   PyObject* object = container.object.ptr();
+  const std::uint64_t version = version_of(object);
+  if (version != 0 && version == container.version) return true;
   if (PyAnySet_Check(object)) return container.object.equal(container.items[0]);
   std::size_t i = 0;
   const bool equal = visit_parts(object, [&](PyObject* part) {
     return i < container.items.size() && container.items[i++].ptr() == part;
   });
-  return equal && i == container.items.size();
+  if (!equal || i != container.items.size()) return false;
+  container.version = version;
+  return true;
 }
 
 bool Guard::same(const Item& item) {

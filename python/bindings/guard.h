@@ -37,6 +37,7 @@ class Guard {
   struct Container {
     pybind11::object object;
     std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a frozen copy
+    mutable std::uint64_t version = 0;    // of a dict when it was last found unchanged; 0: not known
   };
   struct Item {
     pybind11::object container, key, value;  // value: null when the key was absent
