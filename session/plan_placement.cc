@@ -70,7 +70,11 @@ void PlanBuilder::take_over_memory(std::size_t position, const Instruction& inst
     writer_.at(root).instruction->allocate.push_back(root);
     plan_->slots[output].storage = Storage::kView;
     plan_->slots[output].base = root;
-    plan_->slots[output].view = [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); };
+    // The root can have other sizes: the input may be a reshaped view of it.
+    const at::Tensor& meta = plan_->slots[output].meta;
+    plan_->slots[output].view = [sizes = meta.sizes().vec(), strides = meta.strides().vec()](const at::Tensor& x) {
+      return x.as_strided(sizes, strides);
+    };
     plan_->slots[root].views.push_back(output);
     return;
   }
