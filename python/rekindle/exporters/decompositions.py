@@ -147,6 +147,14 @@ def relu6(g: Any, x: Any) -> Any:
     return _saturated(g, x, 0.0, 6.0)
 
 
+def hardsigmoid(g: Any, x: Any) -> Any:
+    three, six, dtype = _number(g, 3, _dtype(x)), _number(g, 6, _dtype(x)), _dtype(x)
+    line = g.op("Div", g.op("Add", x, three), six)
+    inside = g.op("And", g.op("Greater", x, g.op("Neg", three)), g.op("Less", x, three))
+    ends = g.op("Clip", line, _number(g, 0, dtype), _number(g, 1, dtype))
+    return g.op("Where", inside, line, g.op("rekindle::StopGradient", ends))
+
+
 def _saturated(g: Any, x: Any, low: float, high: float) -> Any:
     """A clamp without gradient at its ends; aten::clamp has one there."""
     least, most = (_number(g, end, _dtype(x)) for end in (low, high))
@@ -426,6 +434,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::addcdiv": addcdiv,
     "aten::hardtanh": hardtanh,
     "aten::relu6": relu6,
+    "aten::hardsigmoid": hardsigmoid,
     "aten::threshold": threshold,
     "aten::elu": elu,
     "aten::selu": selu,

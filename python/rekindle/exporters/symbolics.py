@@ -121,7 +121,7 @@ def _attention_in_parts(
         scores = g.op("Add", scores, mask)
     weights = g.op("Softmax", scores, axis_i=-1)
     if probability > 0.0:
-        ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float32))
+        ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float64))
         weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
     return g.op("MatMul", weights, value)
 
