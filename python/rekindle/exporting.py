@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +38,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
     start = time.perf_counter()
     torchscript.load_exporter()
-    with Recorder(fingerprint) as recorder:
+    with _contents_kept(fingerprint.containers), Recorder(fingerprint) as recorder:
         exported = torchscript.export(request)
     changed = fingerprint.difference(describe_again())
     if changed is not None:
@@ -52,6 +54,31 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     return NewEntry(
         type(request.module).__name__, _mode(request), sections, contract, recorder.observations, exported_at - start, built_at - exported_at, done - built_at
     )
+
+
+@contextlib.contextmanager
+def _contents_kept(containers: list[Any]) -> Iterator[None]:
+    """Undo what the forward does to lists, dicts and sets that the module holds, and refuse a forward that does so."""
+    before = [(container, copy.copy(container)) for container in containers if type(container) in (dict, list, set)]
+    changed = None
+    try:
+        yield
+    finally:
+        for container, kept in before:
+            if not _same_items(container, kept):
+                changed = changed or f"{type(container).__name__} of {len(kept)} items"
+                container.clear()
+                container.extend(kept) if type(container) is list else container.update(kept)
+    if changed is not None:
+        raise Bypass(Reason.STATE_MUTATED, f"the forward changes a {changed} that its module holds; keep state in buffers")
+
+
+def _same_items(container: Any, kept: Any) -> bool:
+    if type(container) is set:
+        return bool(container == kept)
+    if type(container) is dict:
+        return [*map(id, container), *map(id, container.values())] == [*map(id, kept), *map(id, kept.values())]
+    return [*map(id, container)] == [*map(id, kept)]
 
 
 def verify_against_eager(joint: bytes, contract: dict[str, Any], request: ExportRequest) -> None:

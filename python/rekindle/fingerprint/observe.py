@@ -14,6 +14,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from rekindle.fingerprint import Fingerprint, observations, world
 from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
@@ -85,10 +87,15 @@ class Recorder:
             return False
         if self._is_aside(frame):
             return False  # the forward may still call it
+        state = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)  # the content of a tensor may be read here, which is not part of the forward
         try:
-            self._record(frame, code)
+            with torch._C.DisableTorchFunction():
+                self._record(frame, code)
         except Exception as error:  # raised where the recorder is left, not inside the user's forward
             self.bypass = error
+        finally:
+            torch._C._set_tracing_state(state)
         return True
 
     def _is_aside(self, frame: types.FrameType | None) -> bool:
