@@ -51,6 +51,18 @@ class Counts(Base):
         return self.linear(x) * self.counter
 
 
+class Appends(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[int] = []
+        self.seen: dict[str, int] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.history.append(len(self.history))
+        self.seen[f"call {len(self.history)}"] = x.shape[0]
+        return self.linear(x) * len(self.history)
+
+
 class Branches(Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:
@@ -90,6 +102,7 @@ EAGER = {
     ReplacesBuffer: "buffer_mutated",
     WritesInput: "input_mutated",
     Counts: "state_mutated",
+    Appends: "state_mutated",
     Branches: "value_specialized",
     ReadsValue: "value_specialized",
     UsesFunction: "python_op",
@@ -109,7 +122,8 @@ def test_what_a_graph_cannot_hold_runs_in_eager(kind: type[Base]) -> None:
         theirs.square().sum().backward()
         ours.square().sum().backward()
         twins.compare()
-        assert twins.module.counter == twins.eager.counter
+        for name in ("counter", "history", "seen"):
+            assert getattr(twins.module, name, None) == getattr(twins.eager, name, None)
     assert twins.reasons() == [EAGER[kind]]
     assert twins.status.source == "eager"
     assert twins.status.eager_calls == 4
