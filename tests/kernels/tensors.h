@@ -42,8 +42,9 @@ inline double epsilon(at::ScalarType dtype) {
   }
 }
 
-// At most twice eager's error, and two units in the last place for where eager is nearly exact: a build for a processor
-// without fused multiply-add rounds once more. In float64 eager is itself the exact result, so more units are allowed.
+// At most twice eager's error, and two units in the last place for where eager is nearly exact: a build for a
+// processor without fused multiply-add rounds once more. In float64 eager is itself the exact result, so more
+// units are allowed.
 inline bool as_good_as_eager(const at::Tensor& ours, const at::Tensor& eager, const at::Tensor& exact) {
   const double slack = ours.scalar_type() == at::kDouble ? 64 : 2;
   return error(ours, exact) <= 2 * error(eager, exact) + slack * epsilon(ours.scalar_type());
