@@ -102,7 +102,7 @@ class TraceMode(TorchFunctionMode):
             )
         if function in _GENERATORS or kwargs.get("generator") is not None:
             raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
-        if function is torch.Tensor.data.__get__:
+        if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             return args[0].detach()
         in_place = _is_in_place(function, kwargs)
         if in_place:
