@@ -14,7 +14,7 @@ from torch import nn
 from rekindle import _native, contract, reasons
 from rekindle.contract import flatten_arguments, rebuild_outputs
 from rekindle.errors import FallbackError
-from rekindle.exporters import Exported, ExportRequest
+from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify

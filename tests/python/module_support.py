@@ -112,7 +112,9 @@ def assert_same(ours: Any, theirs: Any, what: str = "result") -> None:
     for ours_leaf, theirs_leaf in zip(mine, other, strict=True):
         if isinstance(theirs_leaf, torch.Tensor):
             assert ours_leaf.requires_grad == theirs_leaf.requires_grad, f"{what} requires a gradient"
-            torch.testing.assert_close(ours_leaf, theirs_leaf, rtol=1e-5, atol=1e-5, msg=lambda m: f"{what}: {m}")  # noqa: B023
+            torch.testing.assert_close(
+                ours_leaf, theirs_leaf, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}"
+            )
         else:
             assert ours_leaf == theirs_leaf, what
 

@@ -150,6 +150,6 @@ def test_modes_of_the_cache() -> None:
 def test_eager_can_be_forbidden(options: dict[str, str]) -> None:
     twins = Twins(mlp(), **options)
     twins.wrapped.first.register_forward_hook(lambda *_: None)
-    with pytest.raises(FallbackError, match="hooks: model.first has a forward hook"):
+    with pytest.raises(FallbackError, match=r"hooks: model\.first has a forward hook"):
         twins.wrapped(rows())
     assert rekindle.cache.stats()["bypass_codes"] == {"hooks": 1}

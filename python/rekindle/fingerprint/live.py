@@ -43,14 +43,17 @@ class Watched:
 
     @property
     def containers(self) -> list[Any]:
+        """What is compared by the identity of its parts."""
         return list(self._containers.values())
 
     @property
     def items(self) -> list[tuple[Any, Any]]:
+        """What is compared one by one."""
         return list(self._items.values())
 
     @property
     def contents(self) -> list[Any]:
+        """What is compared by its bytes."""
         return list(self._contents.values())
 
     def _observe(self, kind: str, module: str, name: str) -> None:
