@@ -113,6 +113,7 @@ EAGER = {
 @pytest.mark.parametrize("kind", EAGER, ids=lambda kind: kind.__name__)
 def test_what_a_graph_cannot_hold_runs_in_eager(kind: type[Base]) -> None:
     twins = Twins(kind())
+    assert torch.is_autocast_cache_enabled()
     for step in range(4):
         ours_input, theirs_input = rows(step), rows(step)
         inputs = iter((theirs_input, ours_input))
@@ -124,6 +125,7 @@ def test_what_a_graph_cannot_hold_runs_in_eager(kind: type[Base]) -> None:
         twins.compare()
         for name in ("counter", "history", "seen"):
             assert getattr(twins.module, name, None) == getattr(twins.eager, name, None)
+    assert torch.is_autocast_cache_enabled(), "the exporter must not leave it off"
     assert twins.reasons() == [EAGER[kind]]
     assert twins.status.source == "eager"
     assert twins.status.eager_calls == 4

@@ -130,10 +130,12 @@ def export(request: ExportRequest) -> Exported:
     tensors = (*arguments, *request.parameters.values(), *buffers)
     names = [f"argument#{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
     random_state = torch.get_rng_state()
+    autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
         with _attributes_kept(request.module), torch.set_grad_enabled(request.grad):
             model = _run_exporter(traced, tensors, names)
     finally:
+        torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
     _check_unchanged("input", Reason.INPUT_MUTATED, request.arguments, arguments)
     _check_unchanged("buffer", Reason.BUFFER_MUTATED, list(request.buffers.values()), buffers)
