@@ -16,8 +16,8 @@ Draw = Callable[[torch.dtype, torch.Generator], Any]
 class Case:
     """One module and the inputs it is called with.
 
-    expect: "graph", or the reason code with which the call runs in eager. random: draws random numbers, so that
-    another dtype draws others. train: the mode of the module. zero_eps: gradients that are exactly zero are expected.
+    expect: "graph", or the reason code with which the call runs in eager. random: draws random numbers, so
+    that another dtype draws others. train: the mode of the module.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Case:
     expect: str = "graph"
     random: bool = False
     train: bool = True
+    dtypes: tuple[torch.dtype, ...] = (torch.float64, torch.float32)
 
 
 class Calls(nn.Module):
@@ -47,8 +48,10 @@ def model(name: str, make: Callable[[], nn.Module], *inputs: Draw, **more: Any) 
     return Case(name, make, inputs, **more)
 
 
-def real(*sizes: int, low: float | None = None, grad: bool = True, view: Callable[[Any], Any] | None = None) -> Draw:
-    """Normal numbers; with `low`, numbers of which none is below it. `view`: a layout that is not row-major."""
+def real(
+    *sizes: int, low: float | None = None, grad: bool = True, view: Callable[[Any], Any] | None = None
+) -> Draw:
+    """Normal numbers, none of them below `low` where it is given. `view`: a layout that is not row-major."""
 
     def draw(dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
         # Drawn in float32, so that each dtype computes with the same numbers.

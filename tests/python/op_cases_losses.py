@@ -1,5 +1,8 @@
 """Losses, normalizations, attention and dropout."""
 
+# One case a line reads best.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from typing import Any
@@ -59,7 +62,7 @@ LOSSES = [
     op("huber_loss", lambda x, y: F.huber_loss(x, y, delta=0.5), real(4, 5), real(4, 5)),
     op("bce_with_logits", F.binary_cross_entropy_with_logits, real(4, 5), real(4, 5, grad=False)),
     op("bce_with_logits weights", lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w), real(4, 5), real(4, 5, grad=False), real(5, low=0.1, grad=False)),
-    op("bce", lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()), real(4, 5), real(4, 5, grad=False)),
+    op("bce", lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()), real(4, 5), real(4, 5, grad=False), expect="unsupported_op"),
     op("kl_div", lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), real(4, 5), real(4, 5)),
     op("hinge by hand", lambda x, y: (1 - x * y).clamp(min=0).mean(), real(4), real(4)),
 ]
@@ -105,7 +108,8 @@ NORMS = [
     op("layer_norm, frozen weight", lambda x, w: F.layer_norm(x, (5,), w), real(4, 5), real(5, grad=False)),
     op("layer_norm of strided", lambda x: F.layer_norm(x.t(), (4,)), real(4, 5)),
     model("RMS norm by hand", lambda: RootMeanSquareNorm(5), real(4, 3, 5)),
-    model("RMS norm in float32", lambda: LowPrecisionNorm(5), real(4, 3, 5)),
+    # Only in float32: a float64 result of float32 arithmetic is not comparable to float64's last places.
+    model("RMS norm in float32", lambda: LowPrecisionNorm(5), real(4, 3, 5), dtypes=(torch.float32,)),
     model("RMSNorm", lambda: _randomized(nn.RMSNorm(5)), real(4, 3, 5)),
     model("GroupNorm", lambda: _randomized(nn.GroupNorm(2, 4)), real(3, 4, 5)),
     model("GroupNorm of images", lambda: _randomized(nn.GroupNorm(2, 4)), real(3, 4, 2, 2)),
@@ -115,7 +119,7 @@ NORMS = [
     model("BatchNorm2d, eval", lambda: _randomized(nn.BatchNorm2d(3)), real(2, 3, 4, 4), train=False),
     model("BatchNorm without affine, eval", lambda: nn.BatchNorm1d(5, affine=False), real(4, 5), train=False),
     model("BatchNorm1d, train", lambda: _randomized(nn.BatchNorm1d(5)), real(4, 5), expect="buffer_mutated"),
-    model("InstanceNorm1d", lambda: nn.InstanceNorm1d(5), real(4, 5, 3)),
+    model("InstanceNorm1d", lambda: nn.InstanceNorm1d(5), real(4, 5, 3), expect="unsupported_op"),
 ]
 
 
@@ -168,10 +172,10 @@ DROPOUT = [
     op("dropout off", lambda x: F.dropout(x, 0.3, training=False) * 2, real(4, 5)),
     op("dropout of strided", lambda x: F.dropout(x.t(), 0.3), real(4, 5), random=True),
     op("two dropouts", lambda x: F.dropout(x, 0.3) + F.dropout(x, 0.3), real(4, 5), random=True),
-    op("dropout whose result is not used", lambda x: (F.dropout(x, 0.3), x * 2)[1], real(4, 5), random=True),
+    op("dropout whose result is not used", lambda x: (F.dropout(x, 0.3), x * 2)[1], real(4, 5), random=True, expect="verification_failed"),
     op("dropout of no elements", lambda x: F.dropout(x, 0.3) * 2, real(0, 5), random=True),
     model("Dropout, train", lambda: nn.Dropout(0.5), real(4, 5), random=True),
-    model("Dropout, eval", lambda: nn.Dropout(0.5), real(4, 5), train=False),
+    model("Dropout, eval", lambda: nn.Dropout(0.5), real(4, 5), train=False, expect="unsupported_output"),
     op("dropout1d", lambda x: F.dropout1d(x, 0.5), real(2, 4, 5), random=True, expect="unsupported_op"),
     op("alpha_dropout", lambda x: F.alpha_dropout(x, 0.5, training=True), real(4, 5), random=True, expect="unsupported_op"),
     op("noise", lambda x: x + torch.randn_like(x), real(4, 5), random=True, expect="unsupported_op"),
