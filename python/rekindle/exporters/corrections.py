@@ -40,16 +40,16 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
-    """Torch's Python functions then run their bodies under TraceMode, which sees each op and each size they ask for.
+    """Torch's Python functions then run their bodies under TraceMode, which sees each op and size they ask for.
 
-    Otherwise the mode gets the function as a whole and is off inside, where sizes would become traced tensors.
+    Otherwise the mode gets the function as a whole and is off inside, where sizes become traced tensors.
     """
     thread = threading.get_ident()
     return lambda *args: threading.get_ident() != thread and asks(*args)
 
 
 def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
-    """What an op gives has the type that tracing saw, not the one that is inferred from ONNX's promotion rules."""
+    """What an op gives has the type that tracing saw, not the one that ONNX's promotion rules would give."""
 
     def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
         result = run_symbolic(graph, block, node, *rest)
@@ -63,14 +63,16 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
-    """The exporter takes a 0-dim tensor for a Python number and makes it float32; what is computed keeps its dtype.
+    """The exporter takes a 0-dim tensor for a Python number and makes it float32; here it keeps its dtype.
 
-    A vector of one element is no number to it. Graphs that mix dtypes need the difference and are left as they are.
+    A vector of one element is no number to it. Graphs that mix dtypes need the difference: they are left alone.
     """
 
     def run(graph: Any, *args: Any) -> Any:
         values = [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]
-        computed = [value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS]
+        computed = [
+            value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS
+        ]
         scalars = [value for value in computed if value.type().sizes() == []]
         if len({_dtype(value) for value in computed}) != 1:
             return analyse(graph, *args)

@@ -1,8 +1,11 @@
 """Symbolic functions for ops that torch's exporter lacks or gives another meaning, in ops that the graph has.
 
-"Another meaning" is eager's gradient at kinks and ties, eager's rounding of quotients, the dtype in which eager
-computes, sums over indices that repeat. Types of results are those that tracing saw.
+"Another meaning" is eager's gradient at kinks and ties, eager's rounding of quotients, the dtype eager computes
+in, sums over indices that repeat. Types of results are those that tracing saw.
 """
+
+# A public function has the name and the arguments of the ATen op it stands for.
+# ruff: noqa: D103
 
 from __future__ import annotations
 
@@ -16,13 +19,28 @@ from torch.onnx import symbolic_helper
 from rekindle.reasons import Bypass, Reason
 
 _DTYPES = {
-    "Double": torch.float64, "Float": torch.float32, "Half": torch.float16, "BFloat16": torch.bfloat16,
-    "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
     "Bool": torch.bool,
 }
 _ONNX = {
-    torch.float64: 11, torch.float32: 1, torch.float16: 10, torch.bfloat16: 16, torch.int64: 7, torch.int32: 6,
-    torch.int16: 5, torch.int8: 3, torch.uint8: 2, torch.bool: 9,
+    torch.float64: 11,
+    torch.float32: 1,
+    torch.float16: 10,
+    torch.bfloat16: 16,
+    torch.int64: 7,
+    torch.int32: 6,
+    torch.int16: 5,
+    torch.int8: 3,
+    torch.uint8: 2,
+    torch.bool: 9,
 }
 
 
@@ -89,7 +107,9 @@ def _along_channels(g: Any, x: Any, rank: int) -> Any:
 def _floor_quotient(g: Any, a: Any, b: Any) -> Any:
     a, b, dtype = _both(g, a, b)
     if dtype.is_floating_point:
-        raise _refuse("floor division of floats; eager corrects the quotient's rounding. Use torch.floor(a / b)")
+        raise _refuse(
+            "floor division of floats; eager corrects the quotient's rounding. Use torch.floor(a / b)"
+        )
     return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
 
 
@@ -170,7 +190,9 @@ def threshold(g: Any, x: Any, limit: Any, value: Any) -> Any:
 def _elu(g: Any, x: Any, alpha: float, scale: float, steepness: float) -> Any:
     dtype = _dtype(x)
     below = g.op("Elu", x if steepness == 1 else g.op("Mul", x, _number(g, steepness, dtype)))
-    y = g.op("Where", g.op("Greater", x, _number(g, 0, dtype)), x, g.op("Mul", below, _number(g, alpha, dtype)))
+    y = g.op(
+        "Where", g.op("Greater", x, _number(g, 0, dtype)), x, g.op("Mul", below, _number(g, alpha, dtype))
+    )
     return y if scale == 1 else g.op("Mul", y, _number(g, scale, dtype))
 
 
@@ -261,7 +283,7 @@ def _softmax(op_type: str) -> Callable[..., Any]:
 
 
 def _extremum(reduce: str, elementwise: str, position: str) -> Callable[..., Any]:
-    """max and min: of all, of two tensors, or along a dimension, where eager's gradient goes to one position."""
+    """max and min: of all, of two tensors, or along a dimension, with eager's gradient to one position."""
 
     def extremum(g: Any, x: Any, other: Any = None, keepdim: Any = None) -> Any:
         if other is None:
@@ -341,7 +363,16 @@ def group_norm(g: Any, x: Any, groups: Any, weight: Any, bias: Any, eps: Any, cu
 
 
 def batch_norm(
-    g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: Any, momentum: Any, eps: Any, cudnn: Any
+    g: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: Any,
+    momentum: Any,
+    eps: Any,
+    cudnn: Any,
 ) -> Any:
     if _get(training, "b"):
         if _is_none(mean):
