@@ -40,7 +40,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
-    """Torch's Python functions then run their bodies under TraceMode, which sees each op and size they ask for.
+    """Torch's Python functions then run their bodies under TraceMode, which sees each op and size.
 
     Otherwise the mode gets the function as a whole and is off inside, where sizes become traced tensors.
     """
@@ -65,7 +65,7 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
 def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
     """The exporter takes a 0-dim tensor for a Python number and makes it float32; here it keeps its dtype.
 
-    A vector of one element is no number to it. Graphs that mix dtypes need the difference: they are left alone.
+    A vector of one element is no number to it. Graphs that mix dtypes need the difference: left alone.
     """
 
     def run(graph: Any, *args: Any) -> Any:

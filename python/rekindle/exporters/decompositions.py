@@ -1,7 +1,7 @@
 """Symbolic functions for ops that torch's exporter lacks or gives another meaning, in ops that the graph has.
 
-"Another meaning" is eager's gradient at kinks and ties, eager's rounding of quotients, the dtype eager computes
-in, sums over indices that repeat. Types of results are those that tracing saw.
+"Another meaning" is eager's gradient at kinks and ties, eager's rounding of quotients, the dtype it
+computes in, sums over indices that repeat. Types of results are those that tracing saw.
 """
 
 # A public function has the name and the arguments of the ATen op it stands for.
