@@ -151,20 +151,20 @@ TEST_CASE("a cotangent that only seemed to reach a wanted input is dropped", "[a
 TEST_CASE("parts of the forward graph that give nothing back are not visited", "[autodiff]") {
   // Mod has no rule, but no gradient has to pass it.
   const JointGraph joint = joint_of(graph_text("%x: float32[2, 2], %w: float32[2]",
-                                               "%h: float32[2, 2] = Mod(%x, %x)\n"
+                                               "%h: float32[2, 2] = Einsum(%x, %x)\n"
                                                "%y: float32[2, 2] = Mul(%h, %w)"),
                                     "01");
   CHECK(joint.gradient_of == Indices{1});
 }
 
 TEST_CASE("an op without a rule is named with its source", "[autodiff]") {
-  const auto forward = parse_or_fail(graph_text("%x: float32[2]", "%y: float32[2] = Mod(%x, %x)"));
+  const auto forward = parse_or_fail(graph_text("%x: float32[2]", "%y: float32[2] = Einsum(%x, %x)"));
   forward->nodes().front()->set_source("model.py:12 Block.forward");
   const auto joint = differentiate(*forward, {true});
   REQUIRE_FALSE(joint.ok());
   CHECK(joint.error().code == ErrorCode::kUnsupported);
   CHECK(joint.error().message ==
-        "there is no gradient rule for Mod (%y, from model.py:12 Block.forward); add one in "
+        "there is no gradient rule for Einsum (%y, from model.py:12 Block.forward); add one in "
         "src/autodiff/rules, "
         "or detach its inputs in the model");
 }
