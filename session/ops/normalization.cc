@@ -1,5 +1,6 @@
 // LayerNormalization and its gradient.
-#include "kernels/layer_norm.h"
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
 
 #include "session/op.h"
 
@@ -15,7 +16,7 @@ Lowering lower_layer_normalization(const LowerContext& context) {
   const Sizes sizes = context.sizes(0);
   const auto axis = static_cast<std::size_t>(context.axis(context.int_attribute("axis", -1), context.rank(0)));
   const Sizes normalized(sizes.begin() + static_cast<std::ptrdiff_t>(axis), sizes.end());
-  const kernels::LayerNormOptions options{static_cast<std::int64_t>(axis), context.float_attribute("epsilon", 1e-5)};
+  const double epsilon = context.float_attribute("epsilon", 1e-5);
   Sizes statistics = sizes;
   std::fill(statistics.begin() + static_cast<std::ptrdiff_t>(axis), statistics.end(), 1);
   const bool bias = context.has(2);
@@ -24,10 +25,9 @@ Lowering lower_layer_normalization(const LowerContext& context) {
   Lowering lowering;
   const at::ScalarType precise = accumulate_type(context.dtype(0));
   lowering.outputs = {{context.dtype(0), sizes, {}}, {precise, statistics, {}}, {precise, statistics, {}}};
-  lowering.kernel = [options, bias](const Args& args) {
-    kernels::layer_norm_forward(args.in(0).contiguous(), args.in(1).contiguous(),
-                                bias ? args.in(2).contiguous() : at::Tensor(), options, args.out(0), args.out(1),
-                                args.out(2));
+  lowering.kernel = [normalized, epsilon, bias](const Args& args) {
+    const std::optional<at::Tensor> shift = bias ? std::optional(args.in(2)) : std::nullopt;
+    at::native_layer_norm_out(args.out(0), args.out(1), args.out(2), args.in(0), normalized, args.in(1), shift, epsilon);
   };
   return lowering;
 }
@@ -39,14 +39,10 @@ Lowering lower_layer_normalization_gradient(const LowerContext& context) {
   const Sizes normalized(sizes.begin() + axis, sizes.end());
   Lowering lowering;
   lowering.outputs = {{context.dtype(1), sizes, {}}, {context.dtype(4), normalized, {}}, {context.dtype(4), normalized, {}}};
-  const std::int64_t rows = product(Sizes(sizes.begin(), sizes.begin() + axis)), columns = product(normalized);
-  lowering.scratch = {{accumulate_type(context.dtype(1)), {kernels::layer_norm_workspace(rows, columns)}, {}}};
-  lowering.in_place = {0};
-  const kernels::LayerNormOptions options{axis};
-  lowering.kernel = [options](const Args& args) {
-    kernels::layer_norm_backward(args.in(0).contiguous(), args.in(1).contiguous(), args.in(2), args.in(3),
-                                 args.in(4).contiguous(), options,
-                                 {args.out(0), args.out(1), args.out(2), args.out(3)});
+  lowering.kernel = [normalized](const Args& args) {
+    // ATen wants a bias of which it reads only that there is one.
+    at::native_layer_norm_backward_out(args.out(0), args.out(1), args.out(2), args.in(0), args.in(1), normalized,
+                                       args.in(2), args.in(3), args.in(4), args.in(4), {true, true, true});
   };
   return lowering;
 }
