@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from rekindle import _native, contract, reasons
-from rekindle.contract import flatten_arguments, rebuild_outputs
+from rekindle import _native, contract
+from rekindle.call_key import call_key, tables_of
+from rekindle.contract import flatten_arguments
 from rekindle.errors import FallbackError
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
-from rekindle.fingerprint.live import Watched
-from rekindle.fingerprint.observations import verify
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
 from rekindle.status import Status
 from rekindle.store import Store, StoredEntry
+from rekindle.variant import Kind, Variant
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
@@ -32,51 +30,6 @@ _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
     "_global_backward_hooks",
 )
-# Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
-_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
-
-
-@dataclass
-class Variant:
-    """One graph that is ready to run, and what must still hold for it to be right."""
-
-    prekey: str
-    observations: list[Any]
-    session: Any
-    structure: Any
-    used: list[int]  # inputs of the session as positions among the call's tensors, then the state
-    state_names: list[str]
-    record: bool
-    source: str
-    entry: str | None
-    guard: Any = None
-    state: list[torch.Tensor] = field(default_factory=list)
-
-    def arm(self, fingerprint: Fingerprint, module: nn.Module) -> None:
-        """Bind the module's live state and remember what it looks like."""
-        tensors = dict([*module.named_parameters(), *module.named_buffers()])
-        self.state = [tensors[name] for name in self.state_names]
-        watched = Watched(fingerprint, self.observations)
-        self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
-
-    def fits(self, prekey: str) -> bool:
-        """Whether the variant is right for a call of this key, by content."""
-        return self.prekey == prekey and verify(self.observations) is None
-
-    def run(self, arguments: list[torch.Tensor]) -> Any:
-        inputs = arguments + self.state
-        outputs = self.session.forward([inputs[i] for i in self.used], self.record)
-        return rebuild_outputs(self.structure, outputs, inputs)
-
-
-@dataclass
-class Kind:
-    """What is known about calls of one signature: variants, most recently used first, or why they run in eager."""
-
-    variants: list[Variant] = field(default_factory=list)
-    refusal: Bypass | None = None
-    refused_while: Any = None  # guard under which the refusal stands; None: for good
-    attempts: int = 0
 
 
 class Runtime:
@@ -299,42 +252,3 @@ class Runtime:
         start = time.perf_counter()
         verify_against_eager(entry.joint, entry.contract, request)
         self._status.verify_seconds += time.perf_counter() - start
-
-
-def tables_of(module: nn.Module) -> list[dict[str, Any]]:
-    """The dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks."""
-    attributes = module.__dict__
-    return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
-
-
-def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any]) -> Any:
-    """A hashable description of a call's structure and tensor layouts; collects its distinct tensors and plain values.
-
-    What is neither is told by its type only: a call with such an argument never runs from a graph.
-    """
-    seen: dict[int, int] = {}
-
-    def key(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            position = seen.setdefault(id(value), len(seen))
-            if position == len(tensors):
-                tensors.append(value)
-            if value.layout is not torch.strided:
-                return (position, type(value), str(value.layout))
-            return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
-        if isinstance(value, (list, tuple)):
-            return (type(value), *map(key, value))
-        if isinstance(value, dict):
-            return (type(value), *((name, key(item)) for name, item in value.items()))
-        if isinstance(value, (float, complex)):
-            values.append((type(value), repr(value)))
-        elif value is None or isinstance(value, _HASHED):
-            values.append((type(value), value))
-        elif isinstance(value, slice):
-            return (slice, key(value.start), key(value.stop), key(value.step))
-        return type(value)
-
-    return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
-
-
-__all__ = ["Runtime", "call_key", "reasons"]

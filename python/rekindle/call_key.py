@@ -1,0 +1,48 @@
+"""What tells two calls of a wrapped module apart without looking into the module, and the tables that make up a module."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+from torch import nn
+
+# Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
+_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
+
+
+def tables_of(module: nn.Module) -> list[dict[str, Any]]:
+    """The dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks."""
+    attributes = module.__dict__
+    return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
+
+
+def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any]) -> Any:
+    """A hashable description of a call's structure and tensor layouts; collects its distinct tensors and plain values.
+
+    What is neither is told by its type only: a call with such an argument never runs from a graph.
+    """
+    seen: dict[int, int] = {}
+
+    def key(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            position = seen.setdefault(id(value), len(seen))
+            if position == len(tensors):
+                tensors.append(value)
+            if value.layout is not torch.strided:
+                return (position, type(value), str(value.layout))
+            return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
+        if isinstance(value, (list, tuple)):
+            return (type(value), *map(key, value))
+        if isinstance(value, dict):
+            return (type(value), *((name, key(item)) for name, item in value.items()))
+        if isinstance(value, (float, complex)):
+            values.append((type(value), repr(value)))
+        elif value is None or isinstance(value, _HASHED):
+            values.append((type(value), value))
+        elif isinstance(value, slice):
+            return (slice, key(value.start), key(value.stop), key(value.step))
+        return type(value)
+
+    return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
