@@ -29,8 +29,9 @@ endif()
 
 add_library(rekindle_options INTERFACE)
 target_include_directories(rekindle_options INTERFACE ${PROJECT_SOURCE_DIR})
+# GCC 12 is wrong about the copies inside `"x" + std::string`: -Wrestrict, -Wstringop-overflow.
 target_compile_options(rekindle_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-restrict;-Wno-stringop-overflow>  # GCC 12: false on "x" + std::string
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-restrict;-Wno-stringop-overflow>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${REKINDLE_DEV}>>:-Werror>)
 if(REKINDLE_DEV)
   target_compile_definitions(rekindle_options INTERFACE REKINDLE_DEV=1)
@@ -45,10 +46,6 @@ endif()
 function(rekindle_room name)
   cmake_parse_arguments(ROOM "" "" "PUBLIC;PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
-  if(NOT sources)
-    add_library(rekindle_${name} INTERFACE)
-    return()
-  endif()
   add_library(rekindle_${name} OBJECT ${sources})
   target_link_libraries(rekindle_${name} PUBLIC rekindle_options ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE})
 endfunction()
