@@ -3,6 +3,7 @@
 //   rekindle.lock      flock: shared for readers, exclusive for writers
 //   db/                the database
 //   journal/           events not yet folded, one file a process
+//   inflight/          one file for each export that is under way; see single_flight.h
 //   quarantine-*/      the last database that failed to open
 #pragma once
 

@@ -184,6 +184,10 @@ Result<Digest> ExportCache::store(const Digest& prekey, std::string observations
   return stored;
 }
 
+std::unique_ptr<Lease> ExportCache::lease(const Digest& prekey) const {
+  return std::make_unique<Lease>(options_.dir, prekey);
+}
+
 Status ExportCache::erase_entry(const Digest& id) {
   return update([&](TierWriter& writer, Usage& usage) { return remove_entry(writer, usage, id); });
 }

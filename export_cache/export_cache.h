@@ -23,6 +23,7 @@
 #include "export_cache/entry.h"
 #include "export_cache/manifest.h"
 #include "export_cache/options.h"
+#include "export_cache/single_flight.h"
 #include "export_cache/stats.h"
 #include "export_cache/summary.h"
 #include "export_cache/usage.h"
@@ -55,6 +56,10 @@ class ExportCache {
   // been loaded back and has run. kInvalidArgument when a bound of entry.h or manifest.h is exceeded,
   // kUnsupported when read-only; both, like kIo, count a store failure. Folds the journals.
   Result<Digest> store(const Digest& prekey, std::string observations, const Entry& entry);
+
+  // For one export per prekey among the processes of this machine: see single_flight.h. Only of use when not
+  // read-only.
+  std::unique_ptr<Lease> lease(const Digest& prekey) const;
 
   // The entry is in use and saved so many seconds. Appends to the journal of this process; never fails: what
   // cannot be written is counted in memory, with one warning.

@@ -34,31 +34,34 @@ bool still_at(int fd, const std::string& path) {
 
 }  // namespace
 
+Result<std::optional<FileLock>> FileLock::try_acquire(const std::string& path, Kind kind) {
+  const int fd = open_lock_file(path, kind);
+  if (fd < 0) {
+    const bool nobody_writes = errno == ENOENT || errno == EROFS || errno == EACCES;
+    if (kind == Kind::kShared && nobody_writes) return std::optional(FileLock(-1));
+    return io_error("cannot open lock file " + path + ": " + std::strerror(errno));
+  }
+  FileLock lock(fd);
+  if (flock(fd, (kind == Kind::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK || errno == EINTR) return std::optional<FileLock>();
+    return io_error("cannot lock " + path + ": " + std::strerror(errno) + "; put the cache on a local disk");
+  }
+  if (!still_at(fd, path)) return std::optional<FileLock>();
+  return std::optional(std::move(lock));
+}
+
 Result<FileLock> FileLock::acquire(const std::string& path, Kind kind, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   auto pause = std::chrono::milliseconds(1);
   while (true) {
-    const int fd = open_lock_file(path, kind);
-    if (fd < 0) {
-      const bool nobody_writes = errno == ENOENT || errno == EROFS || errno == EACCES;
-      if (kind == Kind::kShared && nobody_writes) return FileLock(-1);
-      return io_error("cannot open lock file " + path + ": " + std::strerror(errno));
+    REKINDLE_ASSIGN_OR_RETURN(std::optional<FileLock> lock, try_acquire(path, kind));
+    if (lock) return *std::move(lock);
+    if (Clock::now() >= deadline) {
+      return io_error("another process has held " + path + " for " + std::to_string(timeout.count()) +
+                      " ms; see who with: fuser " + path);
     }
-    FileLock lock(fd);
-    while (flock(fd, (kind == Kind::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) {
-        return io_error("cannot lock " + path + ": " + std::strerror(errno) +
-                        "; put the cache on a local disk");
-      }
-      if (Clock::now() >= deadline) {
-        return io_error("another process has held " + path + " for " + std::to_string(timeout.count()) +
-                        " ms; see who with: fuser " + path);
-      }
-      std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, std::chrono::milliseconds(20));
-    }
-    if (still_at(fd, path)) return lock;
-    if (Clock::now() >= deadline) return io_error("lock file " + path + " keeps being removed");
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(20));
   }
 }
 

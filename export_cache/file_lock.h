@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,8 @@ class FileLock {
   // Waits at most `timeout`, then kIo. Creates `path` when it is missing; a shared lock in a directory that
   // is missing or cannot be written is granted without a lock file, for nobody can write there either.
   static Result<FileLock> acquire(const std::string& path, Kind kind, std::chrono::milliseconds timeout);
+  // As acquire, without waiting: std::nullopt while another process holds it.
+  static Result<std::optional<FileLock>> try_acquire(const std::string& path, Kind kind);
 
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileLock& operator=(FileLock&&) = delete;

@@ -93,6 +93,18 @@ py::dict stats(ExportCache& self) {
 }  // namespace
 
 void bind_cache(py::module_& m) {
+  py::class_<Lease>(m, "Lease")
+      .def(
+          "wait",
+          [](Lease& self, double seconds) {
+            const auto slice = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+            return lease_state_name(without_gil([&] { return self.wait(slice); }));
+          },
+          py::arg("seconds"))
+      .def_property_readonly("holder", &Lease::holder)
+      .def_property_readonly("waited", &Lease::waited)
+      .def("open", [](Lease& self) { without_gil([&] { return self.open(); }); })
+      .def("release", &Lease::release, py::call_guard<py::gil_scoped_release>());
   m.def("default_cache_dir", &default_cache_dir);
   py::class_<ExportCache>(m, "ExportCache")
       .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false)
@@ -101,6 +113,7 @@ void bind_cache(py::module_& m) {
       .def("lookup", &lookup, py::arg("prekey"))
       .def("load", &load, py::arg("entry"))
       .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"))
+      .def("lease", [](const ExportCache& self, const std::string& prekey) { return self.lease(digest_from(prekey)); })
       .def("find",
            [](ExportCache& self, const std::string& prefix) {
              return without_gil([&] { return self.find(prefix); }).hex();
