@@ -35,15 +35,29 @@ py::list lookup(ExportCache& self, const std::string& prekey) {
   return rows;
 }
 
+py::dict as_dict(const Entry& entry) {
+  py::dict sections, result;
+  for (const auto& [name, bytes] : entry.sections) sections[py::str(name)] = py::bytes(bytes);
+  result["meta"] = entry.meta;
+  result["sections"] = sections;
+  return result;
+}
+
 py::object load(ExportCache& self, const std::string& id) {
   const Digest digest = digest_from(id);
   const std::optional<Entry> entry = without_gil([&] { return self.load(digest); });
-  if (!entry) return py::none();
-  py::dict sections, result;
-  for (const auto& [name, bytes] : entry->sections) sections[py::str(name)] = py::bytes(bytes);
-  result["meta"] = entry->meta;
-  result["sections"] = sections;
-  return result;
+  return entry ? py::object(as_dict(*entry)) : py::none();
+}
+
+py::tuple encode(std::string meta, Sections sections) {
+  const Entry entry{std::move(sections), std::move(meta)};
+  const std::string record = without_gil([&] { return encode_entry(entry); });
+  return py::make_tuple(entry_id(entry).hex(), py::bytes(record));
+}
+
+py::dict decode(const std::string& record, const std::string& id) {
+  const Digest digest = digest_from(id);
+  return as_dict(without_gil([&] { return decode_entry(record, digest); }));
 }
 
 std::string store(ExportCache& self, const std::string& prekey, const py::bytes& observations,
@@ -106,6 +120,8 @@ void bind_cache(py::module_& m) {
       .def("open", [](Lease& self) { without_gil([&] { return self.open(); }); })
       .def("release", &Lease::release, py::call_guard<py::gil_scoped_release>());
   m.def("default_cache_dir", &default_cache_dir);
+  m.def("encode_entry", &encode, py::arg("meta"), py::arg("sections"));
+  m.def("decode_entry", &decode, py::arg("record"), py::arg("id"));
   py::class_<ExportCache>(m, "ExportCache")
       .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false)
       .def_static("open", &open_cache, py::arg("dir") = "", py::arg("readonly") = false)

@@ -42,6 +42,7 @@ class Options:
         run the same kernels.
     dynamic: "auto" or "static". Today each set of input shapes has an export of its own with either.
     memory_budget: bytes for activations; not supported yet, must be None.
+    wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all.
     log: least severe level that is logged.
     """
 
@@ -51,6 +52,7 @@ class Options:
     numerics: str = "fast"
     dynamic: str = "auto"
     memory_budget: int | None = None
+    wait_seconds: float = 600.0
     log: str = "info"
 
     def __init__(self, **given: Any) -> None:
@@ -77,9 +79,21 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         raise OptionError(f"{origin} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
     if name == "memory_budget" and value is not None:
         raise OptionError(f"{origin} is {value!r}; a memory budget is not supported yet, leave it unset")
+    if name == "wait_seconds":
+        return _seconds(value, origin)
     if name == "cache_dir" and value is not None:
         return os.fspath(value)
     return value
+
+
+def _seconds(value: Any, origin: str) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise OptionError(f"{origin} is {value!r}; it must be a number of seconds, 0 or more")
+    return seconds
 
 
 def warn_of_unknown_variables() -> None:

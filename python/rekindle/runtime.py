@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from rekindle import _native, contract
+from rekindle import _native, contract, ranks
 from rekindle.call_key import call_key, tables_of
 from rekindle.contract import flatten_arguments
 from rekindle.errors import FallbackError
@@ -17,6 +19,7 @@ from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
+from rekindle.single_flight import exporting, take_turn
 from rekindle.status import Status
 from rekindle.store import Store, StoredEntry
 from rekindle.variant import Kind, Variant
@@ -30,6 +33,16 @@ _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
     "_global_backward_hooks",
 )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a call needs that no variant in memory serves. start: of time.perf_counter."""
+
+    prekey: str
+    fingerprint: Fingerprint
+    request: ExportRequest
+    start: float
 
 
 class Runtime:
@@ -156,7 +169,7 @@ class Runtime:
         if kind.attempts >= _MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {_MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
-        variant = self._load(prekey, request, start) or self._export(prekey, fingerprint, request)
+        variant = self._obtain(_Wanted(prekey, fingerprint, request, start))
         variant.arm(fingerprint, self._module)
         kind.variants.insert(0, variant)
         self._status.source = variant.source
@@ -181,24 +194,63 @@ class Runtime:
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
 
-    def _load(self, prekey: str, request: ExportRequest, start: float) -> Variant | None:
+    def _obtain(self, wanted: _Wanted) -> Variant:
+        """From the cache, from the rank that leads, or by an export."""
+        assert self._store is not None
+        share = ranks.share(wanted.prekey) if self._store.mode != "off" else None
+        if share is None:
+            return self._load_or_export(wanted)
+        if share.leads:
+            try:
+                return self._load_or_export(wanted, share)
+            finally:
+                share.let_others_go_on()
+        offered = share.receive(self._options.wait_seconds, type(self._module).__name__)
+        found = self._store.adopt(wanted.prekey, offered) if offered is not None else None
+        return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
+
+    def _load_or_export(self, wanted: _Wanted, *shares: ranks.Share) -> Variant:
+        assert self._store is not None
+        if (variant := self._load(wanted, *shares)) is not None:
+            return variant
+        turn = take_turn(self._store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
+        try:
+            if turn.waited and (variant := self._load(wanted, *shares)) is not None:
+                turn.end()
+                return variant
+            with exporting(turn, *shares):
+                return self._export(wanted, turn.end, *shares)
+        except BaseException:
+            turn.let_others_go_on()
+            turn.end()
+            raise
+
+    def _load(self, wanted: _Wanted, *shares: ranks.Share) -> Variant | None:
         """The variant of a cached entry whose observations all hold, or None."""
         assert self._store is not None
-        found = self._store.find(prekey)
+        found = self._store.find(wanted.prekey)
         if found is None:
-            self._status.lookup_seconds += time.perf_counter() - start
+            self._status.lookup_seconds += time.perf_counter() - wanted.start
             return None
-        variant = self._variant(prekey, found, "local")
+        variant = self._hit(wanted, found, "local")
+        for share in shares if variant is not None else ():
+            share.offer(self._store.pack(found))
+        return variant
+
+    def _hit(self, wanted: _Wanted, found: StoredEntry, source: str) -> Variant | None:
+        """The variant of an entry that somebody else made; None, and the entry is removed, when it cannot be run."""
+        assert self._store is not None
+        variant = self._variant(wanted.prekey, found, source)
         if variant is None:
             return None
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - wanted.start
         self._status.lookup_seconds += seconds
         self._status.hits += 1
         saved = max(0.0, found.cost_seconds - seconds)
         self._status.saved_seconds += saved
         self._store.record_hit(found, saved)
         if self._options.cache == "verify":
-            self._verify_hit(found, request)
+            self._verify_hit(found, wanted.request)
         _native.log_info(
             f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
             f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s"
@@ -225,25 +277,29 @@ class Runtime:
             entry.id,
         )
 
-    def _export(self, prekey: str, fingerprint: Fingerprint, request: ExportRequest) -> Variant:
-        """Export, differentiate, verify against eager, publish."""
+    def _export(self, wanted: _Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
+        """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""
         from rekindle.exporting import export_entry
 
         assert self._store is not None
+        request = wanted.request
         again = lambda: describe(self._module, request.args, request.kwargs, self._key_fields())  # noqa: E731
-        made = export_entry(request, fingerprint, again)
+        made = export_entry(request, wanted.fingerprint, again)
         self._status.exports += 1
         self._status.export_seconds += made.export_seconds
         self._status.build_seconds += made.build_seconds
         self._status.verify_seconds += made.verify_seconds
-        entry = self._store.publish(prekey, fingerprint, made)
+        entry = self._store.new_entry(wanted.fingerprint, made)
         _native.log_info(
             f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
             f"verified in {made.verify_seconds:.2f} s"
         )
-        variant = self._variant(prekey, entry, "export")
+        variant = self._variant(wanted.prekey, entry, "export")
         if variant is None:
             raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
+        self._store.publish(wanted.prekey, entry, on_written)
+        for share in shares:
+            share.offer(self._store.pack(entry))
         return variant
 
     def _verify_hit(self, entry: StoredEntry, request: ExportRequest) -> None:

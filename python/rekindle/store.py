@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,17 +22,36 @@ from rekindle.versions import __version__
 
 @dataclass
 class StoredEntry:
-    """An entry in memory. `id` is empty until it is published; `contract` is described in exporting.py.
+    """An entry in memory. `id` is empty until it is published.
 
-    observations: what has to hold, beside the key, for the entry to be right.
+    sections: "joint", "contract" and more; see export_cache/entry.h. observations: what has to hold, beside the key, for
+    the entry to be right. meta: describes it.
     """
 
     id: str
     observations: list[Any] = field(repr=False)
-    joint: bytes = field(repr=False)
-    contract: dict[str, Any] = field(repr=False)
-    cost_seconds: float
-    bytes: int
+    sections: dict[str, bytes] = field(repr=False)
+    meta: dict[str, Any] = field(repr=False)
+
+    @property
+    def joint(self) -> bytes:
+        """The differentiated graph."""
+        return self.sections["joint"]
+
+    @functools.cached_property
+    def contract(self) -> dict[str, Any]:
+        """Described in exporting.py."""
+        return json.loads(self.sections["contract"])
+
+    @property
+    def cost_seconds(self) -> float:
+        """What a hit spares."""
+        return float(self.meta["cost_seconds"])
+
+    @property
+    def bytes(self) -> int:
+        """Of all sections."""
+        return sum(map(len, self.sections.values()))
 
 
 class Store:
@@ -51,6 +72,16 @@ class Store:
             _native.log_warning(f"the cache is not used: {error}")
             return Store(None, options.cache, None)
         return Store(cache, options.cache, cache.dir)
+
+    @property
+    def mode(self) -> str:
+        """As of Options.cache."""
+        return self._mode
+
+    @property
+    def shared(self) -> Any:
+        """The ExportCache if an entry that another process writes would be found in it, else None."""
+        return self._cache if self._mode not in ("refresh", "readonly") else None
 
     def prekey(self, fingerprint: Fingerprint) -> str:
         builder = _native.KeyBuilder()
@@ -77,24 +108,49 @@ class Store:
         loaded = self._cache.load(entry)
         if loaded is None:
             return None
-        meta, sections = json.loads(loaded["meta"]), loaded["sections"]
-        contract = json.loads(sections["contract"])
-        size = sum(map(len, sections.values()))
-        return StoredEntry(entry, observations, sections["joint"], contract, float(meta["cost_seconds"]), size)
+        return StoredEntry(entry, observations, loaded["sections"], json.loads(loaded["meta"]))
 
-    def publish(self, prekey: str, fingerprint: Fingerprint, made: Any) -> StoredEntry:
-        """The new entry, which is written in the background."""
-        cost = made.export_seconds + made.build_seconds + made.verify_seconds
-        size = sum(map(len, made.sections.values()))
-        contract = json.loads(made.sections["contract"])
-        entry = StoredEntry("", made.observations, made.sections["joint"], contract, cost, size)
-        if self._cache is not None and self._mode != "readonly":
-            observations = json.dumps(made.observations).encode()
-            meta = json.dumps(_meta(fingerprint, made, cost))
-            builder = _native.KeyBuilder()
-            builder.add_all(fingerprint.fields)
-            sections = {**made.sections, "fields": builder.fields_json().encode()}
-            _writer.submit(lambda: self._cache.store(prekey, observations, meta, sections))
+    def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
+        """The entry of an export, not published yet."""
+        builder = _native.KeyBuilder()
+        builder.add_all(fingerprint.fields)
+        sections = {**made.sections, "fields": builder.fields_json().encode()}
+        return StoredEntry("", made.observations, sections, _meta(fingerprint, made))
+
+    def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:
+        """Write the entry in the background; then, or when that is not possible, call `on_written`."""
+        if self._cache is None or self._mode == "readonly":
+            on_written()
+            return
+        observations, meta = json.dumps(entry.observations).encode(), json.dumps(entry.meta)
+
+        def write() -> None:
+            try:
+                self._cache.store(prekey, observations, meta, entry.sections)
+            finally:
+                on_written()
+
+        _writer.submit(write)
+
+    def pack(self, entry: StoredEntry) -> bytes:
+        """The entry as bytes for another process of the same job: a line of JSON, and a record as of export_cache/entry.h."""
+        id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
+        return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
+
+    def adopt(self, prekey: str, packed: bytes) -> StoredEntry | None:
+        """The packed entry, which is also written where it is not in the cache; None when it is not right here."""
+        try:
+            head, _, record = packed.partition(b"\n")
+            about = json.loads(head)
+            loaded = _native.decode_entry(record, about["id"])
+        except (_native.RekindleError, ValueError, KeyError) as error:
+            _native.log_warning(f"an entry of another rank cannot be used: {error}")
+            return None
+        if verify(about["observations"]) is not None:
+            return None
+        entry = StoredEntry(about["id"], about["observations"], loaded["sections"], json.loads(loaded["meta"]))
+        if self.shared is not None and self.find(prekey) is None:
+            self.publish(prekey, entry)
         return entry
 
     def reject(self, entry: StoredEntry, why: str) -> None:
@@ -116,14 +172,14 @@ class Store:
             self._cache.record_bypass(code)
 
 
-def _meta(fingerprint: Fingerprint, made: Any, cost: float) -> dict[str, Any]:
+def _meta(fingerprint: Fingerprint, made: Any) -> dict[str, Any]:
     return {
         "model": made.model,
         "mode": made.mode,
         "inputs": ", ".join(f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}" for tensor in fingerprint.inputs),
         "created": int(time.time()),
         "export_seconds": made.export_seconds,
-        "cost_seconds": cost,
+        "cost_seconds": made.export_seconds + made.build_seconds + made.verify_seconds,
         "torch": torch.__version__,
         "rekindle": __version__,
     }

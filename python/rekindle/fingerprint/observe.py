@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from rekindle import single_flight
 from rekindle.fingerprint import Fingerprint, observations, world
 from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
@@ -77,10 +78,13 @@ class Recorder:
     def _on_start(self, frame: types.FrameType) -> bool:
         """Handle code that starts; returns whether it need not be seen again."""
         code = frame.f_code
-        if self.bypass is not None:
+        if self.bypass is not None and not world.is_collective(code):
             return True
         origin = origin_of_frame(frame)
         if origin is not Origin.USER:
+            if world.is_collective(code):
+                single_flight.let_others_go_on()
+                return True
             if code.co_name not in _RANK_READS or not code.co_filename.endswith("distributed_c10d.py"):
                 return True
             self._on_rank_read(frame)
@@ -119,6 +123,9 @@ class Recorder:
             )
 
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
+        if world.is_collective_call(function):
+            single_flight.let_others_go_on()
+            return
         if self.bypass is not None or not world.is_nondeterministic(function) or self._is_aside(frame):
             return
         name = function.__name__

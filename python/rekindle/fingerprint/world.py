@@ -8,6 +8,7 @@ import random
 import re
 import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from rekindle.fingerprint.digest import digest128
@@ -76,8 +77,33 @@ ENTROPY = frozenset(
     "connect recv recv_into send sendall getaddrinfo gethostname getpid".split()
 )
 FILES = frozenset({"open"})
-WATCHED = CLOCKS | ENTROPY | FILES
+# Methods of a ProcessGroup, which C++ has; and what DistributedDataParallel calls.
+COLLECTIVES = frozenset(
+    "allreduce allreduce_coalesced reduce broadcast allgather allgather_coalesced _allgather_base "
+    "allgather_into_tensor_coalesced reduce_scatter _reduce_scatter_base reduce_scatter_tensor_coalesced "
+    "alltoall alltoall_base gather scatter send recv recv_anysource barrier monitored_barrier "
+    "_broadcast_coalesced".split()
+)
+WATCHED = CLOCKS | ENTROPY | FILES | COLLECTIVES
 _OWNERS = frozenset({"time", "posix", "nt", "_random", "random", "_uuid", "_socket", "datetime", "io", "_io"})
+
+
+_COLLECTIVE_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")
+_QUERIES = ("get_", "is_", "_")
+
+
+def is_collective(code: CodeType) -> bool:
+    """Whether the code is a function by which the ranks of a job talk; one that only asks about the job is not."""
+    return code.co_filename.endswith(_COLLECTIVE_FILES) and not code.co_name.startswith(_QUERIES)
+
+
+def is_collective_call(function: Any) -> bool:
+    """Whether a C function with a watched name is a collective, not a namesake as torch.gather."""
+    if function.__name__ not in COLLECTIVES:
+        return False
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None) or getattr(owner, "__name__", None) or type(owner).__module__
+    return "distributed_c10d" in str(module) or "distributed_c10d" in type(owner).__module__
 
 
 def is_nondeterministic(function: Any) -> bool:

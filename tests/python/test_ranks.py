@@ -1,0 +1,114 @@
+"""Ranks of a torch.distributed job: one looks up and exports, the others use what it offers, and nobody hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from typing import Any
+
+RANKS = 2
+
+# Every rank has a cache directory of its own, as on machines that share no disk.
+_JOB = """
+import json, os, sys, time
+import module_support
+import torch, rekindle
+import torch.distributed as dist
+from torch import nn
+from module_support import mlp, rows
+
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+cache_dir = os.path.join(sys.argv[1], f"rank{rank}")
+
+class Reducing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+    def forward(self, x):
+        y = self.linear(x).detach()
+        dist.all_reduce(y)
+        return y
+
+class PerRank(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.linear(x) * (2.0 if os.environ["RANK"] == "0" else 3.0)
+
+def run(module, **options):
+    torch.manual_seed(0)
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=cache_dir, **options))
+    x = rows()
+    expected, actual = module(x), wrapped(x)
+    assert torch.allclose(actual, expected, atol=1e-6), (actual, expected)
+    status = rekindle.status(wrapped)
+    return {"source": status.source, "exports": status.exports, "bypass": [code for code, _ in status.bypass]}
+
+found = {}
+found["together"] = run(mlp())
+rekindle.store.flush()
+found["mine"] = len(rekindle.cache.ls(cache_dir))
+dist.barrier()
+if rank == 1:
+    rekindle.cache.clear(cache_dir)
+dist.barrier()
+found["one warm"] = run(mlp())
+rekindle.store.flush()
+found["filled"] = len(rekindle.cache.ls(cache_dir))
+torch.manual_seed(0)
+found["collective"] = run(Reducing())
+torch.manual_seed(0)
+found["per rank"] = run(PerRank())
+if rank == 0:
+    found["alone"] = run(mlp().eval())
+dist.barrier()
+if rank == 1:
+    found["late"] = run(mlp().eval())
+dist.barrier()
+print(json.dumps(found))
+dist.destroy_process_group()
+"""
+
+
+def _free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def test_ranks_decide_together(tmp_path: pathlib.Path) -> None:
+    port = _free_port()
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _JOB, str(tmp_path)], cwd=pathlib.Path(__file__).parent, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        )
+        for rank in range(RANKS)
+    ]
+    found: list[dict[str, Any]] = []
+    for rank in ranks:
+        out, err = rank.communicate(timeout=240)
+        assert rank.returncode == 0, err
+        found.append(json.loads(out.splitlines()[-1]))
+    # One export between them; the other rank's cache is filled as well.
+    assert sorted(one["together"]["source"] for one in found) == ["export", "remote"]
+    assert sum(one["together"]["exports"] for one in found) == 1
+    assert [one["mine"] for one in found] == [1, 1]
+    # Whoever leads, the cold rank gets the warm one's entry, or leads and exports for both.
+    assert sum(one["one warm"]["exports"] for one in found) <= 1
+    assert found[1]["one warm"]["source"] in ("remote", "export")
+    assert found[1]["filled"] == 1
+    # A forward that needs the other ranks lets them go on, and runs in eager on all of them.
+    assert [one["collective"]["source"] for one in found] == ["eager", "eager"]
+    # What is right on one rank only is not used on the other.
+    assert [one["per rank"]["exports"] for one in found] == [1, 1]
+    # A rank that asks alone waits for nobody, and leaves its answer for those who ask later.
+    assert found[0]["alone"]["source"] == "export"
+    assert found[1]["late"]["source"] == "remote"
