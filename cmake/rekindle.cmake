@@ -40,6 +40,9 @@ if(REKINDLE_SANITIZE)
   target_compile_options(rekindle_options INTERFACE -fsanitize=${REKINDLE_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(rekindle_options INTERFACE -fsanitize=${REKINDLE_SANITIZE})
 endif()
+if(REKINDLE_FUZZ)
+  target_compile_options(rekindle_options INTERFACE -fsanitize=fuzzer-no-link -fno-sanitize-recover=all)
+endif()
 
 # rekindle_room(NAME [PUBLIC libs...] [PRIVATE libs...]): the room in the current directory, as rekindle_NAME.
 # An OBJECT library, so that no linker drops a registrar. Every .cc below the directory belongs to it.

@@ -1,0 +1,28 @@
+// The text form: what parses prints and parses to the same; what verifies besides goes through ONNX
+// unchanged.
+#include "src/graph/onnx_export.h"
+#include "src/graph/onnx_import.h"
+#include "src/graph/parse.h"
+#include "src/graph/print.h"
+#include "src/graph/verify.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace rekindle;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto parsed = graph::parse(fuzz::view(data, size));
+  if (!parsed.ok()) return 0;
+  const std::string text = graph::print(**parsed);
+  const auto again = graph::parse(text);
+  if (!again.ok()) fuzz::require_equal(text, again.error().message, "printed text parses");
+  fuzz::require_equal(graph::print(**again), text, "printing and parsing keep a graph");
+  if (!graph::verify(**parsed).ok()) return 0;
+  fuzz::require_equal(graph::print(*(*parsed)->clone()), text, "a clone is the same graph");
+  const auto bytes = graph::export_onnx(**parsed);
+  fuzz::require(bytes.ok(), "a sound graph can be exported");
+  // The importer asks for more: known opset versions.
+  if (const auto imported = graph::import_onnx(*bytes); imported.ok()) {
+    fuzz::require_equal(graph::print(**imported), text, "ONNX keeps a graph");
+  }
+  return 0;
+}
