@@ -1,36 +1,19 @@
 #include "export_cache/export_cache.h"
 
 #include <algorithm>
-#include <cctype>
 #include <ctime>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "export_cache/directory.h"
+#include "export_cache/guarded.h"
 #include "export_cache/journal.h"
+#include "export_cache/object.h"
 #include "export_cache/references.h"
 #include "export_cache/tier.h"
 #include "export_cache/tiers/rocksdb_tier.h"
 #include "src/base/log.h"
 
 namespace rekindle {
-namespace {
-
-// The boundary of the room: what the libraries below throw becomes an Error here.
-template <typename Body>
-auto guarded(const char* what, Body body) -> decltype(body()) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return io_error(std::string("out of memory in the export cache: ") + what);
-  } catch (const std::exception& e) {
-    return internal_error(std::string("export cache, ") + what + ": " + e.what());
-  }
-}
-
-}  // namespace
-
 ExportCache::ExportCache(CacheOptions options)
     : options_(std::move(options)),
       journal_dir_(options_.dir + "/journal"),
@@ -90,20 +73,34 @@ Result<Usage> ExportCache::read_usage(TierReader& view) {
   if (usage.ok()) return usage;
   Usage lost;
   lost.apply({.kind = EventKind::kCorrupt});
+  REKINDLE_RETURN_IF_ERROR(recount(view, lost));
   return lost;
 }
 
-Status ExportCache::update(const std::function<Status(TierWriter&, Usage&)>& change) {
+Result<Tombstones> ExportCache::read_tombstones(TierReader& view) {
+  REKINDLE_ASSIGN_OR_RETURN(const std::optional<std::string> record, view.get(Table::kTombstones, Digest{}));
+  if (!record) return Tombstones{};
+  Result<Tombstones> tombstones = decode_tombstones(*record);
+  return tombstones.ok() ? tombstones : Tombstones{};  // they only explain; verify reports the damage
+}
+
+Status ExportCache::update(const std::function<Status(Change&)>& change) {
   std::optional<JournalFold> fold;
   const auto transaction = [&](TierWriter& writer) -> Status {
     REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(writer));
+    REKINDLE_ASSIGN_OR_RETURN(Tombstones tombstones, read_tombstones(writer));
+    const Tombstones before = tombstones;
     const std::size_t known = usage.entries.size();
     fold.reset();
     fold.emplace(journal_dir_, usage);
     if (usage.entries.size() > known) REKINDLE_RETURN_IF_ERROR(forget_unknown(writer, usage));
-    REKINDLE_RETURN_IF_ERROR(change(writer, usage));
+    Change pieces{writer, usage, tombstones, std::time(nullptr)};
+    REKINDLE_RETURN_IF_ERROR(change(pieces));
     REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_usage(usage));
     writer.put(Table::kUsage, Digest{}, record);
+    if (tombstones.all() == before.all()) return {};
+    REKINDLE_ASSIGN_OR_RETURN(const std::string gone, encode_tombstones(tombstones));
+    writer.put(Table::kTombstones, Digest{}, gone);
     return {};
   };
   return tier_->update(transaction, [&] { fold->remove_files(); });
@@ -122,8 +119,8 @@ Result<std::vector<Candidate>> ExportCache::lookup(const Digest& prekey) {
     if (candidates.ok()) return candidates;
     record_corrupt(candidates.error().message);
     if (mode() == CacheMode::kReadWrite) {
-      REKINDLE_RETURN_IF_ERROR(update([&](TierWriter& writer, Usage&) -> Status {
-        writer.remove(Table::kManifest, prekey);
+      REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
+        change.writer.remove(Table::kManifest, prekey);
         return {};
       }));
     }
@@ -133,52 +130,36 @@ Result<std::vector<Candidate>> ExportCache::lookup(const Digest& prekey) {
 
 Result<std::optional<Entry>> ExportCache::load(const Digest& id) {
   return guarded("load", [&]() -> Result<std::optional<Entry>> {
-    std::optional<std::string> record;
+    std::optional<std::string> object;
     REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) -> Status {
-      REKINDLE_ASSIGN_OR_RETURN(record, view.get(Table::kEntry, id));
+      REKINDLE_ASSIGN_OR_RETURN(object, view.get(Table::kEntry, id));
       return {};
     }));
-    if (!record) return std::optional<Entry>();
-    auto entry = decode_entry(*record, id);
+    if (!object) return std::optional<Entry>();
+    auto entry = decode_object_entry(*object, id);
     if (entry.ok()) return std::optional<Entry>(*std::move(entry));
     record_corrupt(entry.error().message);
-    if (mode() == CacheMode::kReadWrite) REKINDLE_RETURN_IF_ERROR(erase_entry(id));
+    if (mode() == CacheMode::kReadWrite) {
+      REKINDLE_RETURN_IF_ERROR(
+          update([&](Change& change) { return remove_entry(change, id, GoneReason::kCorrupt); }));
+    }
     return std::optional<Entry>();
   });
-}
-
-Status ExportCache::publish(TierWriter& writer, Usage& usage, const Digest& prekey, const Candidate& added) {
-  std::vector<Candidate> candidates;
-  REKINDLE_ASSIGN_OR_RETURN(const std::optional<std::string> old, writer.get(Table::kManifest, prekey));
-  if (old) {
-    auto decoded = decode_manifest(*old, prekey);
-    if (decoded.ok()) {
-      candidates = *std::move(decoded);
-    } else {
-      usage.apply({.kind = EventKind::kCorrupt});
-    }
-  }
-  const std::vector<Digest> dropped = add_candidate(candidates, added);
-  REKINDLE_ASSIGN_OR_RETURN(const std::string manifest, encode_manifest(prekey, candidates));
-  writer.put(Table::kManifest, prekey, manifest);
-  usage.apply({.kind = EventKind::kStore});
-  return remove_unreachable(writer, usage, dropped, prekey, candidates);
 }
 
 Result<Digest> ExportCache::store(const Digest& prekey, std::string observations, const Entry& entry) {
   Result<Digest> stored = guarded("store", [&]() -> Result<Digest> {
     REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_entry(entry));
+    const Digest id = entry_id(entry);
     const std::int64_t now = std::time(nullptr);
-    const EntryInfo info = make_info(entry, record.size(), now);
-    REKINDLE_ASSIGN_OR_RETURN(const std::string summary, encode_summary(info));
-    const Candidate added{info.id, std::move(observations), now};
-    REKINDLE_RETURN_IF_ERROR(update([&](TierWriter& writer, Usage& usage) -> Status {
-      REKINDLE_RETURN_IF_ERROR(publish(writer, usage, prekey, added));
-      writer.put(Table::kEntry, info.id, record);
-      writer.put(Table::kSummary, info.id, summary);
-      return {};
+    const std::vector<Reference> references = {{prekey, now, std::move(observations)}};
+    REKINDLE_ASSIGN_OR_RETURN(const std::string object, encode_object(record, id, references));
+    REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
+      REKINDLE_RETURN_IF_ERROR(put_object(change, object, now));
+      change.usage.apply({.kind = EventKind::kStore});
+      return evict(change);
     }));
-    return info.id;
+    return id;
   });
   if (!stored.ok()) record({.kind = EventKind::kStoreFailure});
   return stored;
@@ -188,113 +169,15 @@ std::unique_ptr<Lease> ExportCache::lease(const Digest& prekey) const {
   return std::make_unique<Lease>(options_.dir, prekey);
 }
 
-Status ExportCache::erase_entry(const Digest& id) {
-  return update([&](TierWriter& writer, Usage& usage) { return remove_entry(writer, usage, id); });
-}
-
-Result<std::vector<EntryInfo>> ExportCache::list() {
-  return guarded("list", [&]() -> Result<std::vector<EntryInfo>> {
-    std::vector<EntryInfo> entries;
-    std::vector<std::pair<Digest, std::string>> corrupt;
-    REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) -> Status {
-      entries.clear();
-      corrupt.clear();
-      REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(view));
-      merge_journals(journal_dir_, usage);
-      return view.for_each(Table::kSummary, [&](const Digest& id, std::string_view record) {
-        auto info = decode_summary(record, id);
-        if (!info.ok()) {
-          corrupt.emplace_back(id, info.error().message);
-          return;
-        }
-        const EntryUsage& used = usage.entries[id];
-        info->hits = used.hits;
-        info->seconds_saved = used.seconds_saved;
-        info->last_used = used.last_used;
-        entries.push_back(*std::move(info));
-      });
-    }));
-    for (const auto& [id, what] : corrupt) {
-      record_corrupt(what);
-      if (mode() == CacheMode::kReadWrite) REKINDLE_RETURN_IF_ERROR(erase_entry(id));
-    }
-    std::ranges::stable_sort(entries, [](const auto& a, const auto& b) { return a.created > b.created; });
-    return entries;
-  });
-}
-
-Result<Digest> ExportCache::find(std::string_view prefix) {
-  return guarded("find", [&]() -> Result<Digest> {
-    std::string wanted(prefix);
-    std::ranges::transform(wanted, wanted.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (wanted.empty() || wanted.size() > 32 ||
-        wanted.find_first_not_of("0123456789abcdef") != std::string::npos) {
-      return invalid_argument("entry id '" + std::string(prefix) + "' is not 1 to 32 hexadecimal digits");
-    }
-    std::vector<Digest> found;
-    REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) {
-      found.clear();
-      return view.for_each(Table::kSummary, [&](const Digest& id, std::string_view) {
-        if (id.hex().starts_with(wanted)) found.push_back(id);
-      });
-    }));
-    if (found.size() == 1) return found.front();
-    if (found.empty()) {
-      return not_found("no entry '" + wanted + "' in " + dir() + "; list them with: rekindle cache ls");
-    }
-    return invalid_argument(std::to_string(found.size()) + " entries start with '" + wanted + "', such as " +
-                            found[0].hex() + " and " + found[1].hex() + "; give more digits");
-  });
-}
-
-Status ExportCache::remove(const Digest& id) {
-  return guarded("remove", [&]() -> Status {
-    return update([&](TierWriter& writer, Usage& usage) -> Status {
-      REKINDLE_ASSIGN_OR_RETURN(const auto summary, writer.get(Table::kSummary, id));
-      if (!summary) return not_found("no entry " + id.hex() + " in " + dir());
-      return remove_entry(writer, usage, id);
-    });
-  });
-}
-
-Status ExportCache::clear() {
-  return guarded("clear", [&]() -> Status {
-    return tier_->clear([&] {
-      Usage gone;
-      JournalFold(journal_dir_, gone).remove_files();
-      const std::lock_guard guard(mutex_);
-      unwritten_ = Usage();
-    });
-  });
-}
-
-Result<CacheStats> ExportCache::stats() {
-  return guarded("stats", [&]() -> Result<CacheStats> {
-    CacheStats stats;
-    REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) -> Status {
-      REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(view));
-      merge_journals(journal_dir_, usage);
-      stats = usage.counters;
-      return view.for_each(Table::kSummary, [&](const Digest& id, std::string_view record) {
-        ++stats.entries;
-        if (const auto info = decode_summary(record, id); info.ok()) stats.bytes += info->stored_bytes;
-      });
-    }));
-    REKINDLE_ASSIGN_OR_RETURN(const TierStats tier, tier_->stats());
-    stats.disk_bytes = tier.disk_bytes;
-    const std::lock_guard guard(mutex_);
-    const CacheStats& more = unwritten_.counters;
-    stats.lookups += more.lookups;
-    stats.hits += more.hits;
-    stats.corrupt += more.corrupt;
-    stats.stores += more.stores;
-    stats.store_failures += more.store_failures;
-    stats.bypasses += more.bypasses;
-    stats.seconds_saved += more.seconds_saved;
-    for (const auto& [code, count] : more.bypass_codes) stats.bypass_codes[code] += count;
-    stats.misses = stats.lookups - std::min(stats.lookups, stats.hits);
-    return stats;
-  });
+Status ExportCache::evict(Change& change) {
+  if (options_.size_limit == 0 || change.usage.counters.bytes <= options_.size_limit) return {};
+  const auto target = static_cast<std::uint64_t>(kLowWater * static_cast<double>(options_.size_limit));
+  REKINDLE_ASSIGN_OR_RETURN(const auto entries, read_listing(change.writer, change.usage));
+  for (const PruneItem& item : plan_prune(entries, {.max_bytes = target}, change.now).removed) {
+    REKINDLE_RETURN_IF_ERROR(remove_entry(change, item.entry.id, GoneReason::kEvicted));
+    ++change.usage.counters.evictions;
+  }
+  return {};
 }
 
 }  // namespace rekindle

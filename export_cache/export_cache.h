@@ -8,7 +8,8 @@
 // system. Nothing is kept open between calls, so a cache may live across fork; a forked child may be refused
 // (kUnsupported). Errors: no method throws. Besides what each method names: kIo when the system refuses or
 // other processes hold the lock for longer than CacheOptions::lock_timeout, kInternal for a bug. After any
-// error the cache is as before the call and the caller goes on without it.
+// error the cache is as before the call and the caller goes on without it. A read-only cache answers every
+// method that would write with kUnsupported.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,17 @@
 #include <string_view>
 #include <vector>
 
+#include "export_cache/bundle.h"
 #include "export_cache/entry.h"
 #include "export_cache/manifest.h"
 #include "export_cache/options.h"
+#include "export_cache/prune.h"
 #include "export_cache/single_flight.h"
 #include "export_cache/stats.h"
 #include "export_cache/summary.h"
+#include "export_cache/tombstones.h"
 #include "export_cache/usage.h"
+#include "export_cache/verify.h"
 #include "src/base/digest.h"
 #include "src/base/result.h"
 
@@ -35,7 +40,7 @@ namespace rekindle {
 class Journal;
 class Tier;
 class TierReader;
-class TierWriter;
+struct Change;
 
 class ExportCache {
  public:
@@ -47,14 +52,16 @@ class ExportCache {
   const std::string& dir() const { return options_.dir; }
   CacheMode mode() const { return options_.mode; }
 
+  // What a training process calls.
+
   // The candidates under `prekey`, newest first; empty when there are none. Counts a lookup.
   Result<std::vector<Candidate>> lookup(const Digest& prekey);
   // The verified entry; std::nullopt when there is none or when it was corrupt (counted, and removed unless
   // read-only). Counts no hit: see record_hit.
   Result<std::optional<Entry>> load(const Digest& id);
-  // Publishes the entry and its candidate in one durable step and returns the entry's id. Store only what has
-  // been loaded back and has run. kInvalidArgument when a bound of entry.h or manifest.h is exceeded,
-  // kUnsupported when read-only; both, like kIo, count a store failure. Folds the journals.
+  // Publishes the entry and its candidate in one durable step and returns the entry's id; then evicts, when the
+  // cache is above its size limit. Store only what has been loaded back and has run. kInvalidArgument when a bound
+  // of entry.h or manifest.h is exceeded; like every other Error, it counts a store failure. Folds the journals.
   Result<Digest> store(const Digest& prekey, std::string observations, const Entry& entry);
 
   // For one export per prekey among the processes of this machine: see single_flight.h. Only of use when not
@@ -67,28 +74,54 @@ class ExportCache {
   // A call that did not ask the cache; `code` names the reason and is cut to kMaxCodeBytes.
   void record_bypass(std::string_view code);
 
+  // What people call, through the `rekindle cache` commands.
+
   // All entries, newest first, with their usage.
   Result<std::vector<EntryInfo>> list();
   // The one entry whose id starts with `prefix` (hexadecimal). kNotFound when there is none, kInvalidArgument
   // when there are several or the prefix is not hexadecimal.
   Result<Digest> find(std::string_view prefix);
-  // Removes the entry and every candidate that leads to it. kNotFound when there is none.
-  Status remove(const Digest& id);
-  // Removes entries, counters, journals and quarantined databases.
-  Status clear();
+  // Why an entry, given by its id or by a prekey that led to it, is gone: the newest answer; std::nullopt when it
+  // never was here or left long ago.
+  Result<std::optional<Tombstone>> gone(const Digest& id_or_prekey);
   // Database, journals of all processes, and what this object could not write.
   Result<CacheStats> stats();
+
+  // Removes the entry and every candidate that leads to it. kNotFound when there is none.
+  Status remove(const Digest& id);
+  // A pinned entry stays until it is unpinned, removed or cleared: no policy and no size limit takes it. Both are
+  // idempotent. kNotFound when there is no such entry.
+  Status pin(const Digest& id);
+  Status unpin(const Digest& id);
+  // Removes what `policy` selects; with `dry_run` only says what would go, and works read-only. kInvalidArgument when
+  // the policy asks for nothing.
+  Result<PruneReport> prune(const PrunePolicy& policy, bool dry_run);
+  // Removes entries, pins, counters, journals and quarantined databases.
+  Status clear();
+  // Reads what there is and reports what is wrong. Without `repair` it changes nothing and works read-only.
+  Result<VerifyReport> verify(const VerifyOptions& options);
+
+  // Writes these entries, each with its candidates, to one file; all entries when `ids` is empty. Returns how many.
+  // kNotFound when one is not here.
+  Result<std::uint64_t> pack(std::vector<Digest> ids, const std::string& path);
+  // Adds the entries of a bundle; see read_bundle for its Errors. Entries count as stored now by this cache.
+  Result<UnpackReport> unpack(const std::string& path);
 
  private:
   explicit ExportCache(CacheOptions options);
 
   void record(CacheEvent event);
   void record_corrupt(const std::string& what);
-  // One transaction that also folds the journals and counts `events`.
-  Status update(const std::function<Status(TierWriter&, Usage&)>& change);
+  // One transaction that also folds the journals.
+  Status update(const std::function<Status(Change&)>& change);
   Result<Usage> read_usage(TierReader& view);
-  Status publish(TierWriter& writer, Usage& usage, const Digest& prekey, const Candidate& added);
-  Status erase_entry(const Digest& id);
+  Result<Tombstones> read_tombstones(TierReader& view);
+  // Every sound summary with its usage; the others, with what is wrong, into `unsound` when given.
+  Result<std::vector<EntryInfo>> read_listing(TierReader& view, const Usage& usage,
+                                              std::vector<std::pair<Digest, std::string>>* unsound = nullptr);
+  Status evict(Change& change);
+  Status erase_entry(const Digest& id, GoneReason reason);
+  Status set_pin(const Digest& id, bool pinned);
 
   const CacheOptions options_;
   const std::string journal_dir_;

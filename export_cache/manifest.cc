@@ -1,13 +1,19 @@
 #include "export_cache/manifest.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "export_cache/record.h"
 #include "src/base/bytes.h"
 
 namespace rekindle {
+
+Status check_observations(std::string_view observations) {
+  if (observations.size() <= kMaxObservationBytes) return {};
+  return invalid_argument("observations of " + std::to_string(observations.size()) +
+                          " bytes are over the limit of " + std::to_string(kMaxObservationBytes) +
+                          "; the export is not cached");
+}
 
 Result<std::string> encode_manifest(const Digest& prekey, const std::vector<Candidate>& candidates) {
   if (candidates.size() > kMaxCandidates) {
@@ -17,11 +23,7 @@ Result<std::string> encode_manifest(const Digest& prekey, const std::vector<Cand
   ByteWriter writer;
   writer.number<std::uint64_t>(candidates.size());
   for (const Candidate& candidate : candidates) {
-    if (candidate.observations.size() > kMaxObservationBytes) {
-      return invalid_argument("observations of " + std::to_string(candidate.observations.size()) +
-                              " bytes are over the limit of " + std::to_string(kMaxObservationBytes) +
-                              "; the export is not cached");
-    }
+    REKINDLE_RETURN_IF_ERROR(check_observations(candidate.observations));
     writer.raw(candidate.entry.view());
     writer.number(candidate.created);
     writer.string(candidate.observations);
@@ -37,13 +39,12 @@ Result<std::vector<Candidate>> decode_manifest(std::string_view record, const Di
     return corruption("manifest record " + prekey.hex() + ": bad count");
   std::vector<Candidate> candidates(count);
   for (Candidate& candidate : candidates) {
-    const std::string_view id = reader.raw(candidate.entry.bytes.size());
+    candidate.entry = read_digest(reader);
     candidate.created = reader.number<std::int64_t>();
     const std::string_view observations = reader.string();
     if (reader.failed() || observations.size() > kMaxObservationBytes) {
       return corruption("manifest record " + prekey.hex() + ": bad candidate");
     }
-    std::memcpy(candidate.entry.bytes.data(), id.data(), id.size());
     candidate.observations = observations;
   }
   if (!reader.at_end())

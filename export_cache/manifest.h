@@ -26,6 +26,9 @@ struct Candidate {
   std::int64_t created = 0;  // unix seconds
 };
 
+// kInvalidArgument when they are more than kMaxObservationBytes.
+Status check_observations(std::string_view observations);
+
 // kInvalidArgument when a bound above is exceeded.
 Result<std::string> encode_manifest(const Digest& prekey, const std::vector<Candidate>& candidates);
 

@@ -4,7 +4,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <string>
+
+#include "export_cache/units.h"
+#include "src/base/log.h"
 
 namespace rekindle {
 namespace {
@@ -24,6 +28,18 @@ bool usable_home(const std::string& home) {
 }
 
 }  // namespace
+
+std::uint64_t default_size_limit() {
+  const std::string text = variable("REKINDLE_CACHE_SIZE");
+  if (text.empty()) return kDefaultSizeLimit;
+  const auto parsed = parse_size(text);
+  if (parsed.ok()) return *parsed;
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
+    log_warning("REKINDLE_CACHE_SIZE is ignored: " + parsed.error().message);
+  });
+  return kDefaultSizeLimit;
+}
 
 std::string default_cache_dir() {
   for (const char* name : {"REKINDLE_CACHE_DIR", "ORTMODULE_CACHE_DIR"}) {

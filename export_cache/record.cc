@@ -2,7 +2,8 @@
 
 #include <zstd.h>
 
-#include "src/base/bytes.h"
+#include <cstring>
+
 
 namespace rekindle {
 namespace {
@@ -11,6 +12,8 @@ constexpr std::string_view kMagic = "RKND";
 constexpr std::uint8_t kCodecNone = 0;
 constexpr std::uint8_t kCodecZstd = 1;
 constexpr int kZstdLevel = 3;
+constexpr std::size_t kKeyAt = 4 + 2 + 1 + 1;
+constexpr std::size_t kStoredLengthAt = kKeyAt + 16 + 8;
 
 struct Header {
   std::uint8_t codec = kCodecNone;
@@ -73,6 +76,12 @@ const char* record_kind_name(RecordKind kind) {
       return "summary";
     case RecordKind::kUsage:
       return "usage";
+    case RecordKind::kTombstones:
+      return "tombstones";
+    case RecordKind::kPin:
+      return "pin";
+    case RecordKind::kCandidates:
+      return "candidates";
   }
   return "unknown";
 }
@@ -118,6 +127,27 @@ Result<std::string> decode_record(std::string_view record, RecordKind kind, cons
   }
   if (digest_of(raw).view() != header.raw_digest) return damaged(kind, key, "bad content digest");
   return raw;
+}
+
+Result<std::size_t> claimed_record_size(std::string_view bytes) {
+  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic)) return corruption("no record begins here");
+  ByteReader reader(bytes.substr(kStoredLengthAt));
+  const auto stored = reader.number<std::uint64_t>();
+  if (stored > bytes.size() - kRecordOverhead) return corruption("a record is cut short");
+  return kRecordOverhead + stored;
+}
+
+Result<Digest> claimed_record_key(std::string_view bytes) {
+  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic)) return corruption("no record begins here");
+  ByteReader reader(bytes.substr(kKeyAt));
+  return read_digest(reader);
+}
+
+Digest read_digest(ByteReader& reader) {
+  Digest digest;
+  const std::string_view bytes = reader.raw(digest.bytes.size());
+  if (!bytes.empty()) std::memcpy(digest.bytes.data(), bytes.data(), bytes.size());
+  return digest;
 }
 
 }  // namespace rekindle

@@ -15,27 +15,32 @@
 //
 // Format version history
 //   1  first version
+//   2  summaries hold the cost and the prekeys, usage holds heat and removals; tombstones, pins, candidates
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "src/base/bytes.h"
 #include "src/base/digest.h"
 #include "src/base/result.h"
 
 namespace rekindle {
 
-inline constexpr std::uint16_t kRecordVersion = 1;
+inline constexpr std::uint16_t kRecordVersion = 2;
 inline constexpr std::uint64_t kMaxRawBytes = std::uint64_t{1} << 30;
 inline constexpr std::size_t kRecordOverhead = 4 + 2 + 1 + 1 + 16 + 8 + 8 + 16 + 8;
 
 // DO NOT CHANGE THESE VALUES: they are stored.
 enum class RecordKind : std::uint8_t {
-  kEntry = 1,     // export_cache/entry.h
-  kManifest = 2,  // export_cache/manifest.h
-  kSummary = 3,   // export_cache/summary.h
-  kUsage = 4,     // export_cache/usage.h
+  kEntry = 1,       // export_cache/entry.h
+  kManifest = 2,    // export_cache/manifest.h
+  kSummary = 3,     // export_cache/summary.h
+  kUsage = 4,       // export_cache/usage.h
+  kTombstones = 5,  // export_cache/tombstones.h
+  kPin = 6,         // no bytes: the entry under that key stays
+  kCandidates = 7,  // export_cache/object.h
 };
 const char* record_kind_name(RecordKind kind);
 
@@ -47,5 +52,13 @@ Result<std::string> encode_record(RecordKind kind, const Digest& key, std::strin
 // digest hold and the record is of `kind` and was stored under `key`. Allocates nothing before the lengths
 // are checked.
 Result<std::string> decode_record(std::string_view record, RecordKind kind, const Digest& key);
+
+// The size of the record that `bytes` begins with, and the key it was stored under, as its header claims: nothing
+// but the magic and the presence of so many bytes is checked. kCorruption otherwise.
+Result<std::size_t> claimed_record_size(std::string_view bytes);
+Result<Digest> claimed_record_key(std::string_view bytes);
+
+// The digest at the reader's position; zero, and the reader has failed, when it does not fit.
+Digest read_digest(ByteReader& reader);
 
 }  // namespace rekindle

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/base/digest.h"
 #include "src/base/result.h"
@@ -17,10 +18,12 @@ namespace rekindle {
 
 // DO NOT CHANGE THESE VALUES: they are stored.
 enum class Table : char {
-  kEntry = 'e',     // entry id -> entry record
-  kManifest = 'm',  // prekey -> manifest record
-  kSummary = 's',   // entry id -> summary record
-  kUsage = 'u',     // zero -> usage record
+  kEntry = 'e',       // entry id -> object, see export_cache/object.h
+  kManifest = 'm',    // prekey -> manifest record
+  kSummary = 's',     // entry id -> summary record
+  kUsage = 'u',       // zero -> usage record
+  kTombstones = 't',  // zero -> tombstones record
+  kPin = 'p',         // entry id -> pin record
 };
 
 // A consistent view of a tier. A missing record is std::nullopt, not an Error.
@@ -32,9 +35,11 @@ class TierReader {
   virtual Result<std::optional<std::string>> get(Table table, const Digest& key) = 0;
   // Every record of `table` in the order of keys. `record` is valid during the visit only.
   virtual Status for_each(Table table, const Visitor& visit) = 0;
+  // The keys of `table`, ascending.
+  virtual Result<std::vector<Digest>> keys(Table table) = 0;
 };
 
-// Reads show the state before the update; puts and removes become visible together, or not at all.
+// Reads show the state with the changes so far; for others they become visible together, or not at all.
 class TierWriter : public TierReader {
  public:
   virtual void put(Table table, const Digest& key, std::string_view record) = 0;

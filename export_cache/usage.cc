@@ -1,12 +1,21 @@
 #include "export_cache/usage.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include "export_cache/record.h"
 #include "src/base/bytes.h"
 
 namespace rekindle {
+
+void EntryUsage::hit(std::int64_t time, double seconds) {
+  ++hits;
+  seconds_saved += seconds;
+  const double between = static_cast<double>(time - last_used);
+  const double decay = std::exp2(-std::abs(between) / kHeatHalfLife);
+  heat = between >= 0 ? heat * decay + 1 : heat + decay;
+  last_used = std::max(last_used, time);
+}
 
 void Usage::apply(const CacheEvent& event) {
   switch (event.kind) {
@@ -25,10 +34,7 @@ void Usage::apply(const CacheEvent& event) {
     case EventKind::kHit: {
       ++counters.hits;
       counters.seconds_saved += event.seconds;
-      EntryUsage& used = entries[event.entry];
-      ++used.hits;
-      used.seconds_saved += event.seconds;
-      used.last_used = std::max(used.last_used, event.time);
+      entries[event.entry].hit(event.time, event.seconds);
       break;
     }
     case EventKind::kBypass: {
@@ -45,10 +51,13 @@ Result<std::string> encode_usage(const Usage& usage) {
   ByteWriter writer;
   const CacheStats& counters = usage.counters;
   for (const std::uint64_t counter : {counters.lookups, counters.hits, counters.corrupt, counters.stores,
-                                      counters.store_failures, counters.bypasses}) {
+                                      counters.store_failures, counters.bypasses, counters.evictions,
+                                      counters.removals}) {
     writer.number(counter);
   }
   writer.number(counters.seconds_saved);
+  writer.number(counters.entries);
+  writer.number(counters.bytes);
   writer.number<std::uint64_t>(counters.bypass_codes.size());
   for (const auto& [code, count] : counters.bypass_codes) {
     writer.string(code);
@@ -60,6 +69,7 @@ Result<std::string> encode_usage(const Usage& usage) {
     writer.number(used.hits);
     writer.number(used.seconds_saved);
     writer.number(used.last_used);
+    writer.number(used.heat);
   }
   writer.number<std::uint64_t>(usage.folded.size());
   for (const auto& [name, bytes] : usage.folded) {
@@ -75,22 +85,23 @@ Result<Usage> decode_usage(std::string_view record) {
   Usage usage;
   CacheStats& counters = usage.counters;
   for (std::uint64_t* counter : {&counters.lookups, &counters.hits, &counters.corrupt, &counters.stores,
-                                 &counters.store_failures, &counters.bypasses}) {
+                                 &counters.store_failures, &counters.bypasses, &counters.evictions,
+                                 &counters.removals}) {
     *counter = reader.number<std::uint64_t>();
   }
   counters.seconds_saved = reader.number<double>();
+  counters.entries = reader.number<std::uint64_t>();
+  counters.bytes = reader.number<std::uint64_t>();
   for (std::uint64_t left = reader.count(16); left > 0 && !reader.failed(); --left) {
     const std::string code(reader.string());
     counters.bypass_codes[code] = reader.number<std::uint64_t>();
   }
-  for (std::uint64_t left = reader.count(40); left > 0 && !reader.failed(); --left) {
-    const std::string_view id = reader.raw(16);
-    Digest digest;
-    if (!reader.failed()) std::memcpy(digest.bytes.data(), id.data(), id.size());
-    EntryUsage& used = usage.entries[digest];
+  for (std::uint64_t left = reader.count(48); left > 0 && !reader.failed(); --left) {
+    EntryUsage& used = usage.entries[read_digest(reader)];
     used.hits = reader.number<std::uint64_t>();
     used.seconds_saved = reader.number<double>();
     used.last_used = reader.number<std::int64_t>();
+    used.heat = reader.number<double>();
   }
   for (std::uint64_t left = reader.count(16); left > 0 && !reader.failed(); --left) {
     const std::string name(reader.string());

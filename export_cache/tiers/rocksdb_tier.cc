@@ -3,7 +3,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/file_checksum.h>
 #include <rocksdb/options.h>
-#include <rocksdb/write_batch.h>
+#include <rocksdb/utilities/write_batch_with_index.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,7 +74,8 @@ class View : public TierWriter {
   Result<std::optional<std::string>> get(Table table, const Digest& key) override {
     if (db_ == nullptr) return std::optional<std::string>();
     std::string record;
-    const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), full_key(table, key), &record);
+    const rocksdb::Status status =
+        batch_.GetFromBatchAndDB(db_, rocksdb::ReadOptions(), full_key(table, key), &record);
     if (status.IsNotFound()) return std::optional<std::string>();
     if (!status.ok()) return failure("read", status);
     return std::optional<std::string>(std::move(record));
@@ -82,7 +83,8 @@ class View : public TierWriter {
 
   Status for_each(Table table, const Visitor& visit) override {
     if (db_ == nullptr) return {};
-    const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(rocksdb::ReadOptions()));
+    const std::unique_ptr<rocksdb::Iterator> it(
+        batch_.NewIteratorWithBase(db_->NewIterator(rocksdb::ReadOptions())));
     const char prefix = static_cast<char>(table);
     for (it->Seek(rocksdb::Slice(&prefix, 1)); it->Valid() && it->key()[0] == prefix; it->Next()) {
       Digest key;
@@ -92,6 +94,12 @@ class View : public TierWriter {
     }
     if (!it->status().ok()) return failure("read", it->status());
     return {};
+  }
+
+  Result<std::vector<Digest>> keys(Table table) override {
+    std::vector<Digest> keys;
+    REKINDLE_RETURN_IF_ERROR(for_each(table, [&](const Digest& key, std::string_view) { keys.push_back(key); }));
+    return keys;
   }
 
   void put(Table table, const Digest& key, std::string_view record) override {
@@ -109,8 +117,7 @@ class View : public TierWriter {
     if (!batch_error_.ok()) return failure("write", batch_error_);
     rocksdb::WriteOptions options;
     options.sync = true;
-    options.protection_bytes_per_key = 8;
-    if (const auto status = db_->Write(options, &batch_); !status.ok()) return failure("write", status);
+    if (const auto status = db_->Write(options, batch_.GetWriteBatch()); !status.ok()) return failure("write", status);
     // Flushed, so that readers replay no log.
     if (const auto status = db_->Flush(rocksdb::FlushOptions()); !status.ok())
       return failure("write", status);
@@ -136,7 +143,8 @@ class View : public TierWriter {
   }
 
   rocksdb::DB* db_;
-  rocksdb::WriteBatch batch_;
+  rocksdb::WriteBatchWithIndex batch_{rocksdb::BytewiseComparator(), 0, /*overwrite_key=*/true, 0,
+                                      /*protection_bytes_per_key=*/8};
   rocksdb::Status batch_error_;
   bool removed_ = false;
   std::string damage_;

@@ -42,16 +42,16 @@ std::string raw_entry(std::string_view meta, std::uint64_t count,
 TEST_CASE("the bytes of a small entry are pinned", "[export_cache]") {
   const Entry entry = small_entry();
   REQUIRE(entry_id(entry).hex() == "baf75a039ff1372c6d3a3c9e726fb4bd");
-  testing::check_golden("entry/v1_plain.bin", *encode_entry(entry));
+  testing::check_golden("entry/v2_plain.bin", *encode_entry(entry));
 }
 
-TEST_CASE("a compressed entry of format version 1 can be read", "[export_cache]") {
+TEST_CASE("a compressed entry of format version 2 can be read", "[export_cache]") {
   Entry entry = small_entry();
   entry.sections["joint"] = std::string(4000, 'g');
-  const std::string path = testing::golden_path("entry/v1_zstd.bin");
+  const std::string path = testing::golden_path("entry/v2_zstd.bin");
   // Other zstd versions may compress otherwise, so only reading is pinned.
   if (std::getenv("REKINDLE_ACCEPT") != nullptr)
-    testing::check_golden("entry/v1_zstd.bin", *encode_entry(entry));
+    testing::check_golden("entry/v2_zstd.bin", *encode_entry(entry));
   const auto back = decode_entry(testing::read_file(path), entry_id(entry));
   REQUIRE(back.ok());
   REQUIRE(back->sections == entry.sections);

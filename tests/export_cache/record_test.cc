@@ -73,7 +73,7 @@ TEST_CASE("a record says what is wrong with it", "[export_cache]") {
   const std::string record = encoded(std::string(5000, 'a'));
   REQUIRE(mentions(why("RKND"), "only 4 bytes"));
   REQUIRE(mentions(why(forged(record, 0, 'X')), "magic"));
-  REQUIRE(mentions(why(forged<std::uint16_t>(record, kVersionAt, 2)), "format version 2"));
+  REQUIRE(mentions(why(forged<std::uint16_t>(record, kVersionAt, 9)), "format version 9"));
   REQUIRE(mentions(why(forged<std::uint8_t>(record, kKindAt, 2)), "another kind"));
   REQUIRE(mentions(why(record, RecordKind::kManifest), "another kind"));
   REQUIRE(mentions(why(forged<std::uint8_t>(record, kCodecAt, 9)), "unknown codec 9"));
