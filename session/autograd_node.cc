@@ -1,6 +1,7 @@
 #include "session/autograd_node.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 namespace rekindle::session {
@@ -8,19 +9,18 @@ namespace rekindle::session {
 using torch::autograd::variable_list;
 
 BackwardNode::BackwardNode(std::shared_ptr<PlanCache> plans, FramePool::Handle frame,
-                           torch::autograd::edge_list next)
-    : Node(std::move(next)), plans_(std::move(plans)), frame_(std::move(frame)) {}
+                           torch::autograd::edge_list next, ReplayState replay)
+    : Node(std::move(next)), plans_(std::move(plans)), frame_(std::move(frame)), replay_(std::move(replay)) {}
 
 variable_list BackwardNode::apply(variable_list&& cotangents) {
   TORCH_CHECK(frame_ != nullptr,
               "Trying to backward through the graph a second time (or directly access saved tensors after they have "
               "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
               "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time.");
-  TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
-                              "create_graph=True is not supported through a rekindle.Module: its backward is not itself "
-                              "differentiable. Run the model unwrapped (module.module) for double backward.");
   frame_->check_versions();
+  if (at::GradMode::is_enabled()) return run_replay(cotangents);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Plan& plan = frame_->plan();
   std::vector<bool> present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
@@ -32,6 +32,13 @@ variable_list BackwardNode::apply(variable_list&& cotangents) {
   }
   if (keep) return run(*frame_->copy_for_backward(), cotangents);
   return run(*frame_, cotangents);
+}
+
+variable_list BackwardNode::run_replay(const variable_list& cotangents) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr, "create_graph=True needs a session with a replay (Session::set_replay)");
+  std::vector<at::Tensor> inputs;
+  for (const SlotId slot : frame_->plan().forward.inputs) inputs.push_back((*frame_)[slot]);
+  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
 }
 
 variable_list BackwardNode::run(Frame& frame, const variable_list& cotangents) {

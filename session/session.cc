@@ -1,14 +1,19 @@
 #include "session/session.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 #include "session/autograd_node.h"
 #include "session/op.h"
 #include "session/plan_cache.h"
+#include "src/graph/op_info.h"
 
 namespace rekindle::session {
 namespace {
@@ -27,10 +32,18 @@ void keep_saved_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
   }
 }
 
+at::Tensor current_random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
 }  // namespace
 
 struct Session::Impl {
   std::shared_ptr<PlanCache> plans;
+  std::atomic<std::shared_ptr<const Replay>> replay;
+  bool draws = false;  // the forward graph draws random numbers
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -44,6 +57,7 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
                        (node->source().empty() ? "" : " from " + node->source()) + ")");
   }
   auto impl = std::make_unique<Impl>();
+  impl->draws = std::ranges::any_of(joint.graph->nodes(), [](const auto& node) { return graph::is_random(*node); });
   impl->plans = std::make_shared<PlanCache>(
       std::make_shared<const autodiff::JointGraph>(std::move(joint)), std::move(options));
   return std::shared_ptr<Session>(new Session(std::move(impl)));
@@ -52,11 +66,15 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
 std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, bool record) {
   const autodiff::JointGraph& joint = impl_->plans->joint();
   record = record && !joint.gradient_of.empty();
+  at::Tensor random_state;
+  std::shared_ptr<const Replay> replay = record ? impl_->replay.load() : nullptr;
+  if (replay != nullptr && impl_->draws) random_state = current_random_state();
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
   std::vector<at::Tensor> outputs;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its casts are in the graph
     for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
     execute(plan.forward, *frame);
     for (const SlotId slot : plan.forward.outputs) outputs.push_back((*frame)[slot]);
@@ -67,11 +85,14 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   torch::autograd::variable_list differentiable;
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
   auto node = std::shared_ptr<BackwardNode>(
-      new BackwardNode(impl_->plans, std::move(frame), torch::autograd::collect_next_edges(differentiable)),
+      new BackwardNode(impl_->plans, std::move(frame), torch::autograd::collect_next_edges(differentiable),
+                       {std::move(replay), std::move(random_state)}),
       torch::autograd::deleteNode);
   for (const std::size_t output : joint.cotangent_of) torch::autograd::set_history(outputs[output], node);
   return outputs;
 }
+
+void Session::set_replay(Replay replay) { impl_->replay = std::make_shared<const Replay>(std::move(replay)); }
 
 void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
   impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());

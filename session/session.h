@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,12 @@ struct SessionOptions {
   // guess costs one more plan and one copy of the saved values, in the first backward only.
   std::vector<bool> expected_cotangents;
 };
+
+// The gradients of one call, themselves differentiable: what a backward with create_graph=True runs instead of the graph.
+// `inputs`: forward's. `random_state`: of the CPU generator before that forward; undefined when the graph draws nothing.
+// `cotangents`: in joint order, undefined where there is none. Returns one tensor per gradient_of, undefined for no gradient.
+using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
+                                                     const std::vector<at::Tensor>& cotangents)>;
 
 struct SessionStats {
   std::size_t plans = 0;          // alive now
@@ -52,6 +59,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Makes the plan for these inputs without running it (start-up, tests). Same errors as forward().
   void prepare(std::span<const at::Tensor> inputs, bool record);
+
+  // For forwards from now on. Without one, a backward with create_graph=True is an error.
+  void set_replay(Replay replay);
 
   // Text of the plan used last: one line per instruction with op, storage, offsets and lifetimes.
   std::string describe_plan() const;

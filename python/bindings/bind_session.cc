@@ -1,4 +1,5 @@
 // Sessions, the pipeline that makes their graphs, and guards. No logic here.
+#include <pybind11/functional.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "python/bindings/bindings.h"
@@ -70,6 +71,7 @@ void bind_session(py::module_& m) {
       .def(
           "prepare", [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { self.prepare(inputs, record); },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def("set_replay", &Session::set_replay, py::arg("replay"))
       .def("describe_plan", &Session::describe_plan)
       .def("stats", &stats)
       .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })

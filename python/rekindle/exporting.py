@@ -113,7 +113,7 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
     try:
         session = _native.Session(joint)
         with torch.set_grad_enabled(request.grad):
-            compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad)
+            compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (RuntimeError, IndexError, _native.RekindleError) as error:

@@ -24,7 +24,6 @@ class Reason(enum.StrEnum):
         "unsupported_input"  # an argument that is neither a tensor, a plain value nor a container
     )
     UNSUPPORTED_OUTPUT = "unsupported_output"  # an output that cannot be rebuilt from tensors
-    AUTOCAST = "autocast"  # autocast is on in a way the graph cannot honour
     MODE_STACK = "mode_stack"  # a TorchFunction or TorchDispatch mode, functorch, tracing, saved-tensor hooks
     INFERENCE_MODE = "inference_mode"  # inference mode is on
     GRAD_MODE_REGION = "grad_mode_region"  # the forward switches grad mode in a way the graph cannot honour

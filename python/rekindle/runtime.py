@@ -164,13 +164,13 @@ class Runtime:
         prekey = self._store.prekey(fingerprint)
         for known in kind.variants:
             if known.fits(prekey):
-                known.arm(fingerprint, self._module)
+                known.arm(fingerprint, request)
                 return known
         if kind.attempts >= _MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {_MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
         variant = self._obtain(_Wanted(prekey, fingerprint, request, start))
-        variant.arm(fingerprint, self._module)
+        variant.arm(fingerprint, request)
         kind.variants.insert(0, variant)
         self._status.source = variant.source
         return variant
@@ -188,8 +188,6 @@ class Runtime:
         for tensor in [*arguments, *parameters.values(), *buffers.values()]:
             if tensor.device.type != "cpu":
                 raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
-        if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
-            raise Bypass(Reason.AUTOCAST, "autocast is on; regions of it are not in the graph yet")
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
@@ -269,10 +267,7 @@ class Runtime:
             prekey,
             entry.observations,
             session,
-            made["structure"],
-            made["used"],
-            made["state"],
-            made["grad"],
+            made,
             source,
             entry.id,
         )

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
 from rekindle import _native
 from rekindle.contract import rebuild_outputs
+from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.reasons import Bypass
+from rekindle.replay import Replay
 
 
 @dataclass
@@ -23,21 +24,26 @@ class Variant:
     prekey: str
     observations: list[Any]
     session: Any
-    structure: Any
-    used: list[int]  # inputs of the session as positions among the call's tensors, then the state
-    state_names: list[str]
-    record: bool
+    contract: dict[str, Any]  # see exporting.py
     source: str
     entry: str | None
     guard: Any = None
     state: list[torch.Tensor] = field(default_factory=list)
 
-    def arm(self, fingerprint: Fingerprint, module: nn.Module) -> None:
+    def __post_init__(self) -> None:
+        self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
+
+    def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
         """Bind the module's live state and remember what it looks like."""
-        tensors = dict([*module.named_parameters(), *module.named_buffers()])
-        self.state = [tensors[name] for name in self.state_names]
+        state = {**request.parameters, **request.buffers}
+        self.state = [state[name] for name in self.contract["state"]]
         watched = Watched(fingerprint, self.observations)
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
+        if self.record:
+            gradient_of = self.session.gradient_of
+            self.session.set_replay(
+                Replay(request.module, request.args, request.kwargs, request.arguments, self.contract, gradient_of, self.guard)
+            )
 
     def fits(self, prekey: str) -> bool:
         """Whether the variant is right for a call of this key, by content."""

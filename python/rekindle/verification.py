@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,12 +17,13 @@ _SLICE = 1 << 20
 
 def compare_session(
     session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor], states: tuple[torch.Tensor, torch.Tensor],
-    names: Sequence[str], grad: bool,
+    names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (),
 ) -> None:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
-    Bypass(verification_failed) naming the first difference. Leaves the random state at `states[0]`.
+    Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
+    larger, of `autocast_dtypes`, in which a part of it may have been computed. Leaves the random state at `states[0]`.
     """
     try:
         torch.set_rng_state(states[0])
@@ -33,16 +34,18 @@ def compare_session(
             if grad and ours.requires_grad != theirs.requires_grad:
                 raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
         scale = max((_norm(tensor) for tensor in expected), default=0.0)
+        least = max((_TOLERANCE.get(dtype, 0.0) for dtype in autocast_dtypes), default=0.0)
         for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            _compare(f"output {i}", ours.detach(), theirs.detach(), 1e-3 * scale)
+            _compare(f"output {i}", ours.detach(), theirs.detach(), 1e-3 * scale, least)
         if grad:
-            _compare_gradients(actual, expected, inputs, names)
+            _compare_gradients(actual, expected, inputs, names, least)
     finally:
         torch.set_rng_state(states[0])
 
 
 def _compare_gradients(
-    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], names: Sequence[str]
+    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], names: Sequence[str],
+    tolerance: float,
 ) -> None:
     wanted = [(name, tensor) for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
@@ -61,7 +64,7 @@ def _compare_gradients(
         if (mine is None) != (other is None):
             raise _failed(f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}")
         if mine is not None and other is not None:
-            _compare(f"the gradient of {name}", mine, other, 1e-3 * scale)
+            _compare(f"the gradient of {name}", mine, other, 1e-3 * scale, tolerance)
 
 
 def _norm(tensor: torch.Tensor, minus: torch.Tensor | None = None) -> float:
@@ -79,7 +82,7 @@ def _norm(tensor: torch.Tensor, minus: torch.Tensor | None = None) -> float:
     return math.sqrt(total)
 
 
-def _compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, floor: float) -> None:
+def _compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, floor: float, tolerance: float) -> None:
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
     if not theirs.is_floating_point():
@@ -91,7 +94,7 @@ def _compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, floor: float) 
     ):
         raise _failed(f"{what} is finite elsewhere than in eager")
     error = _norm(ours, theirs)
-    bound = _TOLERANCE.get(theirs.dtype, 1e-3) * (_norm(theirs) + floor)
+    bound = max(_TOLERANCE.get(theirs.dtype, 1e-3), tolerance) * (_norm(theirs) + floor)
     if error > bound:
         raise _failed(f"{what} is off by {error:.3g} in the 2-norm, more than {bound:.3g}")
 

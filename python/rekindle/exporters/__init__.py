@@ -37,7 +37,8 @@ class Exported:
     model: ONNX bytes; outputs are the distinct output tensors. used: the inputs of the model as positions among the
     arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
     computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
-    after the forward. arguments: the copies of the arguments that eager computed with.
+    after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
+    autocast computed some of it.
     """
 
     model: bytes
@@ -46,3 +47,4 @@ class Exported:
     outputs: list[torch.Tensor] = field(repr=False)
     random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)
     arguments: list[torch.Tensor] = field(repr=False)
+    autocast_dtypes: frozenset[torch.dtype] = frozenset()

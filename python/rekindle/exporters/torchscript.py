@@ -39,11 +39,13 @@ class _Traced(nn.Module):
         arguments = tensors[: len(request.arguments)]
         state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
         args, kwargs = rebuild_arguments(request.args, request.kwargs, list(arguments))
-        with _replaced(request.module, state), TraceMode(request.parameters.values(), request.grad):
+        mode = TraceMode(request.parameters.values(), request.grad)
+        with _replaced(request.module, state), mode:
             result = request.module(*args, **kwargs)
         with untraced():
             structure, outputs = flatten_outputs(result, list(tensors))
         self.__dict__["result"] = structure, outputs, torch.get_rng_state()
+        self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
         return tuple(outputs)
@@ -143,7 +145,8 @@ def export(request: ExportRequest) -> Exported:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     structure, outputs, random_state_after = traced.__dict__["result"]
     used = [names.index(name) for name in _input_names(model)]
-    return Exported(model, used, structure, outputs, (random_state, random_state_after), arguments)
+    states = random_state, random_state_after
+    return Exported(model, used, structure, outputs, states, arguments, traced.__dict__["autocast_dtypes"])
 
 
 def _input_names(model: bytes) -> list[str]:

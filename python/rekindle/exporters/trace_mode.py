@@ -82,12 +82,16 @@ def _is_in_place(function: Any, kwargs: dict[str, Any]) -> bool:
 
 
 class TraceMode(TorchFunctionMode):
-    """Active around the one forward of an export. `parameters` must not be written; `grad` is the caller's grad mode."""
+    """Active around the one forward of an export. `parameters` must not be written; `grad` is the caller's grad mode.
+
+    autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
+    """
 
     def __init__(self, parameters: Iterable[torch.Tensor], grad: bool) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
         self._grad = grad
+        self.autocast_dtypes: set[torch.dtype] = set()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -104,6 +108,7 @@ class TraceMode(TorchFunctionMode):
             raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             return args[0].detach()
+        self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
         in_place = _is_in_place(function, kwargs)
         if in_place:
             self._check_write(function, args, kwargs)

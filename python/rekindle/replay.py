@@ -1,0 +1,96 @@
+"""A backward with create_graph=True: eager's own gradients of the same call, which can be differentiated again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.contract import flatten_outputs, rebuild_arguments
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+class Replay:
+    """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
+
+    contract: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes as long as the module is what it was at the forward. It is asked under the autocast state of the forward.
+    Keeps no tensor of the call.
+    """
+
+    def __init__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor],
+        contract: dict[str, Any], gradient_of: list[int], guard: Any,
+    ) -> None:
+        self._module = module
+        self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in arguments]
+        self._template = rebuild_arguments(args, kwargs, [torch.empty(0) for _ in arguments])
+        self._contract = contract
+        self._gradient_of = gradient_of
+        self._guard = guard
+        self._autocast = [
+            (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)) for device in _AUTOCAST_DEVICES
+        ]
+
+    def __call__(
+        self, inputs: list[torch.Tensor], random_state: torch.Tensor | None, cotangents: list[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        """As of Replay in session/session.h."""
+        every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._contract["state"]))
+        for position, tensor in zip(self._contract["used"], inputs, strict=True):
+            every[position] = tensor
+        arguments = [
+            # What nothing reads has sizes only.
+            torch.empty_strided(size, stride, dtype=dtype, device=device) if given is None else given
+            for given, (size, stride, dtype, device) in zip(every, self._layouts, strict=False)
+        ]
+        args, kwargs = rebuild_arguments(*self._template, arguments)
+        with contextlib.ExitStack() as around:
+            for device, dtype, enabled in self._autocast:
+                around.enter_context(torch.autocast(device, dtype, enabled))
+            self._check(every)
+            outputs = self._forward(args, kwargs, arguments, random_state)
+        return self._differentiate(outputs, inputs, cotangents)
+
+    def _check(self, every: list[torch.Tensor | None]) -> None:
+        live = dict([*self._module.named_parameters(), *self._module.named_buffers()])
+        state = every[len(self._layouts) :]
+        same = all(given is None or live.get(name) is given for name, given in zip(self._contract["state"], state, strict=True))
+        if not (same and self._guard.check()):
+            raise RuntimeError(
+                f"{type(self._module).__name__} was changed between a forward and its backward with create_graph=True; "
+                "differentiate before changing the module"
+            )
+
+    def _forward(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor], random_state: torch.Tensor | None
+    ) -> list[torch.Tensor]:
+        now = torch.get_rng_state()
+        buffers = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
+        try:
+            if random_state is not None:
+                torch.set_rng_state(random_state)
+            result = self._module(*args, **kwargs)
+        finally:
+            torch.set_rng_state(now)
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    if not torch.equal(buffer, before):  # the call it repeats has written it already
+                        buffer.copy_(before)
+        structure, outputs = flatten_outputs(result, arguments)
+        if json.loads(json.dumps(structure)) != self._contract["structure"]:
+            raise RuntimeError(f"{type(self._module).__name__} returned another structure than in the forward that is differentiated")
+        return [output for output in outputs if output.requires_grad]
+
+    def _differentiate(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], cotangents: list[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+        wanted = [inputs[i] for i in self._gradient_of]
+        if not given:
+            return [None] * len(wanted)
+        results, weights = zip(*given, strict=True)
+        return list(torch.autograd.grad(results, wanted, weights, create_graph=True, allow_unused=True))

@@ -1,0 +1,113 @@
+"""A backward with create_graph=True goes through eager, and everything around it stays right."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from module_support import Mlp, Twins, assert_same, mlp, rows, tiny_gpt, tokens
+from torch import nn
+
+
+class Smooth(Mlp):
+    """Has second derivatives; with dropout, random numbers as well."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return self.second(self.drop(torch.tanh(self.first(x)))) * scale
+
+
+def penalty(model: Any, x: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    """The gradient penalty of a GAN's critic; draws other random numbers before its backward."""
+    x = x.clone().requires_grad_()
+    score = model(x, **arguments)
+    torch.rand(3)
+    (gradient,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+    loss = score.mean() + (gradient.norm(2, dim=1) - 1).square().mean()
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_gradient_penalty(dropout: float) -> None:
+    torch.manual_seed(2)
+    twins = Twins(Smooth(dropout), fallback="error")
+    for step in range(3):
+        theirs, ours = twins.both(lambda model: penalty(model, rows(step), scale=0.5))  # noqa: B023
+        assert_same(ours, theirs)
+        twins.compare()
+    assert twins.status.eager_calls == 0
+    assert twins.status.exports == 1
+
+
+def test_a_product_with_the_hessian_of_a_language_model() -> None:
+    twins = Twins(tiny_gpt(), fallback="error")
+
+    def product(model: Any) -> list[torch.Tensor]:
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(model(tokens(), tokens()), parameters, create_graph=True)
+        return list(torch.autograd.grad(sum(gradient.square().sum() for gradient in gradients), parameters))
+
+    # PyTorch's attention on the CPU has no second derivative, in eager either, but by its plain form.
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert_same(*reversed(twins.both(product)))
+
+
+def test_one_of_several_results_and_a_result_without_gradient() -> None:
+    class Several(Smooth):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = super().forward(x)
+            return y, y.square().sum(), y.detach() > 0
+
+    twins = Twins(Several(), fallback="error")
+
+    def run(model: Any) -> Any:
+        (gradient,) = torch.autograd.grad(model(rows())[1], model.second.weight, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), [model.first.weight, model.first.bias])
+
+    assert_same(*reversed(twins.both(run)))
+
+
+def test_under_autocast() -> None:
+    twins = Twins(Smooth(), fallback="error")
+
+    def run(model: Any) -> torch.Tensor:
+        x = rows().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            score = model(x)
+        (gradient,) = torch.autograd.grad(score.float().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), model.first.weight)[0]
+
+    assert_same(*reversed(twins.both(run)))
+
+
+def test_buffers_that_the_repeated_forward_writes_are_written_once() -> None:
+    twins = Twins(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Tanh()))
+    for step in range(2):
+        twins.both(lambda model: penalty(model, rows(step)))  # noqa: B023
+        twins.compare()
+
+
+def test_a_module_that_changed_in_between_is_an_error() -> None:
+    model = rekindle.Module(Smooth(0.5), rekindle.Options(fallback="error"))
+    x = rows().requires_grad_()
+    score = model(x)
+    model.eval()
+    with pytest.raises(RuntimeError, match="Smooth was changed between a forward and its backward"):
+        torch.autograd.grad(score.sum(), x, create_graph=True)
+
+
+def test_wrapped_modules_are_collected() -> None:
+    model = rekindle.Module(Smooth(), rekindle.Options(fallback="error"))
+    penalty(model, rows())
+    dead = [weakref.ref(model), weakref.ref(model.module), weakref.ref(model.module.first.weight)]
+    del model
+    gc.collect()
+    assert [reference() for reference in dead] == [None, None, None]
