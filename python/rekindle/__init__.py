@@ -21,6 +21,7 @@ from rekindle.versions import check_environment
 check_environment()
 
 from rekindle import cache, reasons  # noqa: E402
+from rekindle.comparison import verify  # noqa: E402
 from rekindle.fingerprint import register_digest  # noqa: E402
 from rekindle.module import Module, status, unwrap  # noqa: E402
 from rekindle.options import Options  # noqa: E402
@@ -38,4 +39,5 @@ __all__ = [
     "register_digest",
     "status",
     "unwrap",
+    "verify",
 ]

@@ -56,7 +56,8 @@ class Runtime:
         self._lock = threading.RLock()
         self._status = Status()
         self._store: Store | None = None
-        self._warned: set[str] = set()
+        # Called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
+        self.on_graph: Callable[[str, bytes], None] | None = None
         _native.set_log_level(options.log)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -263,6 +264,8 @@ class Runtime:
             assert self._store is not None
             self._store.reject(entry, str(error))
             return None
+        if self.on_graph is not None:
+            self.on_graph(entry.meta["mode"], entry.sections["exported"])
         return Variant(
             prekey,
             entry.observations,

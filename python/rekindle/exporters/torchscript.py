@@ -35,6 +35,7 @@ class _Traced(nn.Module):
         self.__dict__["result"] = None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        torch._C._jit_set_onnx_log_enabled(False)  # the exporter has just switched it on, whatever it was told
         request = self.__dict__["request"]
         arguments = tensors[: len(request.arguments)]
         state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
@@ -108,6 +109,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
     """Keep the exporter's chatter out of the user's log; trace warnings are collected, for they are findings."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
+    graph_log = torch._C._jit_is_onnx_log_enabled()
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(record=True) as found:
@@ -116,6 +118,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
             yield found
     finally:
         logger.setLevel(level)
+        torch._C._jit_set_onnx_log_enabled(graph_log)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,122 @@
+"""A drop-in for users of ORTModule: the same names and the main ORTMODULE_ variables, over rekindle.Module.
+
+    from rekindle.compat import DebugOptions, LogLevel, ORTModule
+    model = ORTModule(model, DebugOptions(log_level=LogLevel.INFO))
+
+Nothing is patched and no file descriptor is redirected. What has no meaning here is one warning that says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import pathlib
+import re
+import warnings
+from typing import Any
+
+from torch import nn
+
+from rekindle.errors import OptionError
+from rekindle.module import Module
+from rekindle.options import Options
+
+
+class LogLevel(enum.IntEnum):
+    """Severities, most talkative first; each is one of Options.log."""
+
+    VERBOSE = 0
+    DEVINFO = 1
+    INFO = 2
+    WARNING = 3
+    ERROR = 4
+    FATAL = 5
+
+
+_LOG = ("debug", "debug", "info", "warning", "error", "off")
+_READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR")
+# Safe by construction or chosen by measurement here: setting them changes nothing.
+_WITHOUT_MEANING = re.compile(
+    "SKIPCHECK_POLICY|FALLBACK_RETRY|ENABLE_.*|DEEPCOPY_BEFORE_MODEL_EXPORT|ALLOW_AUTOGRAD_CHECKPOINT|ONNX_OPSET_VERSION|"
+    "ATEN_SDPA_FALLBACK|USE_.*|MEMORY_OPT_.*|PRINT_.*|CONV_ALGO_SEARCH|TRITON_.*|TUNING_.*|MAX_TUNING_.*|SKIPPED_AUTOGRAD_FUNCTIONS"
+)
+
+
+class DebugOptions:
+    """What ORTModule logs and saves.
+
+    log_level: the environment variable ORTMODULE_LOG_LEVEL wins over it. save_onnx: write the exported graph of every call
+    signature as `<onnx_prefix>_torch_exported_<training|inference>.onnx` into ORTMODULE_SAVE_ONNX_PATH, or the working directory. Raises
+    TypeError, ValueError or OSError for a level, a prefix or a directory that cannot be used.
+    """
+
+    def __init__(
+        self, log_level: LogLevel | int | str = LogLevel.WARNING, save_onnx: bool = False, onnx_prefix: str = "", config: Any = None
+    ) -> None:
+        if config is not None:
+            raise TypeError("DebugOptions(config=...) is not supported: pass rekindle.Options to rekindle.Module instead")
+        self.log_level = _level(os.environ.get("ORTMODULE_LOG_LEVEL") or log_level)
+        self.save_onnx = save_onnx
+        self.onnx_prefix = onnx_prefix
+        self.save_path = pathlib.Path(os.environ.get("ORTMODULE_SAVE_ONNX_PATH") or ".")
+        if save_onnx:
+            if not onnx_prefix:
+                raise ValueError("DebugOptions(save_onnx=True) needs an onnx_prefix, from which the files are named")
+            if not os.access(self.save_path, os.W_OK | os.X_OK):
+                raise OSError(f"ONNX graphs cannot be saved: {str(self.save_path)!r} is not a directory that can be written")
+
+
+def _level(given: LogLevel | int | str) -> LogLevel:
+    try:
+        return LogLevel[given.upper()] if isinstance(given, str) and not given.isdigit() else LogLevel(int(given))
+    except (KeyError, ValueError) as error:
+        names = ", ".join(level.name for level in LogLevel)
+        raise ValueError(f"log level {given!r} is none of {names}") from error
+
+
+class ORTModule(Module):
+    """`ORTModule(module)`: a rekindle.Module that takes ORTModule's settings.
+
+    ORTMODULE_CACHE_DIR names the cache. ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE makes every fallback an error.
+    """
+
+    def __init__(self, module: nn.Module, debug_options: DebugOptions | None = None) -> None:
+        debug = debug_options or DebugOptions()
+        _warn_of_variables()
+        given = {"log": _LOG[debug.log_level]}
+        if os.environ.get("ORTMODULE_FALLBACK_POLICY"):
+            given["fallback"] = _fallback(os.environ["ORTMODULE_FALLBACK_POLICY"])
+        super().__init__(module, Options(**given))
+        if debug.save_onnx:
+            self._runtime.on_graph = _Saver(debug)
+
+
+def _fallback(policy: str) -> str:
+    known = {"FALLBACK_DISABLE", "FALLBACK_FORCE_TORCH_FORWARD", "FALLBACK_FORCE_TORCH_BACKWARD", "FALLBACK_UNSUPPORTED_DEVICE",
+             "FALLBACK_UNSUPPORTED_DATA", "FALLBACK_UNSUPPORTED_TORCH_MODEL", "FALLBACK_UNSUPPORTED_ONNX_MODEL",
+             "FALLBACK_BAD_INITIALIZATION"}  # fmt: skip
+    names = set(policy.split("|"))
+    if not names <= known:
+        raise OptionError(f"ORTMODULE_FALLBACK_POLICY is {policy!r}; it must be of {', '.join(sorted(known))}, joined by '|'")
+    return "error" if names == {"FALLBACK_DISABLE"} else "eager"
+
+
+def _warn_of_variables() -> None:
+    for name in sorted(os.environ):
+        short = name.removeprefix("ORTMODULE_")
+        if short == name or short in _READ:
+            continue
+        known = _WITHOUT_MEANING.fullmatch(short) is not None
+        what = "has no meaning for Rekindle, which needs no such setting" if known else "is not known"
+        warnings.warn(f"rekindle.compat: the environment variable {name} {what}; see docs/howto/from-ortmodule.md", stacklevel=3)
+
+
+class _Saver:
+    """As of Runtime.on_graph."""
+
+    def __init__(self, debug: DebugOptions) -> None:
+        self._debug = debug
+
+    def __call__(self, mode: str, exported: bytes) -> None:
+        kind = "training" if mode.startswith("train") else "inference"
+        (self._debug.save_path / f"{self._debug.onnx_prefix}_torch_exported_{kind}.onnx").write_bytes(exported)

@@ -1,0 +1,97 @@
+"""rekindle.compat.ORTModule takes ORTModule's settings."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+
+import onnx
+import pytest
+import rekindle
+import torch
+from module_support import mlp, rows
+from rekindle.compat import DebugOptions, LogLevel, ORTModule
+from torch import nn
+
+
+def test_it_trains_like_the_module_it_wraps() -> None:
+    torch.manual_seed(1)
+    ours, theirs = ORTModule(mlp()), mlp()
+    for step in range(2):
+        for model in (ours, theirs):
+            model(rows(step)).square().mean().backward()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert isinstance(ours, rekindle.Module)
+    assert rekindle.status(ours).eager_calls == 0
+
+
+def test_the_cache_directory_is_taken_over(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REKINDLE_CACHE_DIR")
+    monkeypatch.setenv("ORTMODULE_CACHE_DIR", str(tmp_path / "old"))
+    model = ORTModule(mlp())
+    model(rows())
+    assert rekindle.status(model).cache_dir == str(tmp_path / "old")
+
+
+@pytest.mark.parametrize(("given", "level"), [("info", 2), ("WARNING", 3), ("4", 4), (LogLevel.FATAL, 5), (0, 0)])
+def test_log_levels(given: object, level: int) -> None:
+    assert DebugOptions(given).log_level == level  # type: ignore[arg-type]
+
+
+def test_the_environment_wins_over_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_LOG_LEVEL", "ERROR")
+    assert DebugOptions(LogLevel.INFO).log_level is LogLevel.ERROR
+    monkeypatch.setenv("ORTMODULE_LOG_LEVEL", "loud")
+    with pytest.raises(ValueError, match=r"'loud' is none of VERBOSE, DEVINFO"):
+        DebugOptions()
+
+
+def test_graphs_are_saved_when_they_are_exported_and_when_they_are_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORTMODULE_SAVE_ONNX_PATH", str(tmp_path))
+    for source in ("export", "local"):
+        model = ORTModule(mlp(), DebugOptions(save_onnx=True, onnx_prefix=source))
+        model(rows())
+        assert rekindle.status(model).source == source
+        with torch.no_grad():
+            model.eval()(rows())
+        rekindle.cache.stats()
+    for source in ("export", "local"):
+        for kind in ("training", "inference"):
+            onnx.load(tmp_path / f"{source}_torch_exported_{kind}.onnx")
+    with pytest.raises(ValueError, match="needs an onnx_prefix"):
+        DebugOptions(save_onnx=True)
+    monkeypatch.setenv("ORTMODULE_SAVE_ONNX_PATH", str(tmp_path / "missing"))
+    with pytest.raises(OSError, match="cannot be saved"):
+        DebugOptions(save_onnx=True, onnx_prefix="x")
+
+
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_a_disabled_fallback_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
+    with pytest.raises(rekindle.errors.FallbackError):
+        ORTModule(Branches())(rows())
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_UNSUPPORTED_DATA|FALLBACK_UNSUPPORTED_TORCH_MODEL")
+    ORTModule(Branches())(rows())
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "NEVER")
+    with pytest.raises(rekindle.errors.OptionError, match="'NEVER'"):
+        ORTModule(Branches())
+
+
+def test_settings_without_meaning_are_one_warning_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_SKIPCHECK_POLICY", "SKIP_CHECK_DISABLED")
+    monkeypatch.setenv("ORTMODULE_FOO", "1")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        ORTModule(mlp())
+    messages = [str(warning.message) for warning in found]
+    assert len(messages) == 2
+    assert "ORTMODULE_FOO is not known" in messages[0]
+    assert "ORTMODULE_SKIPCHECK_POLICY has no meaning" in messages[1]
