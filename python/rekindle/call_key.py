@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle import structure
+
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
 _HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
 
@@ -43,6 +45,8 @@ def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.
             values.append((type(value), value))
         elif isinstance(value, slice):
             return (slice, key(value.start), key(value.stop), key(value.step))
+        elif (items := structure.parts(value)) is not None:
+            return (type(value), *((name, key(item)) for name, item in items))
         return type(value)
 
     return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))

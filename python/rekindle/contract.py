@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from rekindle import structure
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 2  # of the contract; part of the key
+VERSION = 3  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 
@@ -31,12 +32,9 @@ def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tor
 def _collect(value: Any, found: dict[int, torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
         found.setdefault(id(value), value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect(item, found)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _collect(item, found)
+        return
+    for _, item in structure.parts(value) or ():
+        _collect(item, found)
 
 
 def rebuild_arguments(
@@ -48,13 +46,8 @@ def rebuild_arguments(
     def swap(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return replacement[id(value)]
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*map(swap, value))
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(swap, value))
-        if isinstance(value, dict):
-            return type(value)((key, swap(item)) for key, item in value.items())
-        return value
+        found = structure.parts(value)
+        return value if found is None else structure.with_items(value, [swap(item) for _, item in found])
 
     return tuple(map(swap, args)), {name: swap(value) for name, value in kwargs.items()}
 
@@ -83,7 +76,12 @@ def flatten_outputs(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, list[
             return {type(value).__name__: [walk(item, f"{path}[{i}]") for i, item in enumerate(value)]}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {"namedtuple": _name_of(type(value), path), "items": [walk(v, f"{path}[{i}]") for i, v in enumerate(value)]}
-        if isinstance(value, (dict, OrderedDict)) and all(isinstance(key, (str, int)) for key in value):
+        if type(value) is torch.Size:
+            return {"size": list(value)}
+        if _is_plain_dataclass(value):
+            items = [[name, walk(item, f"{path}.{name}")] for name, item in vars(value).items()]
+            return {"dataclass": _name_of(type(value), path), "items": items}
+        if isinstance(value, (dict, OrderedDict)) and all(key is None or type(key) in _PLAIN for key in value):
             items = [[key, walk(item, f"{path}[{key!r}]")] for key, item in value.items()]
             if type(value) in (dict, OrderedDict):
                 return {type(value).__name__: items}
@@ -94,9 +92,19 @@ def flatten_outputs(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, list[
             f"{path} is a {type(value).__module__}.{type(value).__qualname__}; return tensors, plain values or containers of them",
         )
 
-    structure = walk(result, "result")
+    found_structure = walk(result, "result")
     _refuse_shared_memory(outputs, inputs)
-    return structure, outputs
+    return found_structure, outputs
+
+
+def _is_plain_dataclass(value: Any) -> bool:
+    """Whether calling the class with the attributes by name makes the same object again."""
+    kind = type(value)
+    if not dataclasses.is_dataclass(kind) or isinstance(value, OrderedDict) or not hasattr(value, "__dict__"):
+        return False
+    made_by_dataclass = kind.__dataclass_params__.init and "__init__" in vars(kind) and not hasattr(kind, "__post_init__")
+    names = [field.name for field in dataclasses.fields(kind)]
+    return made_by_dataclass and all(field.init for field in dataclasses.fields(kind)) and list(vars(value)) == names
 
 
 def _refuse_shared_memory(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
@@ -126,15 +134,17 @@ def _find_class(name: list[str]) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def rebuild_outputs(structure: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
     """The module's result. Raises Bypass(unsupported_output) when a class is not there any more."""
-    (kind, content), *rest = structure.items()
+    (kind, content), *rest = layout.items()
     if kind == "output":
         return outputs[content]
     if kind == "input":
         return inputs[content]
     if kind == "value":
         return content
+    if kind == "size":
+        return torch.Size(content)
     if kind in ("list", "tuple"):
         items = [rebuild_outputs(item, outputs, inputs) for item in content]
         return items if kind == "list" else tuple(items)
@@ -153,6 +163,7 @@ def _result_class(kind: str, name: list[str]) -> type:
     if cls is not None:
         is_namedtuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
         is_model_output = issubclass(cls, OrderedDict) and dataclasses.is_dataclass(cls)
-        if is_namedtuple if kind == "namedtuple" else is_model_output:
+        is_dataclass = dataclasses.is_dataclass(cls) and cls.__init__ is not object.__init__
+        if {"namedtuple": is_namedtuple, "model_output": is_model_output, "dataclass": is_dataclass}[kind]:
             return cls
     raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(name)} of the result is not imported, or not a {kind}")

@@ -14,7 +14,7 @@ import torch
 
 from rekindle import _native
 from rekindle.exporters import Exported, ExportRequest, torchscript
-from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.reasons import Bypass, Reason
 from rekindle.verification import compare_session
@@ -38,7 +38,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
     start = time.perf_counter()
     torchscript.load_exporter()
-    with _contents_kept(fingerprint.containers), Recorder(fingerprint) as recorder:
+    with _contents_kept(fingerprint.containers), world.random_states_kept(), Recorder(fingerprint) as recorder:
         exported = torchscript.export(request)
     changed = fingerprint.difference(describe_again())
     if changed is not None:

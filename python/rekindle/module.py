@@ -11,7 +11,7 @@ from rekindle.options import Options
 from rekindle.runtime import Runtime
 from rekindle.status import Status
 
-_OWN = ("module", "_options", "_runtime")
+_OWN = ("module", "_options", "_runtime", "_is_full_backward_hook")
 
 
 class Module(nn.Module):

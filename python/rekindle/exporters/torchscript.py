@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle import structure
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import Exported, ExportRequest
 from rekindle.exporters.corrections import corrected
@@ -40,12 +41,15 @@ class _Traced(nn.Module):
         arguments = tensors[: len(request.arguments)]
         state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
         args, kwargs = rebuild_arguments(request.args, request.kwargs, list(arguments))
+        given = structure.snapshot((args, kwargs))
         mode = TraceMode(request.parameters.values(), request.grad)
         with _replaced(request.module, state), mode:
             result = request.module(*args, **kwargs)
+        if not structure.same_items(given, (args, kwargs)):
+            raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():
-            structure, outputs = flatten_outputs(result, list(tensors))
-        self.__dict__["result"] = structure, outputs, torch.get_rng_state()
+            layout, outputs = flatten_outputs(result, list(tensors))
+        self.__dict__["result"] = layout, outputs, torch.get_rng_state()
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
@@ -146,10 +150,10 @@ def export(request: ExportRequest) -> Exported:
     _check_unchanged("buffer", Reason.BUFFER_MUTATED, list(request.buffers.values()), buffers)
     if versions != [tensor._version for tensor in request.parameters.values()]:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
-    structure, outputs, random_state_after = traced.__dict__["result"]
+    layout, outputs, random_state_after = traced.__dict__["result"]
     used = [names.index(name) for name in _input_names(model)]
     states = random_state, random_state_after
-    return Exported(model, used, structure, outputs, states, arguments, traced.__dict__["autocast_dtypes"])
+    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"])
 
 
 def _input_names(model: bytes) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
 from typing import Any
 
 import torch
 
+from rekindle import structure
 from rekindle.fingerprint import tensors
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
@@ -38,17 +38,12 @@ def _add(
         found.append(value)
     elif kind in _PLAIN or isinstance(value, enum.Enum):
         walker.walk(path, value)
-    elif kind in (list, tuple):
-        walker.emit(path, f"{kind.__name__}[{len(value)}]")
-        for index, item in enumerate(value):
-            _add(walker, f"{path}[{index}]", item, devices, found)
-    elif isinstance(value, tuple) and hasattr(kind, "_fields"):
-        walker.emit(path, f"namedtuple {kind.__module__}.{kind.__qualname__}[{len(value)}]")
-        for name, item in zip(kind._fields, value, strict=True):
-            _add(walker, f"{path}.{name}", item, devices, found)
-    elif kind in (dict, OrderedDict) and all(type(key) in (str, int) for key in value):
-        walker.emit(path, f"{kind.__name__}[{len(value)}]")
-        for key, item in value.items():
+    elif (items := structure.parts(value)) is not None:
+        walker.emit(path, f"{structure.kind_of(value)}[{len(items)}]")
+        if kind.__module__ not in ("builtins", "collections"):
+            walker.emit(f"{path}.class", walker.add_class(kind))
+        for key, item in items:
+            walker.walk(f"{path} key", key)
             _add(walker, f"{path}[{key!r}]", item, devices, found)
     else:
         raise _unsupported(

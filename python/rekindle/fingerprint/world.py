@@ -3,11 +3,12 @@ entropy."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -65,6 +66,20 @@ def random_states() -> tuple[Any, ...]:
         return random.getstate(), None
     kind, keys, *rest = numpy.get_state()
     return random.getstate(), (kind, keys.tobytes(), *rest)
+
+
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Python's and NumPy's global generators are afterwards as they were: the call that follows draws from them as eager's."""
+    python = random.getstate()
+    numpy = sys.modules.get("numpy.random")
+    state = numpy.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.set_state(state)
 
 
 CLOCKS = frozenset(

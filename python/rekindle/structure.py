@@ -1,0 +1,86 @@
+"""The containers that a module may take: what is in them, and the same container with other items in it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import OrderedDict
+from typing import Any
+
+Parts = list[tuple[Any, Any]]
+
+
+def parts(value: Any) -> Parts | None:
+    """(key or position or field, item) for each item of a container; None for everything else.
+
+    Containers are lists, tuples, namedtuples, dicts, dataclasses and, as transformers has it, dataclasses that are dicts.
+    """
+    kind = type(value)
+    if kind is list or kind is tuple or _is_namedtuple(kind):
+        return list(enumerate(value))
+    if kind is dict or kind is OrderedDict or _is_model_output(kind):
+        return list(value.items())
+    if dataclasses.is_dataclass(kind):
+        return list(vars(value).items()) if hasattr(value, "__dict__") else _field_values(value)
+    return None
+
+
+def with_items(value: Any, items: list[Any]) -> Any:
+    """A container like `value` that holds `items` in the places of its parts."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind(items)
+    if _is_namedtuple(kind):
+        return kind._make(items)
+    keys = [key for key, _ in parts(value) or ()]
+    pairs = zip(keys, items, strict=True)
+    if _is_model_output(kind):
+        return kind(**dict(pairs))
+    if dataclasses.is_dataclass(kind):
+        other = copy.copy(value)
+        for name, item in pairs:
+            object.__setattr__(other, name, item)
+        return other
+    return kind(pairs)
+
+
+def kind_of(value: Any) -> str:
+    """What a container is called in a key: its kind and its class, where that is not Python's own."""
+    kind = type(value)
+    if kind in (list, tuple, dict, OrderedDict):
+        return kind.__name__
+    if _is_namedtuple(kind):
+        name = "namedtuple"
+    else:
+        name = "model_output" if _is_model_output(kind) else "dataclass"
+    return f"{name} {kind.__module__}.{kind.__qualname__}"
+
+
+def same_items(before: Any, after: Any) -> bool:
+    """Whether two containers hold, at every depth, the same objects under the same keys."""
+    mine, other = parts(before), parts(after)
+    if mine is None or other is None:
+        return before is after
+    return (
+        type(before) is type(after)
+        and [key for key, _ in mine] == [key for key, _ in other]
+        and all(same_items(x, y) for (_, x), (_, y) in zip(mine, other, strict=True))
+    )
+
+
+def snapshot(value: Any) -> Any:
+    """A copy of all containers of `value` around the same leaves."""
+    found = parts(value)
+    return value if found is None else with_items(value, [snapshot(item) for _, item in found])
+
+
+def _is_namedtuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
+
+
+def _is_model_output(kind: type) -> bool:
+    return issubclass(kind, OrderedDict) and dataclasses.is_dataclass(kind)
+
+
+def _field_values(value: Any) -> Parts:
+    return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
