@@ -11,14 +11,29 @@ void CacheFlags::declare(CLI::App& app) {
   app.add_flag("--json", json, "Print one JSON object");
 }
 
+std::string CacheFlags::directory() const { return dir.empty() ? default_cache_dir() : dir; }
+
 Result<std::unique_ptr<ExportCache>> CacheFlags::open(CacheMode mode) const {
-  const std::string chosen = dir.empty() ? default_cache_dir() : dir;
+  const std::string chosen = directory();
   std::error_code unreadable;
   if (!std::filesystem::exists(chosen, unreadable)) {
     return not_found("there is no cache at " + chosen +
                      "; the first export makes one, or name another with --dir or REKINDLE_CACHE_DIR");
   }
   return ExportCache::open({.dir = chosen, .mode = mode});
+}
+
+Result<Entry> load_entry(ExportCache& cache, const Digest& id) {
+  REKINDLE_ASSIGN_OR_RETURN(std::optional<Entry> entry, cache.load(id));
+  if (entry) return *std::move(entry);
+  return corruption("entry " + id.hex() + " is corrupt; the next training run exports it again");
+}
+
+Result<std::string> section_of(const Entry& entry, const Digest& id, const std::string& name) {
+  if (const auto found = entry.sections.find(name); found != entry.sections.end()) return found->second;
+  std::string names;
+  for (const auto& [other, bytes] : entry.sections) names += (names.empty() ? "" : ", ") + other;
+  return not_found("entry " + id.hex() + " has no section '" + name + "'; it has: " + names);
 }
 
 Json entry_json(const EntryInfo& info) {
@@ -36,10 +51,9 @@ Json entry_json(const EntryInfo& info) {
   return entry;
 }
 
-std::string meta_text(const EntryInfo& info, const std::string& name) {
-  const Json meta = Json::parse(info.meta);
-  const auto value = meta.find(name);
-  if (value == meta.end() || value->is_null()) return {};
+std::string MetaText::operator[](const std::string& name) const {
+  const auto value = meta_.find(name);
+  if (value == meta_.end() || value->is_null()) return {};
   return value->is_string() ? value->get<std::string>() : value->dump();
 }
 

@@ -17,16 +17,31 @@ struct CacheFlags {
   bool json = false;
 
   void declare(CLI::App& app);
+  // --dir, else the default.
+  std::string directory() const;
   // kNotFound, with the remedy, when the directory does not exist: commands never create one.
   Result<std::unique_ptr<ExportCache>> open(CacheMode mode) const;
 };
+
+// The verified entry. kCorruption, with what happens next, when it is not sound.
+Result<Entry> load_entry(ExportCache& cache, const Digest& id);
+// A section of it. kNotFound, naming those it has, when there is none of that name.
+Result<std::string> section_of(const Entry& entry, const Digest& id, const std::string& name);
 
 using Json = nlohmann::ordered_json;
 
 // One entry as the commands print it: the same names in `ls` and `inspect`.
 Json entry_json(const EntryInfo& info);
-// A value of the entry's meta as text; empty when it is absent.
-std::string meta_text(const EntryInfo& info, const std::string& name);
+// The values of an entry's meta as text, parsed once; empty where one is absent.
+class MetaText {
+ public:
+  explicit MetaText(const EntryInfo& info) : meta_(Json::parse(info.meta)) {}  // the store has checked it
+  std::string operator[](const std::string& name) const;
+  const Json& json() const { return meta_; }
+
+ private:
+  Json meta_;
+};
 void print_json(const Json& root);
 
 }  // namespace rekindle::cli

@@ -19,7 +19,7 @@ namespace rekindle::cli {
 enum ExitCode : int {
   kExitOk = 0,
   kExitProblem = 1,  // not found, refused, or the cache cannot be read
-  kExitUsage = 2,    // the command line is wrong
+  kExitUsage = 64,   // the command line is wrong; as in sysexits.h, so that no command's own codes collide
 };
 
 class Command {
@@ -34,7 +34,7 @@ class Command {
 struct CommandInfo {
   std::string noun;
   std::string verb;
-  std::string summary;
+  std::string summary;  // empty: not listed in the help
   std::function<std::unique_ptr<Command>()> make;
 };
 

@@ -17,6 +17,8 @@ std::size_t width(const std::string& text) {
 
 }  // namespace
 
+std::string short_id(const Digest& id) { return id.hex().substr(0, kIdDigits); }
+
 std::string printable(const std::string& text, std::size_t most) {
   std::string safe = text;
   std::ranges::replace_if(

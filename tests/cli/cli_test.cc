@@ -1,51 +1,21 @@
 // Runs the built `rekindle` program and checks what scripts rely on: exit codes and JSON.
-#include <sys/wait.h>
-
 #include <catch2/catch.hpp>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "export_cache/export_cache.h"
 #include "export_cache/key.h"
+#include "tests/cli/support.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 
 using namespace rekindle;
+using rekindle::testing::contains;
+using rekindle::testing::Outcome;
+using rekindle::testing::parsed;
+using rekindle::testing::rekindle_command;
 using rekindle::testing::TempDir;
 
 namespace {
-
-struct Outcome {
-  int code = -1;
-  std::string output;
-};
-
-// `redirect` is shell text, such as "2>&1"; stdin is empty.
-Outcome rekindle_command(const std::string& arguments,
-                         const std::string& redirect = "2>/dev/null </dev/null") {
-  const std::string line = std::string(REKINDLE_PROGRAM) + " " + arguments + " " + redirect;
-  FILE* pipe = popen(line.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  Outcome outcome;
-  char buffer[4096];
-  while (const std::size_t got = fread(buffer, 1, sizeof(buffer), pipe)) outcome.output.append(buffer, got);
-  const int status = pclose(pipe);
-  REQUIRE(WIFEXITED(status));
-  outcome.code = WEXITSTATUS(status);
-  return outcome;
-}
-
-nlohmann::json parsed(const Outcome& outcome) {
-  REQUIRE(outcome.code == 0);
-  const auto json = nlohmann::json::parse(outcome.output, nullptr, false);
-  REQUIRE(json.is_object());
-  return json;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // A cache with one entry that was used once; returns its id.
 std::string fill(const std::string& dir) {
@@ -69,19 +39,21 @@ std::string fill(const std::string& dir) {
 TEST_CASE("the program names its version and needs a command", "[cli]") {
   REQUIRE(rekindle_command("--version").output == "rekindle " REKINDLE_VERSION "\n");
   REQUIRE(rekindle_command("--help").code == 0);
-  REQUIRE(rekindle_command("").code == 2);
-  REQUIRE(rekindle_command("cache").code == 2);
-  REQUIRE(rekindle_command("cache frobnicate").code == 2);
-  REQUIRE(rekindle_command("cache ls --bogus").code == 2);
-  REQUIRE(rekindle_command("cache inspect").code == 2);
+  REQUIRE(rekindle_command("").code == 64);
+  REQUIRE(rekindle_command("cache").code == 64);
+  REQUIRE(rekindle_command("cache frobnicate").code == 64);
+  REQUIRE(rekindle_command("cache ls --bogus").code == 64);
+  REQUIRE(rekindle_command("cache inspect").code == 64);
 }
 
 TEST_CASE("every command has a help page", "[cli]") {
-  for (const char* command : {"ls", "inspect", "stats", "clear"}) {
-    const Outcome help = rekindle_command(std::string("cache ") + command + " --help");
-    REQUIRE(help.code == 0);
-    REQUIRE(contains(help.output, "Examples\n  rekindle cache " + std::string(command)));
-    REQUIRE(contains(help.output, "Exit status: 0"));
+  for (const std::string noun : {"cache", "completion"}) {
+    for (const std::string& verb : rekindle::testing::words("completion words -- " + noun + " ''")) {
+      const Outcome help = rekindle_command(noun + " " + verb + " --help");
+      REQUIRE(help.code == 0);
+      REQUIRE(contains(help.output, "Examples\n  rekindle " + noun + " " + verb));
+      REQUIRE(contains(help.output, "Exit status: 0"));
+    }
   }
 }
 

@@ -34,9 +34,9 @@ void print_human(const EntryInfo& info, const Json& fields) {
                      size_text(info.raw_bytes)},
       {"used", std::to_string(info.hits) + " times, saved " + seconds_text(info.seconds_saved) +
                    (info.last_used == 0 ? "" : ", last " + age_text(info.last_used, now) + " ago")}};
-  const Json meta = Json::parse(info.meta);
-  for (const auto& [name, value] : meta.items()) {
-    rows.push_back({name, printable(meta_text(info, name), kMostText)});
+  const MetaText meta(info);
+  for (const auto& [name, value] : meta.json().items()) {
+    rows.push_back({name, printable(meta[name], kMostText)});
   }
   for (const auto& [name, size] : info.sections) rows.push_back({"section " + name, size_text(size)});
   print_table(rows);
