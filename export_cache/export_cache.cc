@@ -4,6 +4,7 @@
 #include <ctime>
 #include <utility>
 
+#include "export_cache/checker.h"
 #include "export_cache/directory.h"
 #include "export_cache/guarded.h"
 #include "export_cache/journal.h"
@@ -23,7 +24,8 @@ ExportCache::ExportCache(CacheOptions options)
                                .on_damage =
                                    [this](const std::string& reason) {
                                      record_corrupt("database in " + options_.dir + ": " + reason);
-                                   }})),
+                                   },
+                               .restore = [this](TierWriter& writer) { return restore(writer); }})),
       journal_(std::make_unique<Journal>(journal_dir_)) {}
 
 ExportCache::~ExportCache() = default;
@@ -84,26 +86,59 @@ Result<Tombstones> ExportCache::read_tombstones(TierReader& view) {
   return tombstones.ok() ? tombstones : Tombstones{};  // they only explain; verify reports the damage
 }
 
-Status ExportCache::update(const std::function<Status(Change&)>& change) {
+// After a kill, a damaged database, or a file that somebody deleted, records and entries may not match. What has no
+// entry leaves; an entry that has no record gets one again, for it names all that leads to it.
+Status ExportCache::reconcile(Change& change) {
+  REKINDLE_ASSIGN_OR_RETURN(const std::vector<Digest> objects, change.writer.keys(Table::kEntry));
+  if (objects.size() == change.usage.counters.entries) return {};
+  REKINDLE_RETURN_IF_ERROR(recount(change.writer, change.usage));
+  if (objects.size() == change.usage.counters.entries) return {};
+  return repair(change);
+}
+
+Status ExportCache::repair(Change& change) {
+  REKINDLE_ASSIGN_OR_RETURN(VerifyReport report,
+                            check_store(change.writer, {.depth = VerifyOptions::Depth::kQuick}));
+  for (VerifyProblem& problem : report.problems) {
+    log_debug("repairing the cache: " + problem.what);
+    REKINDLE_RETURN_IF_ERROR(repair_problem(change, problem));
+  }
+  return recount(change.writer, change.usage);
+}
+
+Status ExportCache::transact(TierWriter& writer, Usage& usage, const ChangeFunction& change) {
+  REKINDLE_ASSIGN_OR_RETURN(Tombstones tombstones, read_tombstones(writer));
+  const Tombstones before = tombstones;
+  Change pieces{writer, usage, tombstones, std::time(nullptr)};
+  REKINDLE_RETURN_IF_ERROR(change(pieces));
+  REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_usage(usage));
+  writer.put(Table::kUsage, Digest{}, record);
+  writer.note(usage.counters.bytes);
+  if (tombstones.all() == before.all()) return {};
+  REKINDLE_ASSIGN_OR_RETURN(const std::string gone, encode_tombstones(tombstones));
+  writer.put(Table::kTombstones, Digest{}, gone);
+  return {};
+}
+
+Status ExportCache::update(const ChangeFunction& change) {
   std::optional<JournalFold> fold;
   const auto transaction = [&](TierWriter& writer) -> Status {
     REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(writer));
-    REKINDLE_ASSIGN_OR_RETURN(Tombstones tombstones, read_tombstones(writer));
-    const Tombstones before = tombstones;
     const std::size_t known = usage.entries.size();
     fold.reset();
     fold.emplace(journal_dir_, usage);
     if (usage.entries.size() > known) REKINDLE_RETURN_IF_ERROR(forget_unknown(writer, usage));
-    Change pieces{writer, usage, tombstones, std::time(nullptr)};
-    REKINDLE_RETURN_IF_ERROR(change(pieces));
-    REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_usage(usage));
-    writer.put(Table::kUsage, Digest{}, record);
-    if (tombstones.all() == before.all()) return {};
-    REKINDLE_ASSIGN_OR_RETURN(const std::string gone, encode_tombstones(tombstones));
-    writer.put(Table::kTombstones, Digest{}, gone);
-    return {};
+    return transact(writer, usage, [&](Change& pieces) -> Status {
+      REKINDLE_RETURN_IF_ERROR(reconcile(pieces));
+      return change(pieces);
+    });
   };
   return tier_->update(transaction, [&] { fold->remove_files(); });
+}
+
+Status ExportCache::restore(TierWriter& writer) {
+  REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(writer));
+  return transact(writer, usage, [&](Change& change) { return repair(change); });
 }
 
 Result<std::vector<Candidate>> ExportCache::lookup(const Digest& prekey) {
@@ -154,8 +189,9 @@ Result<Digest> ExportCache::store(const Digest& prekey, std::string observations
     const std::int64_t now = std::time(nullptr);
     const std::vector<Reference> references = {{prekey, now, std::move(observations)}};
     REKINDLE_ASSIGN_OR_RETURN(const std::string object, encode_object(record, id, references));
+    const ObjectParts parts{make_info(entry, object.size(), now), references};
     REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
-      REKINDLE_RETURN_IF_ERROR(put_object(change, object, now));
+      REKINDLE_RETURN_IF_ERROR(put_object(change, object, parts));
       change.usage.apply({.kind = EventKind::kStore});
       return evict(change);
     }));

@@ -40,6 +40,7 @@ namespace rekindle {
 class Journal;
 class Tier;
 class TierReader;
+class TierWriter;
 struct Change;
 
 class ExportCache {
@@ -112,8 +113,14 @@ class ExportCache {
 
   void record(CacheEvent event);
   void record_corrupt(const std::string& what);
-  // One transaction that also folds the journals.
-  Status update(const std::function<Status(Change&)>& change);
+  using ChangeFunction = std::function<Status(Change&)>;
+  // One transaction that also folds the journals and reconciles records and entries.
+  Status update(const ChangeFunction& change);
+  Status transact(TierWriter& writer, Usage& usage, const ChangeFunction& change);
+  // Writes the records of a repaired database again.
+  Status restore(TierWriter& writer);
+  Status reconcile(Change& change);
+  Status repair(Change& change);
   Result<Usage> read_usage(TierReader& view);
   Result<Tombstones> read_tombstones(TierReader& view);
   // Every sound summary with its usage; the others, with what is wrong, into `unsound` when given.

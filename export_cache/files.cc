@@ -129,6 +129,10 @@ Status NewFile::sync() {
 
 Status NewFile::publish() {
   REKINDLE_RETURN_IF_ERROR(sync());
+  return publish_unsynced();
+}
+
+Status NewFile::publish_unsynced() {
   if (rename(path_.c_str(), target_.c_str()) != 0) return system_error("write", target_, errno);
   path_.clear();
   return {};

@@ -41,6 +41,8 @@ class NewFile {
   Status sync();
   // Replaces `target`. The name is durable after a sync_directory.
   Status publish();
+  // For what may be lost when the machine stops.
+  Status publish_unsynced();
 
  private:
   NewFile(std::string target, std::string path, int fd)

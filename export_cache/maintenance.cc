@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <ctime>
+#include <ranges>
 
 #include "export_cache/checker.h"
 #include "export_cache/export_cache.h"
@@ -11,6 +12,7 @@
 #include "export_cache/record.h"
 #include "export_cache/references.h"
 #include "export_cache/tier.h"
+#include "src/base/log.h"
 
 namespace rekindle {
 
@@ -186,11 +188,28 @@ Result<PruneReport> ExportCache::prune(const PrunePolicy& policy, bool dry_run) 
 
 Status ExportCache::clear() {
   return guarded("clear", [&]() -> Status {
-    return tier_->clear([&] {
+    Tombstones cleared;
+    const auto bury = [&](TierReader& view) -> Status {
+      REKINDLE_ASSIGN_OR_RETURN(cleared, read_tombstones(view));
+      REKINDLE_ASSIGN_OR_RETURN(const auto entries, read_listing(view, Usage()));
+      for (const EntryInfo& entry : entries | std::views::reverse) {
+        for (const Digest& prekey : entry.prekeys) {
+          cleared.add({entry.id, prekey, GoneReason::kCleared, std::time(nullptr)});
+        }
+      }
+      return {};
+    };
+    if (const Status status = tier_->read(bury); !status.ok()) log_debug(status.error().message);
+    REKINDLE_RETURN_IF_ERROR(tier_->clear([&] {
       Usage gone;
       JournalFold(journal_dir_, gone).remove_files();
       const std::lock_guard guard(mutex_);
       unwritten_ = Usage();
+    }));
+    if (cleared.all().empty()) return {};
+    return update([&](Change& change) -> Status {
+      change.tombstones = cleared;
+      return {};
     });
   });
 }
@@ -236,17 +255,20 @@ Result<UnpackReport> ExportCache::unpack(const std::string& path) {
   return guarded("unpack", [&]() -> Result<UnpackReport> {
     UnpackReport report;
     REKINDLE_RETURN_IF_ERROR(read_bundle(path, [&](std::string_view object) -> Status {
-      const auto id = object_id(object);
-      if (!id.ok() || !check_object(object, *id).ok()) {
+      const auto parts = take_apart(object, std::time(nullptr));
+      if (!parts.ok()) {
         ++report.unsound;
         return {};
       }
-      return update([&](Change& change) -> Status {
-        REKINDLE_ASSIGN_OR_RETURN(const auto summary, change.writer.get(Table::kSummary, *id));
-        ++(summary ? report.known : report.added);
-        REKINDLE_RETURN_IF_ERROR(put_object(change, object, change.now));
+      bool known = false;
+      REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
+        REKINDLE_ASSIGN_OR_RETURN(const auto summary, change.writer.get(Table::kSummary, parts->info.id));
+        known = summary.has_value();
+        REKINDLE_RETURN_IF_ERROR(put_object(change, object, *parts));
         return evict(change);
-      });
+      }));
+      ++(known ? report.known : report.added);
+      return {};
     }));
     return report;
   });

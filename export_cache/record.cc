@@ -82,6 +82,8 @@ const char* record_kind_name(RecordKind kind) {
       return "pin";
     case RecordKind::kCandidates:
       return "candidates";
+    case RecordKind::kState:
+      return "state";
   }
   return "unknown";
 }

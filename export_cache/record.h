@@ -41,6 +41,7 @@ enum class RecordKind : std::uint8_t {
   kTombstones = 5,  // export_cache/tombstones.h
   kPin = 6,         // no bytes: the entry under that key stays
   kCandidates = 7,  // export_cache/object.h
+  kState = 8,       // export_cache/tiers/state.h
 };
 const char* record_kind_name(RecordKind kind);
 

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "export_cache/object.h"
-
 namespace rekindle {
 namespace {
 
@@ -103,18 +101,25 @@ Status add_reference(Change& change, const Digest& prekey, const Candidate& cand
 
 }  // namespace
 
-Status put_object(Change& change, std::string_view object, std::int64_t created) {
+Result<ObjectParts> take_apart(std::string_view object, std::int64_t created) {
   REKINDLE_ASSIGN_OR_RETURN(const Digest id, object_id(object));
   REKINDLE_ASSIGN_OR_RETURN(const Entry entry, decode_object_entry(object, id));
-  REKINDLE_ASSIGN_OR_RETURN(std::vector<Reference> references, decode_object_references(object, id));
-  if (references.empty()) return corruption("entry " + id.hex() + " names nothing that leads to it");
-  REKINDLE_ASSIGN_OR_RETURN(const std::string merged, merged_object(change.writer, object, id, references));
+  ObjectParts parts;
+  REKINDLE_ASSIGN_OR_RETURN(parts.references, decode_object_references(object, id));
+  if (parts.references.empty()) return corruption("entry " + id.hex() + " names nothing that leads to it");
+  parts.info = make_info(entry, object.size(), created);
+  return parts;
+}
+
+Status put_object(Change& change, std::string_view object, ObjectParts parts) {
+  const Digest id = parts.info.id;
+  REKINDLE_ASSIGN_OR_RETURN(const std::string merged, merged_object(change.writer, object, id, parts.references));
   change.writer.put(Table::kEntry, id, merged);
-  std::ranges::reverse(references);  // oldest first, so that the newest candidate comes to lie in front
-  for (Reference& reference : references) {
+  parts.info.stored_bytes = merged.size();
+  std::ranges::reverse(parts.references);  // oldest first, so that the newest candidate comes to lie in front
+  for (Reference& reference : parts.references) {
     const Candidate candidate{id, std::move(reference.observations), reference.created};
-    REKINDLE_RETURN_IF_ERROR(
-        add_reference(change, reference.prekey, candidate, make_info(entry, merged.size(), created)));
+    REKINDLE_RETURN_IF_ERROR(add_reference(change, reference.prekey, candidate, parts.info));
   }
   return {};
 }

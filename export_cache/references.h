@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "export_cache/manifest.h"
+#include "export_cache/object.h"
 #include "export_cache/summary.h"
 #include "export_cache/tier.h"
 #include "export_cache/tombstones.h"
@@ -22,9 +24,16 @@ struct Change {
   std::int64_t now;  // unix seconds
 };
 
-// Writes an object with its summary and its candidates, merged with what is there. `created` is for the summary.
-// Entries to which nothing leads any more leave (kReplaced). kCorruption, and nothing changed, when it is not sound.
-Status put_object(Change& change, std::string_view object, std::int64_t created);
+// What an object says of itself.
+struct ObjectParts {
+  EntryInfo info;  // without prekeys and usage
+  std::vector<Reference> references;
+};
+// kCorruption, naming what failed, unless it is sound and something leads to it. `created`: see EntryInfo.
+Result<ObjectParts> take_apart(std::string_view object, std::int64_t created);
+
+// Writes an object with its summary and its candidates, merged with what is there. Entries to which nothing leads any more leave (kReplaced).
+Status put_object(Change& change, std::string_view object, ObjectParts parts);
 
 // Removes the entry with all that is stored under its id, every candidate that leads to it, and leaves tombstones.
 // No error when absent.

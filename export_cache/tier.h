@@ -44,15 +44,16 @@ class TierWriter : public TierReader {
  public:
   virtual void put(Table table, const Digest& key, std::string_view record) = 0;
   virtual void remove(Table table, const Digest& key) = 0;  // removing what is not there is no error
+  // A number to be had with Tier::note, cheaply, once the update has committed.
+  virtual void note(std::uint64_t value) = 0;
 };
 
 struct TierStats {
   std::uint64_t disk_bytes = 0;
 };
 
-// The functions given to read and update may run a second time, after a damaged tier was replaced by an empty
-// one: they start from scratch each time. An Error from them ends the call and is returned; an update then
-// writes nothing.
+// The functions given to read and update may run a second time, after a damaged tier was repaired: they start
+// from scratch each time. An Error from them ends the call and is returned; an update then writes nothing.
 class Tier {
  public:
   virtual ~Tier() = default;
@@ -63,6 +64,8 @@ class Tier {
                         const std::function<void()>& committed = {}) = 0;
   virtual Status clear(const std::function<void()>& committed = {}) = 0;
   virtual Result<TierStats> stats() = 0;
+  // TierWriter::note of the last update; 0 when there was none.
+  virtual std::uint64_t note() = 0;
 };
 
 }  // namespace rekindle

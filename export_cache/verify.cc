@@ -197,15 +197,38 @@ Result<std::vector<Reference>> collect_references(TierReader& view, const Digest
   return references;
 }
 
+// As the summary says, where there still is one.
+Result<std::int64_t> created_of(TierReader& view, const Digest& id, std::int64_t now) {
+  REKINDLE_ASSIGN_OR_RETURN(const auto record, view.get(Table::kSummary, id));
+  const auto info = record ? decode_summary(*record, id) : Result<EntryInfo>(not_found(""));
+  return info.ok() ? info->created : now;
+}
+
+// An update that removed the entry was killed before it deleted the file.
+Result<bool> was_removed(Change& change, const Digest& id) {
+  const std::optional<Tombstone> gone = change.tombstones.find(id);
+  if (!gone) return false;
+  REKINDLE_ASSIGN_OR_RETURN(const auto object, change.writer.get(Table::kEntry, id));
+  if (!object) return true;
+  const auto references = decode_object_references(*object, id);
+  return references.ok() && !references->empty() && references->front().created <= gone->time;
+}
+
 // False when it cannot be saved.
 Result<bool> restore_object(Change& change, const Digest& id) {
   REKINDLE_ASSIGN_OR_RETURN(const auto object, change.writer.get(Table::kEntry, id));
   if (!object || !decode_object_entry(*object, id).ok()) return false;
-  if (decode_object_references(*object, id).ok()) return put_object(change, *object, change.now).ok();
-  REKINDLE_ASSIGN_OR_RETURN(std::vector<Reference> references, collect_references(change.writer, id));
-  REKINDLE_ASSIGN_OR_RETURN(const std::string_view record, entry_record_of(*object));
-  REKINDLE_ASSIGN_OR_RETURN(const std::string whole, encode_object(record, id, std::move(references)));
-  return put_object(change, whole, change.now).ok();
+  std::string whole = *object;
+  if (!decode_object_references(whole, id).ok()) {
+    REKINDLE_ASSIGN_OR_RETURN(std::vector<Reference> references, collect_references(change.writer, id));
+    REKINDLE_ASSIGN_OR_RETURN(const std::string_view record, entry_record_of(*object));
+    REKINDLE_ASSIGN_OR_RETURN(whole, encode_object(record, id, std::move(references)));
+  }
+  REKINDLE_ASSIGN_OR_RETURN(const std::int64_t created, created_of(change.writer, id, change.now));
+  auto parts = take_apart(whole, created);
+  if (!parts.ok()) return false;
+  REKINDLE_RETURN_IF_ERROR(put_object(change, whole, *std::move(parts)));
+  return true;
 }
 
 }  // namespace
@@ -218,6 +241,11 @@ Status repair_problem(Change& change, VerifyProblem& problem) {
       return drop_unsound_records(change.writer, problem.id);
     case Kind::kUnsoundEntry:
     case Kind::kUnlistedEntry: {
+      REKINDLE_ASSIGN_OR_RETURN(const bool removed, was_removed(change, problem.id));
+      if (removed) {
+        change.writer.remove(Table::kEntry, problem.id);
+        return {};
+      }
       REKINDLE_ASSIGN_OR_RETURN(const bool saved, restore_object(change, problem.id));
       return saved ? Status() : remove_entry(change, problem.id, GoneReason::kCorrupt);
     }
