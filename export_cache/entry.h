@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "export_cache/leaf_tree.h"
 #include "src/base/digest.h"
 #include "src/base/result.h"
 
@@ -24,11 +25,14 @@ inline constexpr std::size_t kMaxMetaBytes = 64 * 1024;
 
 struct Entry {
   // By name: "exported" (ONNX bytes), "joint" (differentiated graph), "contract" (JSON of inputs and
-  // outputs), "fields" (KeyBuilder::fields_json). The cache gives no meaning to them.
+  // outputs). The cache gives no meaning to them.
   std::map<std::string, std::string> sections;
   // A flat JSON object: model, mode, inputs, versions, created, export_seconds. It describes and never
   // decides, so it is not part of the id.
   std::string meta = "{}";
+  // What key and observations were made of. Stored beside the entry, not part of it nor of its id, and not
+  // loaded with it: see ExportCache::leaves.
+  LeafTree leaves{};
 };
 
 // The digest of the sections: equal exports have equal ids, whoever made them and when.

@@ -18,6 +18,7 @@ namespace rekindle {
 ExportCache::ExportCache(CacheOptions options)
     : options_(std::move(options)),
       journal_dir_(options_.dir + "/journal"),
+      misses_dir_(options_.dir + "/misses"),
       tier_(make_rocksdb_tier({.dir = options_.dir,
                                .readonly = options_.mode == CacheMode::kReadOnly,
                                .lock_timeout = options_.lock_timeout,
@@ -187,11 +188,16 @@ Result<Digest> ExportCache::store(const Digest& prekey, std::string observations
     REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_entry(entry));
     const Digest id = entry_id(entry);
     const std::int64_t now = std::time(nullptr);
+    std::string leaves;
+    if (!entry.leaves.empty()) {
+      REKINDLE_ASSIGN_OR_RETURN(leaves, encode_leaf_tree(id, entry.leaves));
+    }
     const std::vector<Reference> references = {{prekey, now, std::move(observations)}};
     REKINDLE_ASSIGN_OR_RETURN(const std::string object, encode_object(record, id, references));
     const ObjectParts parts{make_info(entry, object.size(), now), references};
     REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
       REKINDLE_RETURN_IF_ERROR(put_object(change, object, parts));
+      if (!leaves.empty()) change.writer.put(Table::kLeaves, id, leaves);
       change.usage.apply({.kind = EventKind::kStore});
       return evict(change);
     }));

@@ -23,7 +23,9 @@
 
 #include "export_cache/bundle.h"
 #include "export_cache/entry.h"
+#include "export_cache/leaf_tree.h"
 #include "export_cache/manifest.h"
+#include "export_cache/miss_log.h"
 #include "export_cache/options.h"
 #include "export_cache/prune.h"
 #include "export_cache/single_flight.h"
@@ -60,9 +62,10 @@ class ExportCache {
   // The verified entry; std::nullopt when there is none or when it was corrupt (counted, and removed unless
   // read-only). Counts no hit: see record_hit.
   Result<std::optional<Entry>> load(const Digest& id);
-  // Publishes the entry and its candidate in one durable step and returns the entry's id; then evicts, when the
-  // cache is above its size limit. Store only what has been loaded back and has run. kInvalidArgument when a bound
-  // of entry.h or manifest.h is exceeded; like every other Error, it counts a store failure. Folds the journals.
+  // Publishes the entry and its candidate in one durable step and returns the entry's id; then evicts, when
+  // the cache is above its size limit. Store only what has been loaded back and has run. kInvalidArgument
+  // when a bound of entry.h or manifest.h is exceeded; like every other Error, it counts a store failure.
+  // Folds the journals.
   Result<Digest> store(const Digest& prekey, std::string observations, const Entry& entry);
 
   // For one export per prekey among the processes of this machine: see single_flight.h. Only of use when not
@@ -75,6 +78,9 @@ class ExportCache {
   // A call that did not ask the cache; `code` names the reason and is cut to kMaxCodeBytes.
   void record_bypass(std::string_view code);
 
+  // Keeps why a lookup missed, for `misses`. Never fails; does nothing when read-only.
+  void record_miss(const Miss& miss);
+
   // What people call, through the `rekindle cache` commands.
 
   // All entries, newest first, with their usage.
@@ -82,28 +88,33 @@ class ExportCache {
   // The one entry whose id starts with `prefix` (hexadecimal). kNotFound when there is none, kInvalidArgument
   // when there are several or the prefix is not hexadecimal.
   Result<Digest> find(std::string_view prefix);
-  // Why an entry, given by its id or by a prekey that led to it, is gone: the newest answer; std::nullopt when it
-  // never was here or left long ago.
+  // Why an entry, given by its id or by a prekey that led to it, is gone: the newest answer; std::nullopt
+  // when it never was here or left long ago.
   Result<std::optional<Tombstone>> gone(const Digest& id_or_prekey);
+  // What key and observations of the entries were made of, in the order of `ids`; empty where nothing sound
+  // is stored. Not for the way to a hit.
+  Result<std::vector<LeafTree>> leaves(const std::vector<Digest>& ids);
+  // The last kMaxMisses of all processes, newest first.
+  std::vector<Miss> misses() const;
   // Database, journals of all processes, and what this object could not write.
   Result<CacheStats> stats();
 
   // Removes the entry and every candidate that leads to it. kNotFound when there is none.
   Status remove(const Digest& id);
-  // A pinned entry stays until it is unpinned, removed or cleared: no policy and no size limit takes it. Both are
-  // idempotent. kNotFound when there is no such entry.
+  // A pinned entry stays until it is unpinned, removed or cleared: no policy and no size limit takes it. Both
+  // are idempotent. kNotFound when there is no such entry.
   Status pin(const Digest& id);
   Status unpin(const Digest& id);
-  // Removes what `policy` selects; with `dry_run` only says what would go, and works read-only. kInvalidArgument when
-  // the policy asks for nothing.
+  // Removes what `policy` selects; with `dry_run` only says what would go, and works read-only.
+  // kInvalidArgument when the policy asks for nothing.
   Result<PruneReport> prune(const PrunePolicy& policy, bool dry_run);
-  // Removes entries, pins, counters, journals and quarantined databases.
+  // Removes entries, pins, counters, journals, misses and quarantined databases.
   Status clear();
   // Reads what there is and reports what is wrong. Without `repair` it changes nothing and works read-only.
   Result<VerifyReport> verify(const VerifyOptions& options);
 
-  // Writes these entries, each with its candidates, to one file; all entries when `ids` is empty. Returns how many.
-  // kNotFound when one is not here.
+  // Writes these entries, each with its candidates, to one file; all entries when `ids` is empty. Returns how
+  // many. kNotFound when one is not here.
   Result<std::uint64_t> pack(std::vector<Digest> ids, const std::string& path);
   // Adds the entries of a bundle; see read_bundle for its Errors. Entries count as stored now by this cache.
   Result<UnpackReport> unpack(const std::string& path);
@@ -132,6 +143,7 @@ class ExportCache {
 
   const CacheOptions options_;
   const std::string journal_dir_;
+  const std::string misses_dir_;
   std::unique_ptr<Tier> tier_;
   std::unique_ptr<Journal> journal_;
   std::mutex mutex_;  // guards the two below

@@ -16,8 +16,8 @@
 
 namespace rekindle {
 
-Result<std::vector<EntryInfo>> ExportCache::read_listing(TierReader& view, const Usage& usage,
-                                                         std::vector<std::pair<Digest, std::string>>* unsound) {
+Result<std::vector<EntryInfo>> ExportCache::read_listing(
+    TierReader& view, const Usage& usage, std::vector<std::pair<Digest, std::string>>* unsound) {
   std::vector<EntryInfo> entries;
   REKINDLE_RETURN_IF_ERROR(view.for_each(Table::kSummary, [&](const Digest& id, std::string_view record) {
     auto info = decode_summary(record, id);
@@ -150,7 +150,8 @@ Status ExportCache::unpin(const Digest& id) { return set_pin(id, false); }
 
 Result<PruneReport> ExportCache::prune(const PrunePolicy& policy, bool dry_run) {
   return guarded("prune", [&]() -> Result<PruneReport> {
-    if (!policy.selects()) return invalid_argument("prune needs a policy, such as --max-size or --older-than");
+    if (!policy.selects())
+      return invalid_argument("prune needs a policy, such as --max-size or --older-than");
     PruneReport report;
     report.dry_run = dry_run;
     REKINDLE_ASSIGN_OR_RETURN(const TierStats before, tier_->stats());
@@ -203,6 +204,7 @@ Status ExportCache::clear() {
     REKINDLE_RETURN_IF_ERROR(tier_->clear([&] {
       Usage gone;
       JournalFold(journal_dir_, gone).remove_files();
+      clear_misses(misses_dir_);
       const std::lock_guard guard(mutex_);
       unwritten_ = Usage();
     }));
@@ -227,7 +229,8 @@ Result<VerifyReport> ExportCache::verify(const VerifyOptions& options) {
     }
     REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
       REKINDLE_RETURN_IF_ERROR(check(change.writer));
-      for (VerifyProblem& problem : report.problems) REKINDLE_RETURN_IF_ERROR(repair_problem(change, problem));
+      for (VerifyProblem& problem : report.problems)
+        REKINDLE_RETURN_IF_ERROR(repair_problem(change, problem));
       return {};
     }));
     return report;

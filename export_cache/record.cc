@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-
 namespace rekindle {
 namespace {
 
@@ -84,6 +83,10 @@ const char* record_kind_name(RecordKind kind) {
       return "candidates";
     case RecordKind::kState:
       return "state";
+    case RecordKind::kLeaves:
+      return "leaves";
+    case RecordKind::kMiss:
+      return "miss";
   }
   return "unknown";
 }
@@ -132,7 +135,8 @@ Result<std::string> decode_record(std::string_view record, RecordKind kind, cons
 }
 
 Result<std::size_t> claimed_record_size(std::string_view bytes) {
-  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic)) return corruption("no record begins here");
+  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic))
+    return corruption("no record begins here");
   ByteReader reader(bytes.substr(kStoredLengthAt));
   const auto stored = reader.number<std::uint64_t>();
   if (stored > bytes.size() - kRecordOverhead) return corruption("a record is cut short");
@@ -140,7 +144,8 @@ Result<std::size_t> claimed_record_size(std::string_view bytes) {
 }
 
 Result<Digest> claimed_record_key(std::string_view bytes) {
-  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic)) return corruption("no record begins here");
+  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic))
+    return corruption("no record begins here");
   ByteReader reader(bytes.substr(kKeyAt));
   return read_digest(reader);
 }

@@ -42,6 +42,8 @@ enum class RecordKind : std::uint8_t {
   kPin = 6,         // no bytes: the entry under that key stays
   kCandidates = 7,  // export_cache/object.h
   kState = 8,       // export_cache/tiers/state.h
+  kLeaves = 9,      // export_cache/leaf_tree.h
+  kMiss = 10,       // export_cache/miss_log.h
 };
 const char* record_kind_name(RecordKind kind);
 
@@ -54,8 +56,8 @@ Result<std::string> encode_record(RecordKind kind, const Digest& key, std::strin
 // are checked.
 Result<std::string> decode_record(std::string_view record, RecordKind kind, const Digest& key);
 
-// The size of the record that `bytes` begins with, and the key it was stored under, as its header claims: nothing
-// but the magic and the presence of so many bytes is checked. kCorruption otherwise.
+// The size of the record that `bytes` begins with, and the key it was stored under, as its header claims:
+// nothing but the magic and the presence of so many bytes is checked. kCorruption otherwise.
 Result<std::size_t> claimed_record_size(std::string_view bytes);
 Result<Digest> claimed_record_key(std::string_view bytes);
 

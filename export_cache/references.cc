@@ -19,7 +19,8 @@ Result<std::optional<EntryInfo>> read_summary(TierReader& view, const Digest& id
 
 // Empty when absent. An unsound manifest is counted and taken for empty.
 Result<std::vector<Candidate>> read_manifest(Change& change, const Digest& prekey) {
-  REKINDLE_ASSIGN_OR_RETURN(const std::optional<std::string> record, change.writer.get(Table::kManifest, prekey));
+  REKINDLE_ASSIGN_OR_RETURN(const std::optional<std::string> record,
+                            change.writer.get(Table::kManifest, prekey));
   if (!record) return std::vector<Candidate>();
   auto candidates = decode_manifest(*record, prekey);
   if (candidates.ok()) return candidates;
@@ -48,11 +49,12 @@ Result<std::vector<Digest>> prekeys_of(TierReader& view, const Digest& id) {
   REKINDLE_ASSIGN_OR_RETURN(const std::optional<EntryInfo> info, read_summary(view, id));
   if (info) return info->prekeys;
   std::vector<Digest> prekeys;
-  REKINDLE_RETURN_IF_ERROR(view.for_each(Table::kManifest, [&](const Digest& prekey, std::string_view record) {
-    const auto candidates = decode_manifest(record, prekey);
-    const auto names_it = [&](const Candidate& candidate) { return candidate.entry == id; };
-    if (candidates.ok() && std::ranges::any_of(*candidates, names_it)) prekeys.push_back(prekey);
-  }));
+  REKINDLE_RETURN_IF_ERROR(
+      view.for_each(Table::kManifest, [&](const Digest& prekey, std::string_view record) {
+        const auto candidates = decode_manifest(record, prekey);
+        const auto names_it = [&](const Candidate& candidate) { return candidate.entry == id; };
+        if (candidates.ok() && std::ranges::any_of(*candidates, names_it)) prekeys.push_back(prekey);
+      }));
   return prekeys;
 }
 
@@ -137,6 +139,7 @@ Status remove_entry(Change& change, const Digest& id, GoneReason reason) {
   change.writer.remove(Table::kEntry, id);
   change.writer.remove(Table::kSummary, id);
   change.writer.remove(Table::kPin, id);
+  change.writer.remove(Table::kLeaves, id);
   change.usage.entries.erase(id);
   if (!info) return recount(change.writer, change.usage);
   --change.usage.counters.entries;

@@ -24,6 +24,7 @@ enum class Table : char {
   kUsage = 'u',       // zero -> usage record
   kTombstones = 't',  // zero -> tombstones record
   kPin = 'p',         // entry id -> pin record
+  kLeaves = 'l',      // entry id -> leaves record
 };
 
 // A consistent view of a tier. A missing record is std::nullopt, not an Error.

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "export_cache/explain.h"
 #include "export_cache/export_cache.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
@@ -61,10 +62,10 @@ py::dict decode(const std::string& record, const std::string& id) {
 }
 
 std::string store(ExportCache& self, const std::string& prekey, const py::bytes& observations,
-                  std::string meta, Sections sections) {
+                  std::string meta, Sections sections, const LeafTree& leaves) {
   const Digest digest = digest_from(prekey);
   std::string observed = observations;
-  const Entry entry{std::move(sections), std::move(meta)};
+  const Entry entry{std::move(sections), std::move(meta), leaves};
   return without_gil([&] { return self.store(digest, std::move(observed), entry); }).hex();
 }
 
@@ -104,6 +105,69 @@ py::dict stats(ExportCache& self) {
   return row;
 }
 
+py::object leaves(ExportCache& self, const std::string& id) {
+  const Digest digest = digest_from(id);
+  LeafTree tree = std::move(without_gil([&] { return self.leaves({digest}); }).front());
+  return tree.empty() ? py::object(py::none()) : py::cast(std::move(tree));
+}
+
+// "evicted", "corrupt", ... for an entry id or a prekey; None when nothing is known to be gone.
+py::object gone(ExportCache& self, const std::string& id_or_prekey) {
+  const Digest digest = digest_from(id_or_prekey);
+  const std::optional<Tombstone> found = without_gil([&] { return self.gone(digest); });
+  return found ? py::object(py::str(gone_reason_name(found->reason))) : py::none();
+}
+
+py::object nearest(ExportCache& self, const LeafTree& tree) {
+  std::optional<NearestEntry> found = without_gil([&] { return find_nearest(self, tree); });
+  if (!found) return py::none();
+  return py::make_tuple(found->id.hex(), found->created, found->similarity.equal, found->similarity.total,
+                        std::move(found->leaves));
+}
+
+// `row` has the names of struct Miss; `nearest` may be empty, `differences` are (path, before, after,
+// places).
+void record_miss(ExportCache& self, const py::dict& row) {
+  Miss miss;
+  miss.time = row["time"].cast<std::int64_t>();
+  miss.model = row["model"].cast<std::string>();
+  miss.reason = row["reason"].cast<std::string>();
+  miss.prekey = digest_from(row["prekey"].cast<std::string>());
+  if (const auto id = row["nearest"].cast<std::string>(); !id.empty()) miss.nearest = digest_from(id);
+  miss.nearest_created = row["nearest_created"].cast<std::int64_t>();
+  miss.equal = row["equal"].cast<std::uint64_t>();
+  miss.total = row["total"].cast<std::uint64_t>();
+  using Row = std::tuple<std::string, std::string, std::string, std::uint64_t>;
+  for (auto& [path, before, after, places] : row["differences"].cast<std::vector<Row>>()) {
+    miss.differences.push_back({std::move(path), std::move(before), std::move(after), places});
+  }
+  const py::gil_scoped_release release;
+  self.record_miss(miss);
+}
+
+py::list misses(ExportCache& self) {
+  py::list rows;
+  for (const Miss& miss : self.misses()) {
+    py::list differences;
+    for (const Difference& found : miss.differences) {
+      differences.append(py::make_tuple(found.path, found.before, found.after, found.places));
+    }
+    py::dict row;
+    row["time"] = miss.time;
+    row["model"] = miss.model;
+    row["reason"] = miss.reason;
+    row["prekey"] = miss.prekey.hex();
+    row["nearest"] = miss.nearest == Digest{} ? std::string() : miss.nearest.hex();
+    row["nearest_created"] = miss.nearest_created;
+    row["equal"] = miss.equal;
+    row["total"] = miss.total;
+    row["omitted"] = miss.omitted;
+    row["differences"] = differences;
+    rows.append(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 void bind_cache(py::module_& m) {
@@ -128,8 +192,10 @@ void bind_cache(py::module_& m) {
       .def_property_readonly("dir", &ExportCache::dir)
       .def("lookup", &lookup, py::arg("prekey"))
       .def("load", &load, py::arg("entry"))
-      .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"))
-      .def("lease", [](const ExportCache& self, const std::string& prekey) { return self.lease(digest_from(prekey)); })
+      .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"),
+           py::arg("leaves") = LeafTree())
+      .def("lease",
+           [](const ExportCache& self, const std::string& prekey) { return self.lease(digest_from(prekey)); })
       .def("find",
            [](ExportCache& self, const std::string& prefix) {
              return without_gil([&] { return self.find(prefix); }).hex();
@@ -149,7 +215,12 @@ void bind_cache(py::module_& m) {
           },
           py::arg("entry"), py::arg("seconds_saved"))
       .def("record_bypass", &ExportCache::record_bypass, py::arg("code"),
-           py::call_guard<py::gil_scoped_release>());
+           py::call_guard<py::gil_scoped_release>())
+      .def("leaves", &leaves, py::arg("entry"))
+      .def("gone", &gone, py::arg("id_or_prekey"))
+      .def("nearest", &nearest, py::arg("tree"))
+      .def("record_miss", &record_miss, py::arg("miss"))
+      .def("misses", &misses);
 }
 
 }  // namespace rekindle::python

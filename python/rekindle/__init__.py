@@ -22,19 +22,22 @@ check_environment()
 
 from rekindle import cache, reasons  # noqa: E402
 from rekindle.comparison import verify  # noqa: E402
+from rekindle.explanation import Explanation  # noqa: E402
 from rekindle.fingerprint import register_digest  # noqa: E402
-from rekindle.module import Module, status, unwrap  # noqa: E402
+from rekindle.module import Module, explain, status, unwrap  # noqa: E402
 from rekindle.options import Options  # noqa: E402
 from rekindle.status import Status  # noqa: E402
 from rekindle.versions import __version__  # noqa: E402
 
 __all__ = [
+    "Explanation",
     "Module",
     "Options",
     "Status",
     "__version__",
     "cache",
     "errors",
+    "explain",
     "reasons",
     "register_digest",
     "status",

@@ -16,6 +16,7 @@ from rekindle import _native
 from rekindle.exporters import Exported, ExportRequest, torchscript
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
+from rekindle.fingerprint.parts import Parts, noting
 from rekindle.reasons import Bypass, Reason
 from rekindle.verification import compare_session
 
@@ -29,6 +30,7 @@ class NewEntry:
     sections: dict[str, bytes]
     contract: dict[str, Any]
     observations: list[Any]
+    noted: dict[str, Parts]  # what the digests in the fields and the observations were made of
     export_seconds: float
     build_seconds: float
     verify_seconds: float
@@ -38,9 +40,10 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
     start = time.perf_counter()
     torchscript.load_exporter()
-    with _contents_kept(fingerprint.containers), world.random_states_kept(), Recorder(fingerprint) as recorder:
-        exported = torchscript.export(request)
-    changed = fingerprint.difference(describe_again())
+    with noting() as noted:
+        with _contents_kept(fingerprint.containers), world.random_states_kept(), Recorder(fingerprint) as recorder:
+            exported = torchscript.export(request)
+        changed = fingerprint.difference(describe_again())
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     exported_at = time.perf_counter()
@@ -52,8 +55,9 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
     return NewEntry(
-        type(request.module).__name__, _mode(request), sections, contract, recorder.observations, exported_at - start, built_at - exported_at, done - built_at
-    )
+        type(request.module).__name__, _mode(request), sections, contract, recorder.observations, noted,
+        exported_at - start, built_at - exported_at, done - built_at,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

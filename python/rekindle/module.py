@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle.explanation import Explanation
 from rekindle.options import Options
 from rekindle.runtime import Runtime
 from rekindle.status import Status
@@ -124,6 +125,17 @@ def status(model: Module) -> Status:
     if not isinstance(model, Module):
         raise TypeError(f"rekindle.status takes a rekindle.Module, not a {type(model).__name__}")
     return model._runtime.current_status()
+
+
+def explain(model: Module, *args: Any, **kwargs: Any) -> Explanation:
+    """Why `model(*args, **kwargs)` would hit or miss the cache, against the nearest entry; see Explanation.
+
+    Runs no forward, exports nothing, changes and counts nothing. Raises TypeError for a module that is not
+    wrapped.
+    """
+    if not isinstance(model, Module):
+        raise TypeError(f"rekindle.explain takes a rekindle.Module, not a {type(model).__name__}")
+    return model._runtime.explain(args, kwargs)
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:

@@ -15,8 +15,10 @@ from rekindle import _native, contract, ranks
 from rekindle.call_key import call_key, tables_of
 from rekindle.contract import flatten_arguments
 from rekindle.errors import FallbackError
+from rekindle.explanation import Explanation
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
+from rekindle.fingerprint.values import label
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
 from rekindle.single_flight import exporting, take_turn
@@ -65,9 +67,7 @@ class Runtime:
         if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
             return self._module(*args, **kwargs)
         arguments: list[torch.Tensor] = []
-        values: list[Any] = []
-        layout = call_key(args, kwargs, arguments, values)
-        key = (torch.is_grad_enabled(), layout, *values)
+        key = self._kind_key(args, kwargs, arguments)
         kind = self._kinds.get(key) or self._new_kind(key)
         variant = self._ready(kind)
         if variant is None and not self._refused(kind):
@@ -75,6 +75,13 @@ class Runtime:
         if variant is None:
             return self._eager(kind, args, kwargs)
         return variant.run(arguments)
+
+    @staticmethod
+    def _kind_key(args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+        """What tells kinds of calls apart; collects the call's tensors."""
+        values: list[Any] = []
+        layout = call_key(args, kwargs, arguments, values)
+        return (torch.is_grad_enabled(), layout, *values)
 
     def current_status(self) -> Status:
         """A copy of the status with the sessions' figures added."""
@@ -175,6 +182,22 @@ class Runtime:
         kind.variants.insert(0, variant)
         self._status.source = variant.source
         return variant
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """Why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
+        again = lambda: describe(self._module, args, kwargs, self._key_fields())  # noqa: E731
+        model = label(type(self._module))
+        kind = self._kinds.get(self._kind_key(args, kwargs, []))
+        try:
+            if kind is not None and self._refused(kind):
+                assert kind.refusal is not None
+                raise kind.refusal
+            fingerprint = again()
+            self._request(args, kwargs, flatten_arguments(args, kwargs))
+            store = Store.open(self._options, readonly=True)
+            return store.explain(store.prekey(fingerprint), fingerprint, again)
+        except Bypass as bypass:
+            return Explanation(model, "bypass", str(bypass.reason), bypass.message)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -282,6 +305,7 @@ class Runtime:
         assert self._store is not None
         request = wanted.request
         again = lambda: describe(self._module, request.args, request.kwargs, self._key_fields())  # noqa: E731
+        self._store.explain_miss(wanted.prekey, wanted.fingerprint, again)
         made = export_entry(request, wanted.fingerprint, again)
         self._status.exports += 1
         self._status.export_seconds += made.export_seconds

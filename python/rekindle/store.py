@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from rekindle import _native
+from rekindle.explanation import Explanation, explain_lookup, leaf_tree
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.observations import verify
 from rekindle.options import Options
+from rekindle.reasons import Bypass, Reason
 from rekindle.versions import __version__
 
 
@@ -25,13 +27,15 @@ class StoredEntry:
     """An entry in memory. `id` is empty until it is published.
 
     sections: "joint", "contract" and more; see export_cache/entry.h. observations: what has to hold, beside the key, for
-    the entry to be right. meta: describes it.
+    the entry to be right. meta: describes it. leaves: makes the LeafTree that explains it; empty for one that comes from
+    somewhere else.
     """
 
     id: str
     observations: list[Any] = field(repr=False)
     sections: dict[str, bytes] = field(repr=False)
     meta: dict[str, Any] = field(repr=False)
+    leaves: Callable[[], Any] = field(default=_native.LeafTree, repr=False)
 
     @property
     def joint(self) -> bytes:
@@ -63,11 +67,12 @@ class Store:
         self.directory = directory
 
     @staticmethod
-    def open(options: Options) -> Store:
+    def open(options: Options, readonly: bool = False) -> Store:
+        """readonly: also where the options allow writing."""
         if options.cache == "off":
             return Store(None, options.cache, None)
         try:
-            cache = _native.ExportCache(options.cache_dir or "", options.cache == "readonly")
+            cache = _native.ExportCache(options.cache_dir or "", readonly or options.cache == "readonly")
         except _native.RekindleError as error:
             _native.log_warning(f"the cache is not used: {error}")
             return Store(None, options.cache, None)
@@ -112,10 +117,10 @@ class Store:
 
     def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
         """The entry of an export, not published yet."""
-        builder = _native.KeyBuilder()
-        builder.add_all(fingerprint.fields)
-        sections = {**made.sections, "fields": builder.fields_json().encode()}
-        return StoredEntry("", made.observations, sections, _meta(fingerprint, made))
+        model = model_label(fingerprint)
+        meta = {**_meta(fingerprint, made), "class": model}
+        leaves = lambda: leaf_tree(model, fingerprint.fields, made.observations, made.noted)  # noqa: E731
+        return StoredEntry("", made.observations, made.sections, meta, leaves)
 
     def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:
         """Write the entry in the background; then, or when that is not possible, call `on_written`."""
@@ -126,7 +131,7 @@ class Store:
 
         def write() -> None:
             try:
-                self._cache.store(prekey, observations, meta, entry.sections)
+                self._cache.store(prekey, observations, meta, entry.sections, entry.leaves())
             finally:
                 on_written()
 
@@ -163,6 +168,24 @@ class Store:
         except _native.RekindleError as error:
             _native.log_warning(f"entry {entry.id[:12]} could not be removed: {error}")
 
+    def explain(self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint]) -> Explanation:
+        """Why a call hits or misses; changes and counts nothing. Raises RekindleError if that cannot be read."""
+        if self.directory is None:
+            raise Bypass(Reason.DISABLED, "the cache is off, or its directory cannot be used; nothing is looked up")
+        cache = _native.ExportCache(self.directory, True)
+        return explain_lookup(cache, model_label(fingerprint), prekey, lambda: describe().fields)
+
+    def explain_miss(self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint]) -> None:
+        """Log in one line why a lookup missed, and keep it for `rekindle cache explain --last`. Never fails."""
+        if self._cache is None or self._mode == "refresh":
+            return
+        try:
+            why = self.explain(prekey, fingerprint, describe)
+            _native.log_info(why.line())
+            self._cache.record_miss(why.row(prekey))
+        except Exception as error:  # a miss that cannot be explained is still only a miss
+            _native.log_warning(f"a miss could not be explained: {type(error).__name__}: {error}")
+
     def record_hit(self, entry: StoredEntry, saved_seconds: float) -> None:
         if self._cache is not None:
             self._cache.record_hit(entry.id, saved_seconds)
@@ -170,6 +193,11 @@ class Store:
     def record_bypass(self, code: str) -> None:
         if self._cache is not None:
             self._cache.record_bypass(code)
+
+
+def model_label(fingerprint: Fingerprint) -> str:
+    """Qualified class of the module: what entries of one model have in common."""
+    return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
 
 
 def _meta(fingerprint: Fingerprint, made: Any) -> dict[str, Any]:
@@ -206,8 +234,8 @@ class _Writer:
     def _run(write: Any) -> None:
         try:
             write()
-        except _native.RekindleError as error:
-            _native.log_warning(f"an entry could not be stored: {error}")
+        except Exception as error:  # there is nobody to raise it to
+            _native.log_warning(f"an entry could not be stored: {type(error).__name__}: {error}")
 
     def flush(self) -> None:
         for thread in self._threads:

@@ -25,7 +25,7 @@ std::string fill(const std::string& dir) {
   key.add("mode", "train");
   Entry entry;
   entry.sections["exported"] = "onnx";
-  entry.sections["fields"] = key.fields_json();
+  entry.leaves = {.model = "tiny.Tiny", .leaves = {{"model.training", "True"}}, .parts = {}};
   entry.meta = R"({"model":"Tiny\u001b[31m","mode":"train","inputs":"x[2,128]","export_seconds":1.5})";
   const auto id = (*cache)->store(key.digest(), "", entry);
   REQUIRE(id.ok());
@@ -96,11 +96,11 @@ TEST_CASE("inspect takes the start of an id and shows the key fields", "[cli]") 
       parsed(rekindle_command("cache inspect " + id.substr(0, 6) + " --json --dir " + dir.path()));
   REQUIRE(json["id"] == id);
   REQUIRE(json["sections"]["exported"] == 4);
-  REQUIRE(json["fields"][0]["name"] == "mode");
-  REQUIRE(json["fields"][0]["value"] == "train");
+  REQUIRE(json["fields"][0]["name"] == "model.training");
+  REQUIRE(json["fields"][0]["value"] == "True");
   const Outcome page = rekindle_command("cache inspect " + id + " --dir " + dir.path());
   REQUIRE(contains(page.output, "section exported"));
-  REQUIRE(contains(page.output, "key fields\n  mode  string  train"));
+  REQUIRE(contains(page.output, "key fields and observations\n  model.training  True"));
   REQUIRE(rekindle_command("cache inspect ffff0000ffff --dir " + dir.path()).code == 1);
   REQUIRE(rekindle_command("cache inspect nothex --dir " + dir.path()).code == 1);
 }

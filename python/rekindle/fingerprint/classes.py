@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
+from rekindle.fingerprint.parts import note
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass
 
@@ -49,25 +50,30 @@ def class_digest(cls: type) -> str:
     """Digest of the class's MRO: names of builtin bases, code and attributes of the others."""
     known = _cached.get(id(cls))
     if known is None:
-        known = (cls, digest_parts(_base_part(base) for base in cls.__mro__))
+        bases = [(_name(base), _own_digest(base)) for base in cls.__mro__]
+        digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in bases)
+        note(digest, "", ((f" {name}", own) for name, own in bases))
+        known = (cls, digest)
         if _depth:
             _cached[id(cls)] = known
     return known[1]
 
 
-def _base_part(base: type) -> bytes:
-    name = f"{base.__module__}.{base.__qualname__}"
+def _name(base: type) -> str:
+    return f"{base.__module__}.{base.__qualname__}"
+
+
+def _own_digest(base: type) -> str | None:
+    """Digest of what one class body defines, or None for a builtin."""
     if not base.__flags__ & _HEAP_TYPE:
-        return name.encode()
-    return f"{name} {_own_digest(base, name)}".encode()
-
-
-def _own_digest(base: type, name: str) -> str:
-    """Digest of what one class body defines."""
+        return None
     try:
-        return digest_leaves(walk_members(base).leaves)
+        leaves = walk_members(base).leaves
     except Bypass as bypass:
-        raise Bypass(bypass.reason, f"in class {name}: {bypass.message}") from None
+        raise Bypass(bypass.reason, f"in class {_name(base)}: {bypass.message}") from None
+    digest = digest_leaves(leaves)
+    note(digest, "", ((f".{path}", value) for path, value in leaves))
+    return digest
 
 
 def walk_members(base: type) -> Walker:

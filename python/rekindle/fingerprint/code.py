@@ -28,6 +28,11 @@ def code_digest(code: CodeType) -> str:
     return known[1]
 
 
+def digested_code() -> dict[str, CodeType]:
+    """Every code object that was digested in this process, by digest."""
+    return {digest: code for code, digest in list(_digests.values())}
+
+
 def nested_code(code: CodeType) -> Iterator[CodeType]:
     """The code object itself and every code object nested in its constants."""
     yield code

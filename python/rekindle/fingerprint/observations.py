@@ -12,7 +12,7 @@ import builtins
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rekindle.fingerprint import world
@@ -29,19 +29,28 @@ Observation = list["str | None"]
 
 def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
     """The first observation that no longer holds, as a sentence with old and new, or None if all hold."""
+    for kind, module, name, old, new in present(recorded):
+        if new != old:
+            return f"{title(kind, module, name)} changed: {old or 'absent'} -> {new or 'absent'}"
+    return None
+
+
+def present(
+    recorded: Sequence[Sequence[str | None]],
+) -> Iterator[tuple[str, str, str, str | None, str | None]]:
+    """(kind, module, name, recorded text, present text) of each observation."""
     files = {module for kind, module, _, _ in recorded if kind == "file"}
     with one_pass():
         for kind, module, name, old in recorded:
             assert kind is not None and module is not None and name is not None
-            if module in files and module not in sys.modules and kind != "file":
-                continue  # not loaded yet in this process; its source file stands for it
-            try:
-                new = present_text(kind, module, name)
-            except Exception as error:
-                return f"{title(kind, module, name)} can no longer be digested: {error}"
-            if new != old:
-                return f"{title(kind, module, name)} changed: {old or 'absent'} -> {new or 'absent'}"
-    return None
+            new = old
+            # A module that is not loaded yet in this process is stood for by its source file.
+            if kind == "file" or module not in files or module in sys.modules:
+                try:
+                    new = present_text(kind, module, name)
+                except Exception as error:
+                    new = f"can no longer be digested: {error}"
+            yield kind, module, name, old, new
 
 
 def title(kind: str, module: str, name: str) -> str:

@@ -33,7 +33,8 @@ class Reads:
     imports: list[tuple[str, int, tuple[str, ...] | None]] = field(default_factory=list)
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, int]]:
+def instructions(code: CodeType) -> Iterator[tuple[int, int]]:
+    """(opcode, argument) of every instruction, without caches."""
     extended = 0
     data = code.co_code
     for op, arg in zip(data[::2], data[1::2], strict=True):
@@ -52,7 +53,7 @@ def reads_of(code: CodeType) -> Reads:
     chain: list[str] = []
     pushed: list[Any] = []
     seen: set[tuple[str, ...]] = set()
-    for op, arg in _instructions(code):
+    for op, arg in instructions(code):
         if chain and op in (_LOAD_ATTR, _LOAD_METHOD):
             chain.append(names[arg >> _ATTR_SHIFT if op == _LOAD_ATTR else arg])
             continue

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rekindle.fingerprint.digest import Leaf, digest_leaves
+from rekindle.fingerprint.parts import note
 from rekindle.reasons import Bypass, Reason
 
 Handler = Callable[["Walker", str, Any], None]
@@ -114,4 +115,8 @@ def leaves_text(leaves: list[Leaf]) -> str:
     """One line that stands for a list of leaves with a common root."""
     first = leaves[0][1]
     head = first if type(first) is str else repr(first)
-    return str(head) if len(leaves) == 1 else f"{head} {digest_leaves(leaves)}"
+    if len(leaves) == 1:
+        return str(head)
+    digest = digest_leaves(leaves)
+    note(digest, leaves[0][0], leaves)
+    return f"{head} {digest}"

@@ -18,10 +18,15 @@ _SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
 _TEXT_LIMIT = 64
 
 
+def is_secret(name: str) -> bool:
+    """Whether a name says that what it holds should not be written down."""
+    return _SECRET.search(name) is not None
+
+
 def env_text(name: str, value: str | None) -> str | None:
     """What is remembered of a variable: its value if short and not secret by name, else a digest; None if
     unset."""
-    if value is None or (len(value) <= _TEXT_LIMIT and not _SECRET.search(name)):
+    if value is None or (len(value) <= _TEXT_LIMIT and not is_secret(name)):
         return None if value is None else repr(value)
     return f"str[{len(value)}] {digest128(value.encode('utf-8', 'surrogateescape'))}"
 

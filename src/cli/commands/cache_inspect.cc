@@ -11,22 +11,13 @@ namespace {
 
 constexpr std::size_t kMostText = 100;
 
-// The key fields that were stored with the entry; empty when it has none that can be read.
-Json key_fields(const Entry& entry) {
-  const auto section = entry.sections.find("fields");
-  if (section == entry.sections.end()) return Json::array();
-  const Json parsed = Json::parse(section->second, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object() || !parsed.contains("fields") || !parsed["fields"].is_array()) return Json::array();
-  return parsed["fields"];
+Json fields_json(const LeafTree& tree) {
+  Json fields = Json::array();
+  for (const Leaf& leaf : tree.leaves) fields.push_back({{"name", leaf.path}, {"value", leaf.text}});
+  return fields;
 }
 
-std::string text_of(const Json& field, const char* name) {
-  const auto value = field.is_object() ? field.find(name) : field.end();
-  return value != field.end() && value->is_string() ? printable(value->get<std::string>(), kMostText)
-                                                    : std::string();
-}
-
-void print_human(const EntryInfo& info, const Json& fields) {
+void print_human(const EntryInfo& info, const LeafTree& tree) {
   const std::int64_t now = std::time(nullptr);
   std::vector<std::vector<std::string>> rows = {
       {"id", info.id.hex()},
@@ -40,11 +31,11 @@ void print_human(const EntryInfo& info, const Json& fields) {
   }
   for (const auto& [name, size] : info.sections) rows.push_back({"section " + name, size_text(size)});
   print_table(rows);
-  if (fields.empty()) return;
-  fmt::print("\nkey fields\n");
+  if (tree.empty()) return;
+  fmt::print("\nkey fields and observations\n");
   rows.clear();
-  for (const Json& field : fields) {
-    rows.push_back({"  " + text_of(field, "name"), text_of(field, "type"), text_of(field, "value")});
+  for (const Leaf& leaf : tree.leaves) {
+    rows.push_back({"  " + printable(leaf.path, kMostText), printable(leaf.text, kMostText)});
   }
   print_table(rows);
 }
@@ -65,21 +56,22 @@ class CacheInspect : public Command {
     if (!entries.ok()) return fail(entries.error());
     auto entry = (*cache)->load(*id);
     if (!entry.ok()) return fail(entry.error());
+    auto leaves = (*cache)->leaves({*id});
+    if (!leaves.ok()) return fail(leaves.error());
     for (const EntryInfo& info : *entries) {
-      if (info.id == *id && *entry) return print(info, **entry);
+      if (info.id == *id && *entry) return print(info, leaves->front());
     }
     return fail(corruption("entry " + id->hex() + " is corrupt; the next training run exports it again"));
   }
 
  private:
-  int print(const EntryInfo& info, const Entry& entry) const {
-    const Json fields = key_fields(entry);
+  int print(const EntryInfo& info, const LeafTree& tree) const {
     if (!flags_.json) {
-      print_human(info, fields);
+      print_human(info, tree);
       return kExitOk;
     }
     Json root = entry_json(info);
-    root["fields"] = fields;
+    root["fields"] = fields_json(tree);
     print_json(root);
     return kExitOk;
   }
