@@ -1,0 +1,353 @@
+"""What goes into a call and what comes out: signatures, containers, dtypes, shapes, errors. Each case runs in eager, with a cold and with a warm cache."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any, NamedTuple
+
+import torch
+from semantics_support import Perceptron, backward, case, made_of, rows
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
+
+
+def _forward_flag(self, x, flag=False):
+    return self.a(x) * 2 if flag else self.a(x)
+
+
+@case(made_of(_forward_flag))
+def flag(model: nn.Module) -> Any:
+    return [backward(model(rows(i), flag=i % 2 == 1)) for i in range(4)]
+
+
+def _forward_none(self, x, mask=None):
+    y = self.a(x)
+    return y if mask is None else y * mask
+
+
+@case(made_of(_forward_none))
+def none(model: nn.Module) -> Any:
+    return [backward(model(rows(i), None if i % 2 == 0 else rows(9))) for i in range(4)]
+
+
+@case(made_of(_forward_none))
+def tensor_none(model: nn.Module) -> Any:
+    return [backward(model(rows(i), mask=None if i % 2 == 1 else rows(9))) for i in range(4)]
+
+
+@case(made_of(lambda self, x, y: self.a(x) - self.b(y)))
+def kw(model: nn.Module) -> Any:
+    return [
+        backward(model(rows(), rows(1))),
+        backward(model(x=rows(), y=rows(1))),
+        backward(model(y=rows(1), x=rows())),
+        backward(model(rows(), y=rows(1))),
+    ]
+
+
+@case(made_of(lambda self, x, k=1: self.a(x) * k))
+def int(model: nn.Module) -> Any:
+    return [backward(model(rows(), k=k)) for k in (1, 2, 3, 1)]
+
+
+@case(made_of(lambda self, x, k=1.0: self.a(x) * k))
+def float(model: nn.Module) -> Any:
+    return [backward(model(rows(), k)) for k in (1.0, 0.5, 1.0, True, 2)]
+
+
+@case(made_of(lambda self, x: self.a(x) if x.shape[0] > 3 else self.b(x)))
+def shape_branch(model: nn.Module) -> Any:
+    return [backward(model(rows(i, n, 4))) for i, n in enumerate((5, 2, 5, 3, 4))]
+
+
+@dataclasses.dataclass
+class Pair:
+    p: torch.Tensor
+    q: Any = None
+
+
+class Both(NamedTuple):
+    u: torch.Tensor
+    v: torch.Tensor
+
+
+@case(made_of(lambda self, x: Pair(self.a(x), "name")))
+def dataclass_out(model: nn.Module) -> Any:
+    r = model(rows())
+    r.p.sum().backward()
+    return [type(r).__name__, r.p, r.q]
+
+
+@case(made_of(lambda self, d: self.a(d.p)))
+def dataclass_in(model: nn.Module) -> Any:
+    return backward(model(Pair(rows())))
+
+
+@case(made_of(lambda self, d: Both(self.a(d.u), self.b(d.v))))
+def namedtuple(model: nn.Module) -> Any:
+    r = model(Both(rows(), rows(1)))
+    return [backward(r), type(r).__name__]
+
+
+@case(
+    made_of(
+        lambda self, d: {
+            0: self.a(d[0]),
+            "k": [self.b(d["k"][0]), (d["n"], None, "text", 3, 2.5, True)],
+            7.5: once(d),
+        }
+    )
+)
+def dict(model: nn.Module) -> Any:
+    return backward(model({0: rows(), "k": [rows(1)], "n": None}))
+
+
+def once(d):
+    return d[0] * 1
+
+
+@case(made_of(lambda self, *xs, scale=1.0, **kw: self.a(sum(xs)) * scale + kw["e"]))
+def varargs(model: nn.Module) -> Any:
+    return [backward(model(rows(), rows(1), scale=2.0, e=rows(2))), backward(model(rows(), e=rows(2)))]
+
+
+@case(made_of(lambda self, x, *, mode="a": self.a(x) if mode == "a" else self.b(x)))
+def kwonly(model: nn.Module) -> Any:
+    return [backward(model(rows(), mode=k)) for k in "aba"]
+
+
+@case(made_of(lambda self, x, unused, k=None: self.a(x)))
+def unused(model: nn.Module) -> Any:
+    u = rows(1).requires_grad_()
+    r = backward(model(rows(), u, k={"z": rows(2)}))
+    return [r, u.grad]
+
+
+@case(Perceptron)
+def noncontig(model: nn.Module) -> Any:
+    return [
+        backward(model(rows(0, 4, 5).t())),
+        backward(model(rows(0, 5, 8)[:, ::2])),
+        backward(model(rows(0, 1, 4).expand(5, 4))),
+    ]
+
+
+@case(made_of(lambda self, x, y: self.a(x) * self.b(y)))
+def same_twice(model: nn.Module) -> Any:
+    x = rows().requires_grad_()
+    return [backward(model(x, x)), x.grad, backward(model(rows(), rows(1)))]
+
+
+@case(made_of(lambda self, x: (x, self.a(x), x)))
+def input_returned(model: nn.Module) -> Any:
+    x = rows().requires_grad_()
+    r = model(x)
+    r[1].sum().backward()
+    return [r[0] is x, r[2] is x, r[1], x.grad]
+
+
+@case(made_of(lambda self, x: (x[:2], self.a(x))))
+def view_of_input(model: nn.Module) -> Any:
+    x = rows()
+    v, y = model(x)
+    backward(y)
+    v.mul_(2)
+    return [x, v, v._base is not None or v._is_view()]
+
+
+def _forward_views_of_output(self, x):
+    y = self.a(x)
+    return (y, y[:2], y.t())
+
+
+@case(made_of(_forward_views_of_output))
+def views_of_output(model: nn.Module) -> Any:
+    y, v, t = model(rows())
+    w = y.detach()
+    w.mul_(3)
+    (y.sum() + v.sum() + t.sum()).backward()
+    return [v.detach(), t.detach(), v.data_ptr() == y.data_ptr()]
+
+
+@case(made_of(lambda self, x: (self.a(x).argmax(-1), self.a(x) > 0, x.shape, self.a(x))))
+def int_out(model: nn.Module) -> Any:
+    return backward(model(rows()))
+
+
+@case(made_of(lambda self, x: None))
+def none_again(model: nn.Module) -> Any:
+    return [model(rows()), model(rows())]
+
+
+@case(made_of(lambda self, x: 3.5))
+def plain(model: nn.Module) -> Any:
+    return model(rows())
+
+
+@case(made_of(lambda self, x: [self.a(x), [self.b(x)], ()]))
+def nested_list(model: nn.Module) -> Any:
+    return backward(model(rows()))
+
+
+@case(made_of(lambda self, x: collections.OrderedDict(a=self.a(x), b=self.b(x))))
+def od(model: nn.Module) -> Any:
+    r = model(rows())
+    return [type(r).__name__, backward(r)]
+
+
+@case(made_of(lambda self, x: collections.defaultdict(list, a=self.a(x))))
+def dd(model: nn.Module) -> Any:
+    r = model(rows())
+    return [type(r).__name__, backward(dict(r))]
+
+
+@case(made_of(lambda self, x: self.a(x.float())))
+def dtypes(model: nn.Module) -> Any:
+    return [
+        backward(model(rows().to(d)))
+        for d in (torch.float32, torch.float64, torch.int64, torch.float16, torch.bool)
+    ]
+
+
+@case(made_of(lambda self, x, i: self.a(x)[i]))
+def index(model: nn.Module) -> Any:
+    return [
+        backward(model(rows(), torch.tensor([0, 2]))),
+        backward(model(rows(), 1)),
+        backward(model(rows(), slice(0, 2))),
+        backward(model(rows(), torch.tensor([True, False, True, False, True]))),
+    ]
+
+
+@case(made_of(lambda self, x: self.a(x)))
+def numpy_error(model: nn.Module) -> Any:
+    try:
+        model(rows().numpy())
+        return "ok"
+    except Exception as e:
+        return type(e).__name__
+
+
+@case(Perceptron)
+def error_shape(model: nn.Module) -> Any:
+    try:
+        model(rows(0, 5, 7))
+        return "ok"
+    except Exception as e:
+        return (type(e).__name__, str(e)[:60])
+
+
+class OwnError(Exception):
+    pass
+
+
+def _forward_error_user(self, x):
+    if x.shape[0] == 2:
+        raise OwnError("boom")
+    return self.a(x)
+
+
+@case(made_of(_forward_error_user))
+def error_user(model: nn.Module) -> Any:
+    results = [backward(model(rows()))]
+    try:
+        model(rows(0, 2, 4))
+    except OwnError as e:
+        results.append(str(e))
+    return results + [backward(model(rows()))]
+
+
+@case(Perceptron)
+def error_missing_arg(model: nn.Module) -> Any:
+    try:
+        model()
+        return "ok"
+    except TypeError:
+        return "TypeError"
+
+
+@case(Perceptron)
+def error_extra_kw(model: nn.Module) -> Any:
+    try:
+        model(rows(), zzz=1)
+        return "ok"
+    except TypeError:
+        return "TypeError"
+
+
+def _forward_mutated_dict(self, d):
+    y = self.a(d["x"])
+    d["out"] = y.detach()
+    return y
+
+
+@case(made_of(_forward_mutated_dict))
+def mutated_dict(model: nn.Module) -> Any:
+    d = {"x": rows()}
+    backward(model(d))
+    d2 = {"x": rows(1)}
+    backward(model(d2))
+    return [d, d2]
+
+
+def _forward_mutated_list(self, l):
+    y = self.a(l.pop())
+    return y
+
+
+@case(made_of(_forward_mutated_list))
+def mutated_list(model: nn.Module) -> Any:
+    d = [rows(), rows(1)]
+    backward(model(d))
+    e = [rows(), rows(1)]
+    backward(model(e))
+    return [d, e]
+
+
+@case(made_of(lambda self, d: self.a(d.p) * d.q))
+def dataclass_in2(model: nn.Module) -> Any:
+    return [backward(model(Pair(rows(), q))) for q in (1, 2, 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenPair:
+    p: torch.Tensor
+    q: Any = None
+
+
+def _forward_dataclass_mut(self, d):
+    d.q = self.b(d.p)
+    return self.a(d.p)
+
+
+@case(made_of(_forward_dataclass_mut))
+def dataclass_mut(model: nn.Module) -> Any:
+    d = Pair(rows())
+    backward(model(d))
+    e = Pair(rows(1))
+    backward(model(e))
+    return [d.q, e.q]
+
+
+@case(made_of(lambda self, d: FrozenPair(self.a(d.p), [d.q, {1: self.b(d.p)}])))
+def dataclass_both(model: nn.Module) -> Any:
+    r = model(FrozenPair(rows(), "x"))
+    return [backward([r.p, r.q]), type(r).__name__]
+
+
+@case(made_of(lambda self, d: self.a(d[1, 2]) + d["z"]))
+def tuple_keys(model: nn.Module) -> Any:
+    return [backward(model({(1, 2): rows(), "z": 1.0})), backward(model({(1, 2): rows(), "z": 2.0}))]
+
+
+@case(
+    made_of(
+        lambda self, results: BaseModelOutput(
+            last_hidden_state=self.a(results.last_hidden_state), attentions=(self.b(results[0]),)
+        )
+    )
+)
+def modeloutput(model: nn.Module) -> Any:
+    r = model(BaseModelOutput(last_hidden_state=rows()))
+    return [type(r).__name__, backward([r[0], r.attentions]), list(r.keys())]

@@ -1,0 +1,68 @@
+"""What the cases of everyday behaviour are made of: see test_semantics.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+# By name: how to make the module, and what to do with it. What the second returns is compared.
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], Any]]] = {}
+
+
+def case(make: Callable[[], nn.Module]) -> Callable[[Callable[[nn.Module], Any]], Callable[[nn.Module], Any]]:
+    """Register a function of a module, wrapped or not, as a case."""
+
+    def register(run: Callable[[nn.Module], Any]) -> Callable[[nn.Module], Any]:
+        assert run.__name__ not in CASES, run.__name__
+        CASES[run.__name__] = (make, run)
+        return run
+
+    return register
+
+
+def rows(seed: int = 0, *shape: int) -> torch.Tensor:
+    return torch.randn(*(shape or (5, 4)), generator=torch.Generator().manual_seed(seed))
+
+
+def backward(result: Any) -> Any:
+    """Differentiate the sum of all that can be differentiated; returns the result."""
+    terms = [
+        leaf.float().sum()
+        for leaf in tree_leaves(result)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
+    if terms:
+        sum(terms).backward()
+    return result
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 8)
+        self.b = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+def made_of(
+    forward: Callable[..., Any], prepare: Callable[[Any], Any] | None = None
+) -> Callable[[], nn.Module]:
+    """Modules with two linear layers `a` and `b`, a dropout `drop` and this forward; `prepare` adds what else it needs."""
+
+    class Made(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.b = nn.Linear(4, 4)
+            self.drop = nn.Dropout(0.3)
+            if prepare is not None:
+                prepare(self)
+
+    Made.forward = forward  # type: ignore[method-assign]
+    return Made
