@@ -6,63 +6,158 @@
 
 namespace rekindle::session {
 
+using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 
-BackwardNode::BackwardNode(std::shared_ptr<PlanCache> plans, FramePool::Handle frame,
-                           torch::autograd::edge_list next, ReplayState replay)
-    : Node(std::move(next)), plans_(std::move(plans)), frame_(std::move(frame)), replay_(std::move(replay)) {}
+namespace {
 
-variable_list BackwardNode::apply(variable_list&& cotangents) {
-  TORCH_CHECK(frame_ != nullptr,
+// Per gradient of `plan`, which has fewer than the full graph when it is for fewer cotangents: its place in the full graph's.
+std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph& full) {
+  std::vector<std::size_t> places;
+  const auto& gradient_of = plan.joint->gradient_of;
+  for (std::size_t i = 0; i < full.gradient_of.size() && places.size() < gradient_of.size(); ++i) {
+    if (full.gradient_of[i] == gradient_of[places.size()]) places.push_back(i);
+  }
+  return places;
+}
+
+}  // namespace
+
+Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay)
+    : plans_(std::move(plans)), replay_(std::move(replay)), frame_(std::move(frame)) {}
+
+variable_list Backward::advance(std::size_t part, const variable_list& cotangents, bool last) {
+  const int task = torch::autograd::get_current_graph_task_id();
+  std::shared_ptr<Run> run;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& known = runs_[task];
+    if (part == 0) known = std::make_shared<Run>();
+    run = known;
+  }
+  TORCH_INTERNAL_ASSERT(run != nullptr, "a backward continues that has not begun");
+  if (part == 0) begin(*run, cotangents);
+  if (run->frame != nullptr) run_to(*run, part);
+  variable_list gradients(plans_->joint().gradient_of.size());
+  gradients.swap(run->gradients);
+  if (last) {
+    const std::lock_guard lock(mutex_);
+    runs_.erase(task);
+    if (consumed_) frame_.reset();
+  } else if (run->frame == nullptr || run->frame->shared_plan() != frame_->shared_plan()) {
+    run->gradients = gradients;  // all are there already; later nodes take theirs
+  }
+  return gradients;
+}
+
+void Backward::begin(Run& run, const variable_list& cotangents) {
+  TORCH_CHECK(!consumed_,
               "Trying to backward through the graph a second time (or directly access saved tensors after they have "
               "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
               "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time.");
   frame_->check_versions();
-  if (at::GradMode::is_enabled()) return run_replay(cotangents);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const Plan& plan = frame_->plan();
+  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+  consumed_ = !keep;
+  run.gradients.resize(plans_->joint().gradient_of.size());
+  if (at::GradMode::is_enabled()) {
+    run.gradients = replay(cotangents);
+    return;
+  }
   std::vector<bool> present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
-  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
-  if (present != plan.present) {
-    FramePool::Handle other = plans_->find_for_cotangents(plan, present)->acquire();
-    other->take_saved(*frame_);
-    return run(*other, cotangents);
+  if (present != frame_->plan().present) {
+    run.other = plans_->find_for_cotangents(frame_->plan(), present)->acquire();
+    run.other->take_saved(*frame_);
+    run.frame = run.other.get();
+  } else if (keep) {
+    run.copy = frame_->copy_for_backward();
+    run.frame = run.copy.get();
+  } else {
+    run.frame = frame_.get();
   }
-  if (keep) return run(*frame_->copy_for_backward(), cotangents);
-  return run(*frame_, cotangents);
+  run.places = places_of(run.frame->plan(), plans_->joint());
+  bind(run, cotangents);
 }
 
-variable_list BackwardNode::run_replay(const variable_list& cotangents) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr, "create_graph=True needs a session with a replay (Session::set_replay)");
-  std::vector<at::Tensor> inputs;
-  for (const SlotId slot : frame_->plan().forward.inputs) inputs.push_back((*frame_)[slot]);
-  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
-}
-
-variable_list BackwardNode::run(Frame& frame, const variable_list& cotangents) {
-  const Plan& plan = frame.plan();
+void Backward::bind(Run& run, const variable_list& cotangents) const {
+  const Plan& plan = run.frame->plan();
   std::size_t next = 0;
   for (const auto& cotangent : cotangents) {
     if (!cotangent.defined()) continue;
     const SlotId slot = plan.backward.inputs[next++];
     const at::Tensor& meta = plan.slots[slot].meta;
     // The engine has checked sizes and dtype; only a stride can differ (an expanded cotangent, say).
-    frame.bind(slot, cotangent.strides() == meta.strides() ? cotangent : cotangent.contiguous());
+    run.frame->bind(slot, cotangent.strides() == meta.strides() ? cotangent : cotangent.contiguous());
   }
-  execute(plan.backward, frame);
-  const auto& gradient_of = plan.joint->gradient_of;
-  variable_list gradients(num_outputs());
-  // A restricted graph has fewer gradients: the full graph's order tells which are missing.
-  const auto& all = plans_->joint().gradient_of;
-  for (std::size_t i = 0, j = 0; i < all.size() && j < gradient_of.size(); ++i) {
-    if (all[i] != gradient_of[j]) continue;
-    gradients[i] = frame[plan.backward.outputs[j]];
-    ++j;
+}
+
+void Backward::run_to(Run& run, std::size_t part) const {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const Plan& plan = run.frame->plan();
+  // A plan for other cotangents has deliveries of its own, so all of it runs at once.
+  const bool ours = run.frame->shared_plan() == frame_->shared_plan();
+  const std::size_t deliveries = ours ? std::min(part + 1, plan.deliveries.size()) : plan.deliveries.size();
+  for (; run.delivered < deliveries; ++run.delivered) {
+    const Delivery& delivery = plan.deliveries[run.delivered];
+    execute(plan.backward, *run.frame, run.done, delivery.end);
+    run.done = delivery.end;
+    for (const std::size_t output : delivery.gradients) {
+      const SlotId slot = plan.backward.outputs[output];
+      run.gradients[run.places[output]] = (*run.frame)[slot];
+      run.frame->release(slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
+    }
   }
-  frame.unbind();
-  return gradients;
+}
+
+variable_list Backward::replay(const variable_list& cotangents) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr, "create_graph=True needs a session with a replay (Session::set_replay)");
+  std::vector<at::Tensor> inputs;
+  for (const SlotId slot : frame_->plan().forward.inputs) inputs.push_back((*frame_)[slot]);
+  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
+}
+
+BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part, std::vector<std::size_t> delivers,
+                           edge_list next)
+    : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
+  if (part_ > 0) add_input_metadata(Node::undefined_input());
+}
+
+variable_list BackwardNode::apply(variable_list&& inputs) {
+  const bool linked = num_outputs() > delivers_.size();
+  const bool last = !linked || !task_should_compute_output(delivers_.size());
+  variable_list all = backward_->advance(part_, inputs, last);
+  variable_list delivered(num_outputs());
+  for (std::size_t i = 0; i < delivers_.size(); ++i) delivered[i] = std::move(all[delivers_[i]]);
+  return delivered;
+}
+
+std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans, FramePool::Handle frame,
+                                                           ReplayState replay, const edge_list& gradient_edges) {
+  const std::shared_ptr<const Plan> plan = frame->shared_plan();
+  const std::vector<std::size_t> places = places_of(*plan, plans->joint());
+  const auto state = std::make_shared<Backward>(plans, std::move(frame), std::move(replay));
+  std::vector<bool> unplaced(gradient_edges.size(), true);
+  for (const std::size_t place : places) unplaced[place] = false;
+  std::shared_ptr<torch::autograd::Node> next;
+  const std::size_t parts = std::max<std::size_t>(plan->deliveries.size(), 1);
+  for (std::size_t part = parts; part-- > 0;) {
+    std::vector<std::size_t> delivers;
+    if (part < plan->deliveries.size()) {
+      for (const std::size_t output : plan->deliveries[part].gradients) delivers.push_back(places[output]);
+    }
+    if (part + 1 == parts) {  // with the gradients that only another set of cotangents has
+      for (std::size_t place = 0; place < unplaced.size(); ++place) {
+        if (unplaced[place]) delivers.push_back(place);
+      }
+    }
+    edge_list edges;
+    for (const std::size_t place : delivers) edges.push_back(gradient_edges[place]);
+    if (next != nullptr) edges.emplace_back(next, 0);
+    next = std::shared_ptr<torch::autograd::Node>(new BackwardNode(state, part, std::move(delivers), std::move(edges)),
+                                                  torch::autograd::deleteNode);
+  }
+  return next;
 }
 
 }  // namespace rekindle::session

@@ -24,10 +24,13 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
 
 }  // namespace
 
-void execute(const Program& program, Frame& frame) {
+void execute(const Program& program, Frame& frame) { execute(program, frame, 0, program.instructions.size()); }
+
+void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
   // Kernels run below autograd, but some (matmul_out) ask the grad mode themselves before they write into an output.
   const at::NoGradGuard no_grad;
-  for (const Instruction& instruction : program.instructions) {
+  for (std::size_t at = begin; at < end; ++at) {
+    const Instruction& instruction = program.instructions[at];
     try {
       for (const SlotId slot : instruction.allocate) {
         const at::Tensor& meta = frame.plan().slots[slot].meta;

@@ -27,6 +27,18 @@ void Frame::bind(SlotId slot, at::Tensor tensor) {
   for (const SlotId view : plan_->slots[slot].views) bind(view, plan_->slots[view].view(slots_[slot]));
 }
 
+void Frame::release(SlotId slot) {
+  while (plan_->slots[slot].storage == Storage::kView) slot = plan_->slots[slot].base;
+  std::vector<SlotId> left = {slot};
+  while (!left.empty()) {
+    const SlotId id = left.back();
+    left.pop_back();
+    slots_[id].reset();
+    const auto& views = plan_->slots[id].views;
+    left.insert(left.end(), views.begin(), views.end());
+  }
+}
+
 void Frame::unbind() {
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Slot* slot = &plan_->slots[id];

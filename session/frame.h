@@ -24,6 +24,8 @@ class Frame {
 
   // Sets a slot and, from it, its views.
   void bind(SlotId slot, at::Tensor tensor);
+  // Empties the root of a slot and all that views it.
+  void release(SlotId slot);
   // Drops the tensors of input and fresh slots, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
   // The saved tensors that are not in the arena, with their versions: what an in-place edit before the backward shows in.
@@ -44,6 +46,8 @@ class Frame {
 
 // Runs a program on a frame whose inputs are bound. Throws c10::Error with the node, its op, source and input shapes.
 void execute(const Program& program, Frame& frame);
+// The instructions from `begin` up to `end`.
+void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
 
 // The idle frames of one plan. Thread-safe.
 class FramePool : public std::enable_shared_from_this<FramePool> {

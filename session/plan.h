@@ -52,6 +52,14 @@ struct Program {
   std::vector<SlotId> outputs;  // forward: the outputs; backward: one per gradient_of
 };
 
+// A part of the backward program: once its first `end` instructions have run, these gradients are there and nothing in
+// the program reads them any more.
+struct Delivery {
+  std::size_t end = 0;
+  std::vector<std::size_t> gradients;  // positions in the program's outputs
+};
+inline constexpr std::size_t kMaxDeliveries = 64;
+
 struct Plan {
   std::shared_ptr<const autodiff::JointGraph> joint;  // the (restricted) graph that the plan runs
   std::vector<bool> present;                          // which cotangents the backward program takes
@@ -59,6 +67,7 @@ struct Plan {
   std::vector<at::Tensor> input_metas;                // layouts the plan is for, per forward input
   std::vector<Slot> slots;
   Program forward, backward;
+  std::vector<Delivery> deliveries;                   // of the backward, in order; every gradient is in one of them
   // Slots that the backward program reads and the forward program (or the caller) wrote: inputs, fresh and arena roots.
   std::vector<SlotId> saved;
   std::size_t arena_bytes = 0;

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <map>
 
 #include "session/tensor_types.h"
 #include "src/graph/op_info.h"
@@ -54,6 +55,7 @@ std::shared_ptr<const Plan> PlanBuilder::build() {
   prune();
   place();
   find_saved();
+  find_deliveries();
   return plan_;
 }
 
@@ -243,6 +245,31 @@ void PlanBuilder::prune() {
       kept.push_back(std::move(*it));
     }
     instructions.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  }
+}
+
+void PlanBuilder::find_deliveries() {
+  const Program& program = plan_->backward;
+  std::unordered_map<SlotId, std::size_t> gradient_in;  // root slot -> position in outputs
+  for (std::size_t i = 0; i < program.outputs.size(); ++i) gradient_in[root_of(program.outputs[i])] = i;
+  std::vector<std::size_t> end(program.outputs.size(), 0);
+  for (std::size_t at = 0; at < program.instructions.size(); ++at) {
+    const Instruction& instruction = program.instructions[at];
+    for (const auto* slots : {&instruction.inputs, &instruction.outputs}) {
+      for (const SlotId slot : *slots) {
+        if (const auto found = gradient_in.find(root_of(slot)); found != gradient_in.end()) end[found->second] = at + 1;
+      }
+    }
+  }
+  std::map<std::size_t, std::vector<std::size_t>> by_end;
+  for (std::size_t i = 0; i < end.size(); ++i) by_end[end[i]].push_back(i);
+  const std::size_t share = by_end.size() / kMaxDeliveries + 1;  // completions that leave together
+  std::size_t count = 0;
+  for (const auto& [at, gradients] : by_end) {
+    if (count++ % share == 0) plan_->deliveries.emplace_back();
+    Delivery& delivery = plan_->deliveries.back();
+    delivery.end = at;
+    delivery.gradients.insert(delivery.gradients.end(), gradients.begin(), gradients.end());
   }
 }
 

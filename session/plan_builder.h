@@ -4,6 +4,7 @@
 //   results    outputs and gradients get fresh memory of their own; what cannot is copied
 //   prune      instructions whose results nobody reads
 //   place      last uses, in-place takeovers, arena offsets
+//   deliver    after which instruction of the backward each gradient can leave
 #pragma once
 
 #include <memory>
@@ -47,6 +48,7 @@ class PlanBuilder {
                      const std::vector<std::int32_t>& last) const;
   void take_over_memory(std::size_t position, const Instruction& instruction, std::vector<std::int32_t>& last);
   void find_saved();
+  void find_deliveries();
 
   const PlanRequest& request_;
   std::shared_ptr<Plan> plan_;

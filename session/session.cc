@@ -84,10 +84,8 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   frame->record_versions();
   torch::autograd::variable_list differentiable;
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
-  auto node = std::shared_ptr<BackwardNode>(
-      new BackwardNode(impl_->plans, std::move(frame), torch::autograd::collect_next_edges(differentiable),
-                       {std::move(replay), std::move(random_state)}),
-      torch::autograd::deleteNode);
+  const auto node = make_backward_chain(impl_->plans, std::move(frame), {std::move(replay), std::move(random_state)},
+                                        torch::autograd::collect_next_edges(differentiable));
   for (const std::size_t output : joint.cotangent_of) torch::autograd::set_history(outputs[output], node);
   return outputs;
 }

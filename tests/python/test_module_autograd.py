@@ -135,3 +135,60 @@ def test_results_outlive_the_next_calls(twins: Twins) -> None:
     results = [twins.wrapped(rows(step)).detach() for step in range(4)]
     for step, result in enumerate(results):
         assert_same(result, twins.eager(rows(step)).detach())
+
+
+def deep(layers: int) -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(layers)])
+
+
+def test_gradients_are_delivered_one_after_the_other_and_can_be_freed_at_once() -> None:
+    twins = Twins(deep(6), fallback="error")
+
+    def run(model: nn.Module) -> list[tuple[int, int]]:
+        alive: list[tuple[int, int]] = []
+        layers = list(model.children())
+
+        def consume(parameter: torch.Tensor) -> None:
+            layer = next(i for i, each in enumerate(layers) if any(parameter is own for own in each.parameters()))
+            alive.append((layer, sum(other.grad is not None for other in model.parameters())))
+            parameter.grad = None
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(consume)
+        model(rows()).sum().backward()
+        return alive
+
+    theirs, ours = twins.both(run)
+    assert [layer for layer, _ in ours] == [layer for layer, _ in theirs] == sorted((layer for layer, _ in ours), reverse=True)
+    assert {count for _, count in ours} == {1}
+
+
+def test_more_parameters_than_there_are_deliveries() -> None:
+    twins = Twins(deep(50), fallback="error")
+    for step in range(2):
+        twins.call(rows(step))
+
+
+def test_some_gradients_of_a_chain_and_again_from_a_retained_graph() -> None:
+    twins = Twins(deep(4), fallback="error")
+
+    def run(model: nn.Module) -> list[torch.Tensor]:
+        loss = model(rows()).square().sum()
+        first, last = model[0][0].weight, model[3][0].bias
+        found = [*torch.autograd.grad(loss, last, retain_graph=True), *torch.autograd.grad(loss, [first, last], retain_graph=True)]
+        return [*found, *torch.autograd.grad(loss, last)]
+
+    for _ in range(3):
+        assert_same(*reversed(twins.both(run)))
+    assert twins.status.plans == 1
+
+
+def test_a_pruned_backward_gives_its_memory_back() -> None:
+    twins = Twins(deep(4), fallback="error")
+    losses = []
+    for step in range(5):
+        losses.append(twins.wrapped(rows(step)).sum())  # kept alive, as a log of losses does
+        torch.autograd.grad(losses[-1], twins.module[3][0].bias)
+    (variant,) = next(iter(twins.wrapped._runtime._kinds.values())).variants
+    assert variant.session.stats()["frames"] == 1
