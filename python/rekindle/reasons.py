@@ -7,7 +7,8 @@ import enum
 
 
 class Reason(enum.StrEnum):
-    """A bypass reason. Each has one counter; the text of a `Bypass` names the thing and the remedy."""
+    """A bypass reason. Each has one counter and one section of docs/bypasses.md; the text of a `Bypass` names
+    the thing and the remedy."""
 
     OPAQUE_VALUE = "opaque_value"  # a value, or the owner of code that ran, that cannot be digested
     HOOKS = "hooks"  # a forward or backward hook, on a module or global
@@ -29,11 +30,15 @@ class Reason(enum.StrEnum):
     GRAD_MODE_REGION = "grad_mode_region"  # the forward switches grad mode in a way the graph cannot honour
     VERIFICATION_FAILED = "verification_failed"  # the graph's results differ from eager's
     EXPORT_FAILED = "export_failed"  # the exporter raised
-    STORE_ERROR = "store_error"  # the cache could not be read or written
-    DISABLED = "disabled"  # switched off by an option or an environment variable
+    DISABLED = "disabled"  # the cache is off: nothing is looked up
     UNSUPPORTED_DEVICE = "unsupported_device"  # a device without a session
     DATA_PARALLEL = "data_parallel"  # nn.DataParallel replicates modules per call
     CHANGED_DURING_EXPORT = "changed_during_export"  # an input of the key moved while the export ran
+
+    @property
+    def anchor(self) -> str:
+        """Where the documentation says what causes it, what runs instead, and what to do."""
+        return f"docs/bypasses.md#{self.value}"
 
 
 class Bypass(Exception):
@@ -43,3 +48,7 @@ class Bypass(Exception):
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+
+    def text(self) -> str:
+        """One line for a log or an error: reason, what and what to do, and where to read more."""
+        return f"{self.reason}: {self.message} (see {self.reason.anchor})"
