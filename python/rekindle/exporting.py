@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.reasons import Bypass, Reason
 from rekindle.verification import compare_session
+
+_VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|\w+)')  # a value in the text form of docs/ir.md
 
 
 @dataclass
@@ -34,6 +38,7 @@ class NewEntry:
     export_seconds: float
     build_seconds: float
     verify_seconds: float
+    exported: Exported = field(repr=False)
 
 
 def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
@@ -56,7 +61,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
     return NewEntry(
         type(request.module).__name__, _mode(request), sections, contract, recorder.observations, noted,
-        exported_at - start, built_at - exported_at, done - built_at,
+        exported_at - start, built_at - exported_at, done - built_at, exported,
     )  # fmt: skip
 
 
@@ -85,14 +90,42 @@ def _same_items(container: Any, kept: Any) -> bool:
     return [*map(id, container)] == [*map(id, kept)]
 
 
-def verify_against_eager(joint: bytes, contract: dict[str, Any], request: ExportRequest) -> None:
-    """Compare a cached graph with eager on this call; raises Bypass(verification_failed)."""
-    exported = torchscript.export(request)
-    if json.loads(json.dumps(exported.structure)) != contract["structure"]:
-        raise Bypass(Reason.VERIFICATION_FAILED, "eager returns another structure than the cached graph")
-    if exported.used != contract["used"]:
-        raise Bypass(Reason.VERIFICATION_FAILED, "eager reads other inputs than the cached graph")
-    _verify(joint, exported, request, _inputs(exported, request))
+def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
+    """What a cached graph and its contract are that a fresh export of the same call is not; None if they agree.
+
+    Compares the graphs up to the names of values, the contracts, and what the graphs make of this call.
+    """
+    try:
+        cached = _canonical(joint)
+    except _native.RekindleError as error:
+        return str(error)
+    pairs = zip_longest(cached, _canonical(made.sections["joint"]), fillvalue="nothing")
+    for ours, fresh in pairs:
+        if ours != fresh:
+            return f"the graph has {ours.strip()!r} where a fresh export has {fresh.strip()!r}"
+    fresh_contract = json.loads(made.sections["contract"])
+    for name in {**contract, **fresh_contract}:
+        if contract.get(name) != fresh_contract.get(name):
+            return f"the contract says {name}={contract.get(name)!r}, that of a fresh export {fresh_contract.get(name)!r}"
+    inputs = _inputs(made.exported, request)
+    states = made.exported.random_states
+    torch.set_rng_state(states[0])
+    with torch.set_grad_enabled(request.grad):
+        expected = _native.Session(made.sections["joint"]).forward(inputs, request.grad)
+    try:
+        _verify(joint, replace(made.exported, outputs=expected), request, inputs)
+    except Bypass as bypass:
+        return bypass.message
+    finally:
+        torch.set_rng_state(states[0])
+    return None
+
+
+def _canonical(joint: bytes) -> list[str]:
+    """The lines of a graph's text, its values renamed by their order."""
+    names: dict[str, str] = {}
+    text = _native.joint_text(joint)
+    return _VALUE.sub(lambda found: names.setdefault(found.group(), f"%{len(names)}"), text).splitlines()
 
 
 def _inputs(exported: Exported, request: ExportRequest) -> list[torch.Tensor]:

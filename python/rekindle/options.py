@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,14 @@ from typing import Any
 from rekindle.errors import OptionError
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "cache": ("on", "off", "readonly", "refresh", "strict", "verify"),
+    "cache": ("on", "off", "readonly", "refresh", "strict", "verify", "verify:1/N"),
     "fallback": ("eager", "error"),
     "numerics": ("fast", "eager"),
     "dynamic": ("auto", "static"),
     "log": ("debug", "info", "warning", "error", "off"),
 }
 # Read by Rekindle or its build, but not an option of a module.
-_OTHER_VARIABLES = {"REKINDLE_KEY_SALT"} | {
+_OTHER_VARIABLES = {
     f"REKINDLE_{name}"
     for name in ("BENCHMARKS", "BUNDLE", "CUDA", "DEV", "PYTHON", "SANITIZE", "TESTS", "TORCH")
 }
@@ -36,13 +37,18 @@ class Options:
 
     cache_dir: directory of the cache (default: see `rekindle cache --help`).
     cache: "on"; "off": neither read nor written; "readonly"; "refresh": exported again and overwritten; "strict": a
-        call that cannot be cached raises; "verify": a hit is compared with eager before it is used.
+        call that cannot run from a graph raises; "verify": a hit is exported again and used only if both agree;
+        "verify:1/50": one in fifty.
     fallback: what a call does that cannot run from a graph: "eager", or "error" (FallbackError).
     numerics: "fast" may reorder floating-point sums; "eager" keeps eager's order where that is known. Today both
         run the same kernels.
     dynamic: "auto" or "static". Today each set of input shapes has an export of its own with either.
     memory_budget: bytes for activations; not supported yet, must be None.
     wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all.
+    key_salt: text that becomes part of every key; two salts never share an entry.
+    exclude_attributes: names of attributes that are left out of the key, as "package.Class.attribute" or
+        "model.layers[0].attribute". A graph that depends on one of them is wrong after it changes: see
+        docs/howto/steer-the-key.md.
     log: least severe level that is logged.
     """
 
@@ -53,6 +59,8 @@ class Options:
     dynamic: str = "auto"
     memory_budget: int | None = None
     wait_seconds: float = 600.0
+    key_salt: str = ""
+    exclude_attributes: tuple[str, ...] = ()
     log: str = "info"
 
     def __init__(self, **given: Any) -> None:
@@ -71,19 +79,51 @@ class Options:
 
     def key_fields(self) -> dict[str, Any]:
         """The options that change what an export means."""
-        return {"numerics": self.numerics, "salt": os.environ.get("REKINDLE_KEY_SALT", "")}
+        return {"numerics": self.numerics, "salt": self.key_salt, "excluded": list(self.exclude_attributes)}
+
+    @property
+    def cache_mode(self) -> str:
+        """`cache` without the share of a "verify:1/N"."""
+        return self.cache.partition(":")[0]
+
+    @property
+    def verified_share(self) -> float:
+        """Of the hits: how many are exported again and compared."""
+        if self.cache_mode != "verify":
+            return 0.0
+        return 1.0 / int(self.cache.partition("/")[2] or "1")
 
 
 def _checked(name: str, value: Any, origin: str) -> Any:
-    if name in _CHOICES and value not in _CHOICES[name]:
+    if name == "cache" and isinstance(value, str) and re.fullmatch("verify:1/[1-9][0-9]{0,8}", value):
+        return value
+    if name in _CHOICES and (value not in _CHOICES[name] or value == "verify:1/N"):
         raise OptionError(f"{origin} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
     if name == "memory_budget" and value is not None:
         raise OptionError(f"{origin} is {value!r}; a memory budget is not supported yet, leave it unset")
+    if name == "key_salt" and not isinstance(value, str):
+        raise OptionError(f"{origin} is {value!r}; it must be text")
+    if name == "exclude_attributes":
+        return _names(value, origin)
     if name == "wait_seconds":
         return _seconds(value, origin)
     if name == "cache_dir" and value is not None:
         return os.fspath(value)
     return value
+
+
+def _names(value: Any, origin: str) -> tuple[str, ...]:
+    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    try:
+        names = sorted({name for name in names if name != ""})
+    except TypeError:
+        names = [None]
+    for name in names:
+        if not isinstance(name, str) or not name.rpartition(".")[2].isidentifier() or "." not in name:
+            raise OptionError(
+                f"{origin} is {value!r}; it must be names such as 'package.Class.attribute' or 'model.layers[0].attribute'"
+            )
+    return tuple(names)
 
 
 def _seconds(value: Any, origin: str) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,9 +27,13 @@ from rekindle.status import Status
 from rekindle.store import Store, StoredEntry
 from rekindle.variant import Kind, Variant
 
+if TYPE_CHECKING:
+    from rekindle.exporting import NewEntry
+
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
 _MAX_ATTEMPTS = 8
+_dice = random.Random()  # the process's own generator belongs to the user
 _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
@@ -109,7 +114,7 @@ class Runtime:
 
     def _ready(self, kind: Kind) -> Variant | None:
         for i, variant in enumerate(kind.variants):
-            if variant.guard.check():
+            if variant.ready():
                 if i > 0:
                     kind.variants.insert(0, kind.variants.pop(i))
                 return variant
@@ -136,7 +141,7 @@ class Runtime:
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
-            _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.reason}: {bypass.message}")
+            _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
         if self._store is not None:
             self._store.record_bypass(str(bypass.reason))
 
@@ -152,10 +157,10 @@ class Runtime:
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal
         assert refusal is not None
-        if self._options.fallback == "error" or self._options.cache == "strict":
+        if self._options.fallback == "error" or self._options.cache_mode == "strict":
             raise FallbackError(
-                f"{type(self._module).__name__} cannot run from a graph: {refusal.reason}: {refusal.message} "
-                '(fallback="error" or REKINDLE_CACHE=strict forbids eager; drop it to go on without the graph)'
+                f"{type(self._module).__name__} cannot run from a graph: {refusal.text()}; "
+                'fallback="error" or REKINDLE_CACHE=strict forbids eager: drop it to go on without the graph'
             ) from refusal
         self._status.source = "eager"
         self._status.eager_calls += 1
@@ -166,7 +171,7 @@ class Runtime:
         if self._store is None:
             self._store = Store.open(self._options)
             self._status.cache_dir = self._store.directory
-        fingerprint = describe(self._module, args, kwargs, self._key_fields())
+        fingerprint = self._describe(args, kwargs)
         arguments = flatten_arguments(args, kwargs)
         request = self._request(args, kwargs, arguments)
         prekey = self._store.prekey(fingerprint)
@@ -185,7 +190,7 @@ class Runtime:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
-        again = lambda: describe(self._module, args, kwargs, self._key_fields())  # noqa: E731
+        again = lambda: self._describe(args, kwargs)  # noqa: E731
         model = label(type(self._module))
         kind = self._kinds.get(self._kind_key(args, kwargs, []))
         try:
@@ -198,6 +203,9 @@ class Runtime:
             return store.explain(store.prekey(fingerprint), fingerprint, again)
         except Bypass as bypass:
             return Explanation(model, "bypass", str(bypass.reason), bypass.message)
+
+    def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
+        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -254,10 +262,38 @@ class Runtime:
         if found is None:
             self._status.lookup_seconds += time.perf_counter() - wanted.start
             return None
+        if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
+            return self._adopt(wanted, made, lambda: None, *shares)
         variant = self._hit(wanted, found, "local")
         for share in shares if variant is not None else ():
             share.offer(self._store.pack(found))
         return variant
+
+    def _disproof(self, wanted: _Wanted, found: StoredEntry) -> NewEntry | None:
+        """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
+        from rekindle.exporting import disagreement, export_entry
+
+        assert self._store is not None
+        request = wanted.request
+        try:
+            made = export_entry(request, wanted.fingerprint, lambda: self._describe(request.args, request.kwargs))
+            why = disagreement(found.joint, found.contract, made, request)
+        except Bypass as bypass:
+            self._disproved(found, f"it cannot be exported any more: {bypass}")
+            raise
+        if why is None:
+            self._count(made)
+            return None
+        self._disproved(found, why)
+        return made
+
+    def _disproved(self, found: StoredEntry, why: str) -> None:
+        assert self._store is not None
+        self._status.verify_failures += 1
+        self._store.record_bypass(str(Reason.VERIFICATION_FAILED))
+        name = type(self._module).__name__
+        _native.log_warning(f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})")
+        self._store.reject(found, why)
 
     def _hit(self, wanted: _Wanted, found: StoredEntry, source: str) -> Variant | None:
         """The variant of an entry that somebody else made; None, and the entry is removed, when it cannot be run."""
@@ -271,11 +307,9 @@ class Runtime:
         saved = max(0.0, found.cost_seconds - seconds)
         self._status.saved_seconds += saved
         self._store.record_hit(found, saved)
-        if self._options.cache == "verify":
-            self._verify_hit(found, wanted.request)
         _native.log_info(
             f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
-            f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s"
+            f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s{self._sloppiness()}"
         )
         return variant
 
@@ -304,17 +338,18 @@ class Runtime:
 
         assert self._store is not None
         request = wanted.request
-        again = lambda: describe(self._module, request.args, request.kwargs, self._key_fields())  # noqa: E731
+        again = lambda: self._describe(request.args, request.kwargs)  # noqa: E731
         self._store.explain_miss(wanted.prekey, wanted.fingerprint, again)
-        made = export_entry(request, wanted.fingerprint, again)
-        self._status.exports += 1
-        self._status.export_seconds += made.export_seconds
-        self._status.build_seconds += made.build_seconds
-        self._status.verify_seconds += made.verify_seconds
+        return self._adopt(wanted, export_entry(request, wanted.fingerprint, again), on_written, *shares)
+
+    def _adopt(self, wanted: _Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
+        """The variant of a fresh export, which is published."""
+        assert self._store is not None
+        self._count(made)
         entry = self._store.new_entry(wanted.fingerprint, made)
         _native.log_info(
             f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
-            f"verified in {made.verify_seconds:.2f} s"
+            f"verified in {made.verify_seconds:.2f} s{self._sloppiness()}"
         )
         variant = self._variant(wanted.prekey, entry, "export")
         if variant is None:
@@ -324,9 +359,13 @@ class Runtime:
             share.offer(self._store.pack(entry))
         return variant
 
-    def _verify_hit(self, entry: StoredEntry, request: ExportRequest) -> None:
-        from rekindle.exporting import verify_against_eager
+    def _count(self, made: NewEntry) -> None:
+        self._status.exports += 1
+        self._status.export_seconds += made.export_seconds
+        self._status.build_seconds += made.build_seconds
+        self._status.verify_seconds += made.verify_seconds
 
-        start = time.perf_counter()
-        verify_against_eager(entry.joint, entry.contract, request)
-        self._status.verify_seconds += time.perf_counter() - start
+    def _sloppiness(self) -> str:
+        """What the key leaves out by the user's wish, for every line that tells of a graph in use."""
+        names = self._options.exclude_attributes
+        return f" sloppy={','.join(names)}" if names else ""

@@ -12,6 +12,7 @@ class Status:
     source: where the graph of the last call came from: "memory", "local", "remote", "export" or "eager"; "none" before
         the first call. After the first call of a variant it keeps saying where the variant came from.
     bypass: (reason code, message) of every kind of call that ran in eager, in order of first appearance.
+    verify_failures: hits that a fresh export disproved, in the mode "verify".
     fallback: the same list; a bypass is what causes a fallback.
     """
 
@@ -22,6 +23,7 @@ class Status:
     verify_seconds: float = 0.0
     plan_seconds: float = 0.0
     saved_seconds: float = 0.0
+    verify_failures: int = 0
     hits: int = 0
     exports: int = 0
     eager_calls: int = 0

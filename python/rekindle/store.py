@@ -69,14 +69,15 @@ class Store:
     @staticmethod
     def open(options: Options, readonly: bool = False) -> Store:
         """readonly: also where the options allow writing."""
-        if options.cache == "off":
-            return Store(None, options.cache, None)
+        mode = options.cache_mode
+        if mode == "off":
+            return Store(None, mode, None)
         try:
-            cache = _native.ExportCache(options.cache_dir or "", readonly or options.cache == "readonly")
+            cache = _native.ExportCache(options.cache_dir or "", readonly or mode == "readonly")
         except _native.RekindleError as error:
             _native.log_warning(f"the cache is not used: {error}")
-            return Store(None, options.cache, None)
-        return Store(cache, options.cache, cache.dir)
+            return Store(None, mode, None)
+        return Store(cache, mode, cache.dir)
 
     @property
     def mode(self) -> str:

@@ -13,6 +13,7 @@ from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
+from rekindle.fingerprint.values import still_registered
 from rekindle.reasons import Bypass
 from rekindle.replay import Replay
 
@@ -28,6 +29,7 @@ class Variant:
     source: str
     entry: str | None
     guard: Any = None
+    registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -38,12 +40,19 @@ class Variant:
         state = {**request.parameters, **request.buffers}
         self.state = [state[name] for name in self.contract["state"]]
         watched = Watched(fingerprint, self.observations)
+        self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
         if self.record:
             gradient_of = self.session.gradient_of
             self.session.set_replay(
                 Replay(request.module, request.args, request.kwargs, request.arguments, self.contract, gradient_of, self.guard)
             )
+
+    def ready(self) -> bool:
+        """Whether the variant is right now, by identity of what it depends on."""
+        return self.guard.check() and (
+            not self.registered or all(still_registered(value, digest) for value, digest in self.registered)
+        )
 
     def fits(self, prekey: str) -> bool:
         """Whether the variant is right for a call of this key, by content."""

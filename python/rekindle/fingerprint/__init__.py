@@ -6,7 +6,7 @@ runs, the code that ran and what it read; `observe.verify` tells later whether a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class Fingerprint:
     fields: ordered, uniquely named leaves of the key. containers: the mutable dicts, lists and sets that
     were read, for a guard by identity. tensors: (path, tensor or array) whose content is in the fields.
     inputs: the call's tensors in the order of the fields. functions, classes: what the fields cover by code.
+    registered: (value, digest) of values whose type has a registered digest function.
     """
 
     fields: Fields
@@ -42,6 +43,7 @@ class Fingerprint:
     inputs: list[torch.Tensor] = field(repr=False)
     functions: list[Any] = field(repr=False)
     classes: list[type] = field(repr=False)
+    registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)
 
     def digest(self) -> str:
         """Digest of the fields; equal fingerprints have equal digests."""
@@ -67,10 +69,15 @@ def describe(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     options_fields: Mapping[str, Any],
+    excluded: Iterable[str] = (),
 ) -> Fingerprint:
-    """Fields of the call `module(*args, **kwargs)`; runs no user code and raises Bypass where it cannot
-    tell."""
+    """Fields of the call `module(*args, **kwargs)`; runs no user code but registered digest functions, and
+    raises Bypass where it cannot tell.
+
+    excluded: as of Options.exclude_attributes; it has to be among the options_fields too.
+    """
     walker = Walker()
+    walker.excluded = frozenset(excluded)
     devices = DeviceNames()
     with one_pass(module_paths(module)):
         for name, value in options_fields.items():
@@ -81,4 +88,12 @@ def describe(
         add_patches(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
-    return Fingerprint(walker.leaves, walker.containers, walker.tensors, inputs, walker.functions, classes)
+    return Fingerprint(
+        walker.leaves,
+        walker.containers,
+        walker.tensors,
+        inputs,
+        walker.functions,
+        classes,
+        walker.registered,
+    )

@@ -105,12 +105,10 @@ def unordered(walker: Walker, path: str, value: Any) -> None:
     texts = []
     for item in value:
         inner = Walker(walker.deep_classes)
+        inner.excluded = walker.excluded
         inner.walk(f"{path}{{}}", item)
         texts.append(leaves_text(inner.leaves))
-        walker.functions += inner.functions
-        walker.classes |= inner.classes
-        walker.tensors += inner.tensors
-        walker.containers += inner.containers
+        walker.take_parts(inner)
     walker.leaves.append(
         (path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}")
     )

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rekindle.fingerprint import callables, containers, library_values, objects
-from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque, registered
+from rekindle.fingerprint.digest import digest_leaves
+from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque, registered, registered_walk
 
 _SUBCLASSED: tuple[tuple[type | tuple[type, ...], Handler], ...] = (
     ((logging.Logger, logging.LoggerAdapter, logging.Handler), callables.noise),
@@ -50,7 +51,13 @@ def find_handler(value: Any) -> Handler:
 def _registered_handler(function: Callable[[Any], Any]) -> Handler:
     def handle(walker: Walker, path: str, value: Any) -> None:
         walker.leaves.append((path, f"registered {label(type(value))}"))
-        walker.walk(f"{path}.digest", function(value))
+        walker.walk(
+            f"{path}.digest_function", function
+        )  # with other code it may see another part of the value
+        inner = registered_walk(path, value, function)
+        walker.leaves += inner.leaves
+        walker.take_parts(inner)
+        walker.registered.append((value, digest_leaves(inner.leaves)))
 
     return handle
 

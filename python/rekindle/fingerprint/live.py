@@ -25,13 +25,15 @@ class Watched:
     """As long as all of it is unchanged, the fingerprint's fields and the observations are.
 
     containers: dicts, lists, sets, functions and classes, to be compared by the identity of their parts. items: (dict or
-    class, key) pairs, whose value or absence is compared. contents: tensors and arrays, compared by their bytes.
+    class, key) pairs, whose value or absence is compared. contents: tensors and arrays, compared by their bytes. registered:
+    (value, digest) that only a registered digest function can compare.
     """
 
     def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
         self._containers: dict[int, Any] = {}
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._contents: dict[int, Any] = {}
+        self.registered: list[tuple[Any, str]] = []
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
             self._add_containers([namespace if isinstance(namespace, type) else vars(namespace)])
@@ -102,6 +104,7 @@ class Watched:
         """What a Walker or a Fingerprint met."""
         self._add_containers(found.containers)
         self._add_containers(found.functions)
+        self.registered += found.registered
         for _, tensor in found.tensors:
             self._contents[id(tensor)] = tensor
         classes = found.classes.values() if isinstance(found.classes, dict) else found.classes

@@ -75,7 +75,7 @@ class _TreeWalk:
                 self.add(child_path, child)
         skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
         for name, value in state.items():
-            if name not in skipped:
+            if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(f"{path}.{name}", value)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:

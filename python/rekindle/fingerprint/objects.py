@@ -65,7 +65,7 @@ def plain_object(walker: Walker, path: str, value: Any) -> None:
         walker.containers.append(attributes)
         skipped = volatile_fields(cls)
         for name, item in attributes.items():
-            if name not in skipped:
+            if name not in skipped and not walker.left_out(path, cls, name):
                 walker.walk(f"{path}.{name}", item)
     for base in cls.__mro__:
         for name, member in vars(base).items():

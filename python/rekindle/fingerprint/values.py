@@ -22,10 +22,40 @@ resolved: dict[type, Handler] = {}  # every type met so far
 registered: dict[type, Callable[[Any], Any]] = {}  # by a user, for a type and its subclasses
 
 
-def register_digest(kind: type, function: Callable[[Any], Any]) -> None:
-    """Make values of `kind` digestible: `function(value)` returns plain data that stands for the value."""
-    registered[kind] = function
+def register_digest(kind: type, function: Callable[[Any], Any] | None) -> None:
+    """Make values of `kind` and its subclasses digestible, wherever they are met.
+
+    `function(value)` returns plain data, nested if need be, that stands for the value: whatever may change what a
+    forward does has to change the data. It is called at every call of a module that holds such a value, so it
+    should be fast. Its code is part of the key as well. None removes a registration.
+    """
+    if not isinstance(kind, type):
+        raise TypeError(f"register_digest takes a type, not {kind!r}")
+    if function is None:
+        registered.pop(kind, None)
+    else:
+        registered[kind] = function
     resolved.clear()
+
+
+def registered_walk(path: str, value: Any, function: Callable[[Any], Any]) -> Walker:
+    """A walk over what a digest function says of a value; raises Bypass if it does not say."""
+    try:
+        data = function(value)
+    except Exception as error:
+        why = f", whose registered digest function raised {type(error).__name__}: {error}"
+        raise opaque(path, value, why) from error
+    if type(data) is type(value):
+        raise opaque(path, value, ", whose registered digest function returned another such value")
+    walker = Walker()
+    walker.walk(f"{path}.digest", data)
+    return walker
+
+
+def still_registered(value: Any, digest: str, path: str = "") -> bool:
+    """Whether the digest function of a value's type says of it what it said before."""
+    function = next((registered[base] for base in type(value).__mro__ if base in registered), None)
+    return function is not None and digest_leaves(registered_walk(path, value, function).leaves) == digest
 
 
 def handles(*kinds: type) -> Callable[[Handler], Handler]:
@@ -59,7 +89,8 @@ class Walker:
     """One walk over values that may share parts. Not reentrant; one use per digest.
 
     containers: every mutable dict, list or set met, in order. tensors: (path, tensor) whose content was
-    digested. functions, classes: what the walk covers by code. deep_classes: follow class values into their
+    digested. functions, classes: what the walk covers by code. registered: (value, digest) of values of
+    registered types. excluded: attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their
     code; inside the digest of a class other classes are named only, so that no digest depends on where the
     walk began. known: objects by identity that have a path already.
     """
@@ -69,6 +100,8 @@ class Walker:
         self.containers: list[Any] = []
         self.tensors: list[tuple[str, Any]] = []
         self.functions: list[types.FunctionType] = []
+        self.registered: list[tuple[Any, str]] = []
+        self.excluded: frozenset[str] = frozenset()
         self.classes: dict[int, type] = {}
         self.deep_classes = deep_classes
         self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
@@ -85,6 +118,21 @@ class Walker:
             return True
         self._memo[id(value)] = (path, value)
         return False
+
+    def take_parts(self, inner: Walker) -> None:
+        """What another walk met becomes part of this one; its leaves do not."""
+        self.functions += inner.functions
+        self.classes |= inner.classes
+        self.tensors += inner.tensors
+        self.containers += inner.containers
+        self.registered += inner.registered
+
+    def left_out(self, path: str, cls: type, name: str) -> bool:
+        """Whether the user excluded an attribute of the object of class `cls` at `path`."""
+        return bool(self.excluded) and (
+            f"{path}.{name}" in self.excluded
+            or any(f"{base.__module__}.{base.__qualname__}.{name}" in self.excluded for base in cls.__mro__)
+        )
 
     def walk(self, path: str, value: Any) -> None:
         """Add the leaves of a value."""
