@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ class Module(nn.Module):
     """`Module(module, Options(...))`: same parameters, buffers, state_dict keys, signature, methods and attributes.
 
     The wrapped module stays the one place of state; this object shares its tables of parameters, buffers and submodules.
-    Forward hooks registered here run around the graph; hooks on submodules send the call to eager, with a reason.
+    isinstance finds it to be of the wrapped module's class too. Forward hooks registered here run around the graph; hooks on submodules send the call to eager, with a reason.
     Wrapping runs nothing. The first call of each kind looks the cache up, and exports on a miss.
     """
 
@@ -38,6 +40,8 @@ class Module(nn.Module):
         self.__dict__["_modules"] = module._modules
         self.__dict__["_non_persistent_buffers_set"] = module._non_persistent_buffers_set
         self.__dict__["training"] = module.training
+        if type(self).forward is Module.forward:
+            self.__dict__["forward"] = _with_signature_of(module, self._runtime)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._runtime.call(args, kwargs)
@@ -111,13 +115,42 @@ class Module(nn.Module):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self.module)})
 
+    @property
+    def __class__(self) -> type:
+        """The wrapped module's class, for those who ask isinstance or read what a class's forward takes; type() tells the truth."""
+        return type(self.__dict__["module"]) if "module" in self.__dict__ else type(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _restored, (type(self), self.__getstate__())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        other = memo[id(self)] = type(self).__new__(type(self))
+        other.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the sessions, which another process or copy makes anew from the cache."""
-        return {name: value for name, value in self.__dict__.items() if name != "_runtime"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_runtime", "forward")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._adopt(state["module"], state["_options"])
+
+
+def _restored(kind: type[Module], state: dict[str, Any]) -> Module:
+    model = kind.__new__(kind)
+    model.__setstate__(state)
+    return model
+
+
+def _with_signature_of(module: nn.Module, runtime: Runtime) -> Any:
+    """A forward that is called like the module's, for those who look at its signature to know what to pass."""
+
+    @functools.wraps(module.forward)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return runtime.call(args, kwargs)
+
+    return forward
 
 
 def status(model: Module) -> Status:

@@ -25,7 +25,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.single_flight import exporting, take_turn
 from rekindle.status import Status
 from rekindle.store import Store, StoredEntry
-from rekindle.variant import Kind, Variant
+from rekindle.variant import Kind, TryAgain, Variant
 
 if TYPE_CHECKING:
     from rekindle.exporting import NewEntry
@@ -137,7 +137,7 @@ class Runtime:
     def _refuse(self, kind: Kind, bypass: Bypass) -> None:
         kind.attempts += 1
         kind.refusal = bypass
-        kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else self._refusal_guard(bypass)
+        kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else self._refusal_guard(bypass, kind.attempts <= 2)
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
@@ -145,11 +145,13 @@ class Runtime:
         if self._store is not None:
             self._store.record_bypass(str(bypass.reason))
 
-    def _refusal_guard(self, bypass: Bypass) -> Any:
+    def _refusal_guard(self, bypass: Bypass, first: bool) -> Any:
         """Passes as long as trying again is of no use."""
         modules = list(self._module.modules())
         state = [*self._module.parameters(), *self._module.buffers()]
-        if bypass.reason is Reason.STATE_MUTATED:  # the forward itself changes the tables at each call
+        if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT):
+            if first:  # a forward may complete its configuration or fill a cache once; the second time it would have nothing to change
+                return TryAgain()
             return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
         tables = [table for module in modules for table in tables_of(module)]
         return _native.Guard([*tables, *map(vars(torch.nn.modules.module).get, _GLOBAL_HOOKS)], state)

@@ -64,6 +64,14 @@ class Variant:
         return rebuild_outputs(self.structure, outputs, inputs)
 
 
+class TryAgain:
+    """A guard that never passes: the refusal holds for one call only."""
+
+    def check(self) -> bool:
+        """As of Guard."""
+        return False
+
+
 @dataclass
 class Kind:
     """What is known about calls of one signature: variants, most recently used first, or why they run in eager."""

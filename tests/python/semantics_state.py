@@ -6,6 +6,7 @@ import copy
 import threading
 from typing import Any
 
+import rekindle
 import torch
 from semantics_support import Perceptron, backward, case, made_of, rows
 from torch import nn
@@ -352,3 +353,17 @@ def moduledict(model: nn.Module) -> Any:
 )
 def paramlist(model: nn.Module) -> Any:
     return backward(model(rows()))
+
+
+def _forward_completing_its_configuration(self, x):
+    if self.config["kind"] is None:
+        self.config["kind"] = "regression"
+    return self.a(x) * (2.0 if self.config["kind"] == "regression" else 3.0)
+
+
+@case(made_of(_forward_completing_its_configuration, lambda self: setattr(self, "config", {"kind": None})))
+def completed_configuration(model: nn.Module) -> Any:
+    results = [backward(model(rows(i))) for i in range(3)]
+    if isinstance(model, rekindle.Module):
+        assert rekindle.status(model).eager_calls == 1  # the one that completed it
+    return [results, dict(model.config)]

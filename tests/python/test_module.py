@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -193,3 +194,41 @@ def test_hooks_on_submodules_run_in_eager_until_they_are_removed(register: str) 
     assert len(calls) == 2
     assert twins.status.eager_calls == 1
     assert twins.status.exports == 1
+
+
+class Signed(Mlp):
+    """A forward with a signature that trainers look at."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None, *, scale: float = 1.0) -> torch.Tensor:
+        return super().forward(x) * scale
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Signed:
+        other = memo[id(self)] = Signed()
+        other.load_state_dict(self.state_dict())
+        return other
+
+
+def test_signature_and_class_are_those_of_the_wrapped_module() -> None:
+    model = rekindle.Module(Signed())
+    for forward in (model.forward, model.__class__.forward):
+        assert list(inspect.signature(forward).parameters)[-3:] == ["x", "labels", "scale"]
+    assert isinstance(model, Signed)
+    assert isinstance(model, rekindle.Module)
+    assert type(model) is rekindle.Module
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.copy(model)):
+        assert type(other) is rekindle.Module
+        torch.testing.assert_close(other(rows(), scale=2.0), model.module(rows(), scale=2.0))
+
+
+def test_a_wrapped_module_may_hold_wrapped_modules() -> None:
+    twins = Twins(mlp(), fallback="error")
+    outer = rekindle.Module(nn.Sequential(twins.wrapped, nn.Linear(3, 2)), rekindle.Options(fallback="error"))
+    expected = outer.module[1](twins.eager(rows()))
+    expected.sum().backward()
+    theirs = outer.module[1].weight.grad.clone()
+    outer.module[1].zero_grad()
+    torch.testing.assert_close(outer(rows()), expected)
+    outer(rows()).sum().backward()
+    twins.compare()
+    torch.testing.assert_close(outer.module[1].weight.grad, theirs)
+    assert rekindle.status(outer).eager_calls == 0

