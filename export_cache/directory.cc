@@ -7,6 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "src/base/log.h"
+
 namespace rekindle {
 namespace {
 
@@ -16,6 +18,10 @@ constexpr const char* kRemedy = "; choose another one with REKINDLE_CACHE_DIR";
 
 Error failure(const std::string& what, const std::string& dir) {
   return io_error("cannot " + what + " cache directory " + dir + ": " + std::strerror(errno) + kRemedy);
+}
+
+Error distrust(const std::string& dir, const std::string& why) {
+  return invalid_argument("cache directory " + dir + " " + why);
 }
 
 bool trusted_owner(const struct stat& info) { return info.st_uid == geteuid() || info.st_uid == 0; }
@@ -28,42 +34,64 @@ Status make_directories(const fs::path& dir) {
   return failure("create", dir.string());
 }
 
-}  // namespace
-
-Status prepare_directory(const std::string& dir, CacheMode mode) {
-  if (dir.empty()) return invalid_argument("the cache directory has an empty name");
-  if (mode == CacheMode::kReadWrite) REKINDLE_RETURN_IF_ERROR(make_directories(dir));
-  struct stat link, info;
-  if (lstat(dir.c_str(), &link) != 0 || stat(dir.c_str(), &info) != 0) {
-    if (errno == ENOENT && mode == CacheMode::kReadOnly) return {};
-    return failure("use", dir);
+Status check_trust(const CacheOptions& options, const struct stat& info) {
+  const std::string& dir = options.dir;
+  if (S_ISLNK(info.st_mode)) return distrust(dir, "is a link; name the directory itself with REKINDLE_CACHE_DIR");
+  if (!S_ISDIR(info.st_mode)) return distrust(dir, std::string("is not a directory") + kRemedy);
+  if (options.allow_shared_dir) return {};
+  if (options.mode == CacheMode::kReadWrite && !trusted_owner(info)) {
+    return distrust(dir, "belongs to user " + std::to_string(info.st_uid) + kRemedy);
   }
-  if (!S_ISDIR(info.st_mode))
-    return invalid_argument("cache directory " + dir + " is not a directory" + kRemedy);
-  if (S_ISLNK(link.st_mode) && !trusted_owner(link)) {
-    return invalid_argument("cache directory " + dir + " is another user's link" + kRemedy);
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return distrust(dir, "can be written by other users; run: chmod 700 " + dir +
+                             ", or accept that with REKINDLE_ALLOW_SHARED_DIR=1");
   }
-  if (mode == CacheMode::kReadWrite && !trusted_owner(info)) {
-    return invalid_argument("cache directory " + dir + " belongs to user " + std::to_string(info.st_uid) +
-                            kRemedy);
-  }
-  if ((info.st_mode & S_IWOTH) != 0) {
-    return invalid_argument("cache directory " + dir + " can be written by every user; run: chmod 700 " +
-                            dir);
-  }
-  if (mode == CacheMode::kReadWrite && access(dir.c_str(), W_OK | X_OK) != 0) return failure("write", dir);
   return {};
 }
 
+}  // namespace
+
+void keep_database_local(CacheOptions& options) {
+  if (options.allow_network_database) return;
+  const std::string type = options.filesystem_type(options.dir);
+  if (!is_network_filesystem(type)) return;
+  std::error_code unreadable;
+  if (options.mode == CacheMode::kReadOnly && fs::exists(options.dir + "/db", unreadable)) return;
+  const std::string local = node_local_dir(options.dir, options.filesystem_type);
+  const std::string access = options.mode == CacheMode::kReadOnly ? " ro" : "";
+  log_info("cache directory " + options.dir + " is on a network file system (" + type + "); the database is kept in " +
+           local + " and the directory is shared as a tier");
+  options.remote = "file://" + options.dir + access + (options.remote.empty() ? "" : ";" + options.remote);
+  options.dir = local;
+}
+
+Result<CacheMode> prepare_directory(const CacheOptions& options) {
+  const std::string& dir = options.dir;
+  if (dir.empty()) return invalid_argument("the cache directory has an empty name");
+  if (options.mode == CacheMode::kReadWrite) REKINDLE_RETURN_IF_ERROR(make_directories(dir));
+  struct stat info;
+  if (lstat(dir.c_str(), &info) != 0) {
+    if (errno == ENOENT && options.mode == CacheMode::kReadOnly) return CacheMode::kReadOnly;
+    return failure("use", dir);
+  }
+  REKINDLE_RETURN_IF_ERROR(check_trust(options, info));
+  if (options.mode == CacheMode::kReadOnly || access(dir.c_str(), W_OK | X_OK) == 0) return options.mode;
+  if ((errno == EACCES || errno == EROFS) && access(dir.c_str(), R_OK | X_OK) == 0) {
+    log_info("cache directory " + dir + " cannot be written; it is used read-only");
+    return CacheMode::kReadOnly;
+  }
+  return failure("write", dir);
+}
+
 std::uint64_t disk_bytes(const std::string& dir) {
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks
   std::uint64_t total = 0;
   std::error_code failed;
   fs::recursive_directory_iterator it(dir, fs::directory_options::skip_permission_denied, failed), end;
   for (; !failed && it != end; it.increment(failed)) {
-    std::error_code gone;  // files come and go beside us
-    if (it->is_regular_file(gone)) {
-      const std::uintmax_t size = it->file_size(gone);
-      if (!gone) total += size;
+    struct stat info;
+    if (lstat(it->path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+      total += static_cast<std::uint64_t>(info.st_blocks) * kBlock;
     }
   }
   return total;

@@ -1,10 +1,13 @@
 // The cache directory: who may own it, what lies in it.
 //
-//   rekindle.lock      flock: shared for readers, exclusive for writers
+//   format             which format all of this has: format.h
+//   rekindle.lock      flock: shared for readers of the database, exclusive for writers
 //   db/                the database
+//   objects/           one file an entry: object_files.h
+//   state              the last commit: tiers/state.h
 //   journal/           events not yet folded, one file a process
-//   inflight/          one file for each export that is under way; see single_flight.h
-//   quarantine-*/      the last database that failed to open
+//   inflight/          one lock file an export under way: single_flight.h
+//   quarantine-*/      the last database that could not be read
 #pragma once
 
 #include <cstdint>
@@ -15,13 +18,20 @@
 
 namespace rekindle {
 
-// kReadWrite: creates `dir` (0700, parents too) unless it exists. Both modes: kInvalidArgument when `dir` is
-// not a directory, others may write in it, it belongs to another user (kReadOnly allows that: prebuilt
-// images), or it is another user's link; kIo when the system refuses. kReadOnly accepts a missing directory:
-// an empty cache.
-Status prepare_directory(const std::string& dir, CacheMode mode);
+// When options.dir is on a network file system, where neither RocksDB nor OS locks can be trusted: moves it to a
+// directory of this machine and puts the given one in front of the remote tiers. Not with allow_network_database, and
+// not to read a cache that lies there (kReadOnly).
+void keep_database_local(CacheOptions& options);
 
-// Bytes of the regular files below `dir`; what cannot be read counts as zero.
+// Makes options.dir ready and returns the mode in which it can be used. kReadWrite: creates it (0700, parents too)
+// unless it exists; one that exists, is ours or root's, and cannot be written is used as kReadOnly (a prebuilt image).
+// kReadOnly: writes nothing and accepts a missing directory, an empty cache.
+//
+// kInvalidArgument when it is not a directory, is a link, others may write in it (unless allow_shared_dir), or it
+// belongs to another user (kReadOnly allows that); kIo when the system refuses.
+Result<CacheMode> prepare_directory(const CacheOptions& options);
+
+// Bytes that the files below `dir` take on the disk; what cannot be read counts as zero.
 std::uint64_t disk_bytes(const std::string& dir);
 
 }  // namespace rekindle

@@ -6,6 +6,7 @@
 
 #include "export_cache/checker.h"
 #include "export_cache/directory.h"
+#include "export_cache/format.h"
 #include "export_cache/guarded.h"
 #include "export_cache/journal.h"
 #include "export_cache/object.h"
@@ -15,7 +16,18 @@
 #include "src/base/log.h"
 
 namespace rekindle {
-ExportCache::ExportCache(CacheOptions options)
+namespace {
+
+const VerifyOptions kIndexOnly{.depth = VerifyOptions::Depth::kQuick};
+
+template <typename T>
+Status status_of(const Result<T>& result) {
+  return result.ok() ? Status() : Status(result.error());
+}
+
+}  // namespace
+
+ExportCache::ExportCache(CacheOptions options, std::unique_ptr<Remote> remote)
     : options_(std::move(options)),
       journal_dir_(options_.dir + "/journal"),
       misses_dir_(options_.dir + "/misses"),
@@ -27,16 +39,34 @@ ExportCache::ExportCache(CacheOptions options)
                                      record_corrupt("database in " + options_.dir + ": " + reason);
                                    },
                                .restore = [this](TierWriter& writer) { return restore(writer); }})),
-      journal_(std::make_unique<Journal>(journal_dir_)) {}
+      journal_(std::make_unique<Journal>(journal_dir_)),
+      remote_(std::move(remote)) {}
 
-ExportCache::~ExportCache() = default;
+ExportCache::~ExportCache() { wait_for_backfill(); }
 
 Result<std::unique_ptr<ExportCache>> ExportCache::open(CacheOptions options) {
   return guarded("open", [&]() -> Result<std::unique_ptr<ExportCache>> {
     if (options.dir.empty()) options.dir = default_cache_dir();
-    REKINDLE_RETURN_IF_ERROR(prepare_directory(options.dir, options.mode));
-    return std::unique_ptr<ExportCache>(new ExportCache(std::move(options)));
+    keep_database_local(options);
+    REKINDLE_ASSIGN_OR_RETURN(auto remote, Remote::parse(options.remote));
+    REKINDLE_ASSIGN_OR_RETURN(options.mode, prepare_directory(options));
+    REKINDLE_RETURN_IF_ERROR(check_format(options.dir, options.mode == CacheMode::kReadWrite));
+    std::unique_ptr<ExportCache> cache(new ExportCache(std::move(options), std::move(remote)));
+    cache->maintain();
+    return cache;
   });
+}
+
+void ExportCache::maintain() {
+  constexpr std::size_t kMostFiles = 64;
+  constexpr std::uint64_t kMostBytes = 1 << 20;
+  if (mode() == CacheMode::kReadOnly) return;
+  const bool full = options_.size_limit > 0 && tier_->note() > options_.size_limit;
+  const JournalLoad load = journal_load(journal_dir_);
+  if (!full && load.files <= kMostFiles && load.bytes <= kMostBytes) return;
+  const Status status = guarded(
+      "maintain", [&] { return update([this](Change& change) { return evict(change); }, {.wait = false}); });
+  if (!status.ok()) log_debug("the cache is tidied up another time: " + status.error().message);
 }
 
 void ExportCache::record(CacheEvent event) {
@@ -44,7 +74,12 @@ void ExportCache::record(CacheEvent event) {
   event.code.resize(std::min(event.code.size(), kMaxCodeBytes));
   const bool writable = options_.mode == CacheMode::kReadWrite;
   const Status written = writable ? journal_->append(event) : Status();
-  if (writable && written.ok()) return;
+  // A process that only hits never stores, and so has to look after its journals itself.
+  constexpr std::uint32_t kEventsBetweenLooks = 4096;
+  if (writable && written.ok()) {
+    if (++appended_ % kEventsBetweenLooks == 0) maintain();
+    return;
+  }
   const std::lock_guard guard(mutex_);
   unwritten_.apply(event);
   if (!writable || std::exchange(warned_, true)) return;
@@ -94,17 +129,17 @@ Status ExportCache::reconcile(Change& change) {
   if (objects.size() == change.usage.counters.entries) return {};
   REKINDLE_RETURN_IF_ERROR(recount(change.writer, change.usage));
   if (objects.size() == change.usage.counters.entries) return {};
-  return repair(change);
+  return status_of(repair(change, kIndexOnly));
 }
 
-Status ExportCache::repair(Change& change) {
-  REKINDLE_ASSIGN_OR_RETURN(VerifyReport report,
-                            check_store(change.writer, {.depth = VerifyOptions::Depth::kQuick}));
+Result<VerifyReport> ExportCache::repair(Change& change, const VerifyOptions& options) {
+  REKINDLE_ASSIGN_OR_RETURN(VerifyReport report, check_store(change.writer, options));
   for (VerifyProblem& problem : report.problems) {
     log_debug("repairing the cache: " + problem.what);
     REKINDLE_RETURN_IF_ERROR(repair_problem(change, problem));
   }
-  return recount(change.writer, change.usage);
+  REKINDLE_RETURN_IF_ERROR(recount(change.writer, change.usage));
+  return report;
 }
 
 Status ExportCache::transact(TierWriter& writer, Usage& usage, const ChangeFunction& change) {
@@ -121,7 +156,7 @@ Status ExportCache::transact(TierWriter& writer, Usage& usage, const ChangeFunct
   return {};
 }
 
-Status ExportCache::update(const ChangeFunction& change) {
+Status ExportCache::update(const ChangeFunction& change, UpdateOptions how) {
   std::optional<JournalFold> fold;
   const auto transaction = [&](TierWriter& writer) -> Status {
     REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(writer));
@@ -130,16 +165,17 @@ Status ExportCache::update(const ChangeFunction& change) {
     fold.emplace(journal_dir_, usage);
     if (usage.entries.size() > known) REKINDLE_RETURN_IF_ERROR(forget_unknown(writer, usage));
     return transact(writer, usage, [&](Change& pieces) -> Status {
-      REKINDLE_RETURN_IF_ERROR(reconcile(pieces));
+      if (how.reconcile) REKINDLE_RETURN_IF_ERROR(reconcile(pieces));
       return change(pieces);
     });
   };
-  return tier_->update(transaction, [&] { fold->remove_files(); });
+  return tier_->update(transaction, [&] { fold->remove_files(); },
+                       how.wait ? Tier::Patience::kWait : Tier::Patience::kDoNotWait);
 }
 
 Status ExportCache::restore(TierWriter& writer) {
   REKINDLE_ASSIGN_OR_RETURN(Usage usage, read_usage(writer));
-  return transact(writer, usage, [&](Change& change) { return repair(change); });
+  return transact(writer, usage, [&](Change& change) { return status_of(repair(change, kIndexOnly)); });
 }
 
 Result<std::vector<Candidate>> ExportCache::lookup(const Digest& prekey) {
@@ -171,7 +207,7 @@ Result<std::optional<Entry>> ExportCache::load(const Digest& id) {
       REKINDLE_ASSIGN_OR_RETURN(object, view.get(Table::kEntry, id));
       return {};
     }));
-    if (!object) return std::optional<Entry>();
+    if (!object) return load_remote(id);
     auto entry = decode_object_entry(*object, id);
     if (entry.ok()) return std::optional<Entry>(*std::move(entry));
     record_corrupt(entry.error().message);
@@ -179,7 +215,7 @@ Result<std::optional<Entry>> ExportCache::load(const Digest& id) {
       REKINDLE_RETURN_IF_ERROR(
           update([&](Change& change) { return remove_entry(change, id, GoneReason::kCorrupt); }));
     }
-    return std::optional<Entry>();
+    return load_remote(id);
   });
 }
 
@@ -201,6 +237,7 @@ Result<Digest> ExportCache::store(const Digest& prekey, std::string observations
       change.usage.apply({.kind = EventKind::kStore});
       return evict(change);
     }));
+    remote_->publish(object, id, references);
     return id;
   });
   if (!stored.ok()) record({.kind = EventKind::kStoreFailure});

@@ -12,6 +12,7 @@
 // method that would write with kUnsupported.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "export_cache/bundle.h"
@@ -28,6 +30,7 @@
 #include "export_cache/miss_log.h"
 #include "export_cache/options.h"
 #include "export_cache/prune.h"
+#include "export_cache/remote.h"
 #include "export_cache/single_flight.h"
 #include "export_cache/stats.h"
 #include "export_cache/summary.h"
@@ -47,8 +50,10 @@ struct Change;
 
 class ExportCache {
  public:
-  // Creates the directory (0700) unless read-only. kInvalidArgument when the directory cannot be trusted: see
-  // prepare_directory in directory.h. Opens no database.
+  // Creates the directory (0700) unless read-only; dir() and mode() tell what is used in the end: see
+  // keep_database_local and prepare_directory in directory.h. kInvalidArgument when the directory cannot be trusted or
+  // options.remote is wrong, kUnsupported when another Rekindle wrote it (format.h). Opens no database, unless the
+  // cache is above its size limit or journals have piled up.
   static Result<std::unique_ptr<ExportCache>> open(CacheOptions options = {});
   ~ExportCache();
 
@@ -59,13 +64,16 @@ class ExportCache {
 
   // The candidates under `prekey`, newest first; empty when there are none. Counts a lookup.
   Result<std::vector<Candidate>> lookup(const Digest& prekey);
-  // The verified entry; std::nullopt when there is none or when it was corrupt (counted, and removed unless
-  // read-only). Counts no hit: see record_hit.
+  // The candidates that the remote tiers have under `prekey`, newest first. To be asked when no local one holds;
+  // empty without tiers, or when they fail (counted, one warning).
+  Result<std::vector<Candidate>> lookup_remote(const Digest& prekey);
+  // The verified entry, from here or else from a remote tier (it is then stored here in the background);
+  // std::nullopt when there is none or when it was corrupt (counted, and removed unless read-only). Counts no hit:
+  // see record_hit.
   Result<std::optional<Entry>> load(const Digest& id);
-  // Publishes the entry and its candidate in one durable step and returns the entry's id; then evicts, when
-  // the cache is above its size limit. Store only what has been loaded back and has run. kInvalidArgument
-  // when a bound of entry.h or manifest.h is exceeded; like every other Error, it counts a store failure.
-  // Folds the journals.
+  // Publishes the entry and its candidate in one durable step, evicts when the cache is above its size limit, hands
+  // the entry to the remote tiers, and returns its id. Store only what has been loaded back and has run. kInvalidArgument when a bound
+  // of entry.h or manifest.h is exceeded; like every other Error, it counts a store failure. Folds the journals.
   Result<Digest> store(const Digest& prekey, std::string observations, const Entry& entry);
 
   // For one export per prekey among the processes of this machine: see single_flight.h. Only of use when not
@@ -98,6 +106,8 @@ class ExportCache {
   std::vector<Miss> misses() const;
   // Database, journals of all processes, and what this object could not write.
   Result<CacheStats> stats();
+  // Of the remote tiers, by this object.
+  RemoteStats remote_stats() const;
 
   // Removes the entry and every candidate that leads to it. kNotFound when there is none.
   Status remove(const Digest& id);
@@ -120,18 +130,29 @@ class ExportCache {
   Result<UnpackReport> unpack(const std::string& path);
 
  private:
-  explicit ExportCache(CacheOptions options);
+  ExportCache(CacheOptions options, std::unique_ptr<Remote> remote);
 
   void record(CacheEvent event);
+  // Evicts and folds what is left to do; not when another process is at work here.
+  void maintain();
+  Result<std::optional<Entry>> load_remote(const Digest& id);
+  // Stores an object of a remote tier, on a thread of its own.
+  void backfill(std::string object);
+  void wait_for_backfill();
   void record_corrupt(const std::string& what);
   using ChangeFunction = std::function<Status(Change&)>;
-  // One transaction that also folds the journals and reconciles records and entries.
-  Status update(const ChangeFunction& change);
+  // One transaction that also folds the journals.
+  struct UpdateOptions {
+    bool wait = true;       // for other processes
+    bool reconcile = true;  // records and entries, before the change
+  };
+  Status update(const ChangeFunction& change, UpdateOptions how);
+  Status update(const ChangeFunction& change) { return update(change, UpdateOptions()); }
   Status transact(TierWriter& writer, Usage& usage, const ChangeFunction& change);
   // Writes the records of a repaired database again.
   Status restore(TierWriter& writer);
   Status reconcile(Change& change);
-  Status repair(Change& change);
+  Result<VerifyReport> repair(Change& change, const VerifyOptions& options);
   Result<Usage> read_usage(TierReader& view);
   Result<Tombstones> read_tombstones(TierReader& view);
   // Every sound summary with its usage; the others, with what is wrong, into `unsound` when given.
@@ -146,6 +167,11 @@ class ExportCache {
   const std::string misses_dir_;
   std::unique_ptr<Tier> tier_;
   std::unique_ptr<Journal> journal_;
+  std::unique_ptr<Remote> remote_;
+  std::atomic<std::uint32_t> appended_ = 0;  // events since the last look at the journals
+  std::mutex backfill_mutex_;                // guards the two below
+  std::thread backfill_;
+  int backfill_pid_ = 0;
   std::mutex mutex_;  // guards the two below
   Usage unwritten_;   // events that no journal took
   bool warned_ = false;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <random>
 
 #include "src/base/bytes.h"
@@ -73,13 +74,15 @@ std::string read_from(int fd, std::uint64_t offset) {
   return bytes;
 }
 
-std::vector<std::string> journal_names(const std::string& dir) {
+// std::nullopt when the directory cannot be listed; no directory: no journals.
+std::optional<std::vector<std::string>> journal_names(const std::string& dir) {
   std::vector<std::string> names;
-  std::error_code failed;  // no directory: no journals
+  std::error_code failed;
   for (fs::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
     std::string name = it->path().filename().string();
     if (name.ends_with(kSuffix)) names.push_back(std::move(name));
   }
+  if (failed && failed != std::errc::no_such_file_or_directory) return std::nullopt;
   return names;
 }
 
@@ -149,8 +152,19 @@ Status Journal::append_once(const std::string& bytes, bool& retry) {
   return status;
 }
 
+JournalLoad journal_load(const std::string& dir) {
+  JournalLoad load;
+  for (const std::string& name : journal_names(dir).value_or(std::vector<std::string>())) {
+    struct stat info;
+    if (stat((dir + "/" + name).c_str(), &info) != 0) continue;
+    ++load.files;
+    load.bytes += static_cast<std::uint64_t>(info.st_size);
+  }
+  return load;
+}
+
 void merge_journals(const std::string& dir, Usage& usage) {
-  for (const std::string& name : journal_names(dir)) {
+  for (const std::string& name : journal_names(dir).value_or(std::vector<std::string>())) {
     const int fd = open((dir + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     apply_events(read_from(fd, folded_bytes(usage, name)), usage);
@@ -159,8 +173,10 @@ void merge_journals(const std::string& dir, Usage& usage) {
 }
 
 JournalFold::JournalFold(const std::string& dir, Usage& usage) {
+  const auto names = journal_names(dir);
+  if (!names) return;  // what is folded stays noted
   std::map<std::string, std::uint64_t> folded;
-  for (const std::string& name : journal_names(dir)) {
+  for (const std::string& name : *names) {
     const std::string path = dir + "/" + name;
     const std::uint64_t before = folded_bytes(usage, name);
     if (before > 0) folded[name] = before;

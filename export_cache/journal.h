@@ -40,6 +40,13 @@ class Journal {
   std::uint32_t made_ = 0;
 };
 
+// How much lies in `dir` unfolded.
+struct JournalLoad {
+  std::size_t files = 0;
+  std::uint64_t bytes = 0;
+};
+JournalLoad journal_load(const std::string& dir);
+
 // Adds what the journals of `dir` hold beyond usage.folded. For readers in memory: nothing is changed on
 // disk. Call it under the same shared lock as the read of `usage`.
 void merge_journals(const std::string& dir, Usage& usage);

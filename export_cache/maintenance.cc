@@ -227,12 +227,11 @@ Result<VerifyReport> ExportCache::verify(const VerifyOptions& options) {
       REKINDLE_RETURN_IF_ERROR(tier_->read(check));
       return report;
     }
-    REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
-      REKINDLE_RETURN_IF_ERROR(check(change.writer));
-      for (VerifyProblem& problem : report.problems)
-        REKINDLE_RETURN_IF_ERROR(repair_problem(change, problem));
+    const auto repair_all = [&](Change& change) -> Status {
+      REKINDLE_ASSIGN_OR_RETURN(report, repair(change, options));
       return {};
-    }));
+    };
+    REKINDLE_RETURN_IF_ERROR(update(repair_all, {.reconcile = false}));
     return report;
   });
 }

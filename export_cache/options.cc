@@ -41,6 +41,10 @@ std::uint64_t default_size_limit() {
   return kDefaultSizeLimit;
 }
 
+std::string default_remote() { return variable("REKINDLE_REMOTE"); }
+
+bool allowed_by(const char* name) { return variable(name) == "1"; }
+
 std::string default_cache_dir() {
   for (const char* name : {"REKINDLE_CACHE_DIR", "ORTMODULE_CACHE_DIR"}) {
     const std::string dir = variable(name);
@@ -49,13 +53,19 @@ std::string default_cache_dir() {
     const fs::path absolute = fs::absolute(dir, failed);
     return failed ? dir : absolute.string();
   }
+  return user_cache_dirs().front();
+}
+
+std::vector<std::string> user_cache_dirs() {
+  std::vector<std::string> dirs;
   if (const std::string xdg = variable("XDG_CACHE_HOME"); fs::path(xdg).is_absolute()) {
-    return (fs::path(xdg) / "rekindle").string();
+    dirs.push_back((fs::path(xdg) / "rekindle").string());
   }
   if (const std::string home = variable("HOME"); usable_home(home)) {
-    return (fs::path(home) / ".cache" / "rekindle").string();
+    dirs.push_back((fs::path(home) / ".cache" / "rekindle").string());
   }
-  return "/var/tmp/rekindle-" + std::to_string(geteuid());
+  dirs.push_back("/var/tmp/rekindle-" + std::to_string(geteuid()));
+  return dirs;
 }
 
 }  // namespace rekindle

@@ -69,7 +69,8 @@ void shrink(std::vector<const EntryInfo*> kept, std::uint64_t limit, std::int64_
   for (const EntryInfo* entry : kept) {
     if (bytes <= limit) return;
     if (const std::string stays = protection(*entry, now); !stays.empty()) {
-      plan.spared.push_back({*entry, stays});
+      const auto same = [&](const PruneItem& item) { return item.entry.id == entry->id; };
+      if (std::ranges::none_of(plan.spared, same)) plan.spared.push_back({*entry, stays});
       continue;
     }
     plan.removed.push_back({*entry, "least seconds saved per byte, the limit is " + bytes_text(limit)});

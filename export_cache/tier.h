@@ -61,8 +61,10 @@ class Tier {
 
   virtual Status read(const std::function<Status(TierReader&)>& view) = 0;
   // `committed` runs once the change is durable and before any other process can see or change the tier.
+  // kDoNotWait: kIo at once when another process is at work here.
+  enum class Patience { kWait, kDoNotWait };
   virtual Status update(const std::function<Status(TierWriter&)>& change,
-                        const std::function<void()>& committed = {}) = 0;
+                        const std::function<void()>& committed = {}, Patience patience = Patience::kWait) = 0;
   virtual Status clear(const std::function<void()>& committed = {}) = 0;
   virtual Result<TierStats> stats() = 0;
   // TierWriter::note of the last update; 0 when there was none.

@@ -34,6 +34,7 @@ rocksdb::Options database_options() {
   options.write_buffer_size = 64 << 20;           // a commit never spans two tables
   options.arena_block_size = 256 << 10;
   options.max_background_jobs = 2;
+  options.avoid_flush_during_shutdown = true;  // a commit that failed must not succeed after all
   options.max_open_files = 256;
   options.skip_stats_update_on_db_open = true;
   options.stats_dump_period_sec = 0;
@@ -60,7 +61,8 @@ Database::Database(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) 
 Database::~Database() = default;
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& dir, Access access) {
-  if (exists(dir) && !fs::exists(dir + "/CURRENT")) {
+  REKINDLE_ASSIGN_OR_RETURN(const bool there, exists(dir));
+  if (there && !fs::exists(dir + "/CURRENT")) {
     // RocksDB would start a new database among the files of the old one.
     return corruption("cannot open the cache database: CURRENT is missing");
   }
@@ -74,12 +76,15 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& dir, Access 
   return database;
 }
 
-bool Database::exists(const std::string& dir) {
+Result<bool> Database::exists(const std::string& dir) {
   std::error_code failed;
   for (fs::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
     const fs::path name = it->path().filename();
     // A manifest alone is what a kill leaves of a database that was about to be created.
     if (name == "CURRENT" || name.extension() == ".sst") return true;
+  }
+  if (failed && failed != std::errc::no_such_file_or_directory) {
+    return io_error("cannot read " + dir + ": " + failed.message());
   }
   return false;
 }

@@ -25,8 +25,8 @@ class Database {
   // kWrite creates it in a directory that is missing. kCorruption when its files are damaged, kIo when the system
   // refuses.
   static Result<std::unique_ptr<Database>> open(const std::string& dir, Access access);
-  // Whether `dir` holds a database, damaged or not.
-  static bool exists(const std::string& dir);
+  // Whether `dir` holds a database, damaged or not. kIo when that cannot be told.
+  static Result<bool> exists(const std::string& dir);
   // Makes what can be read of a damaged database one that opens again. False when nothing could be saved.
   static bool repair(const std::string& dir);
   ~Database();

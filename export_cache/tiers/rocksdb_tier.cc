@@ -52,10 +52,12 @@ class RocksDbTier : public Tier {
   }
 
   Status update(const std::function<Status(TierWriter&)>& change,
-                const std::function<void()>& committed) override {
+                const std::function<void()>& committed, Patience patience) override {
     if (options_.readonly) return unsupported("the cache in " + options_.dir + " is open read-only");
     REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kWrite));
-    REKINDLE_ASSIGN_OR_RETURN(const FileLock lock, acquire(FileLock::Kind::kExclusive));
+    const auto timeout = patience == Patience::kWait ? options_.lock_timeout : std::chrono::milliseconds(0);
+    REKINDLE_ASSIGN_OR_RETURN(const FileLock lock,
+                              FileLock::acquire(lock_path_, FileLock::Kind::kExclusive, timeout));
     objects_.sweep();
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       std::string damage;
@@ -138,7 +140,8 @@ class RocksDbTier : public Tier {
   // Null, for a read, when there is none yet. Fills `damage` when it is damaged or older than its last commit.
   Result<std::unique_ptr<Database>> open_database(Database::Access access, std::string& damage) {
     const std::uint64_t committed = read_state(state_path_).sequence;
-    if (!Database::exists(db_dir_)) {
+    REKINDLE_ASSIGN_OR_RETURN(const bool there, Database::exists(db_dir_));
+    if (!there) {
       if (committed > 0) return note_damage(damage, "the database is missing");
       if (access == Database::Access::kRead) return std::unique_ptr<Database>();
     }
@@ -182,7 +185,7 @@ class RocksDbTier : public Tier {
     const std::string name = quarantine_name();
     remove_quarantines();  // the newest is kept
     REKINDLE_RETURN_IF_ERROR(move_aside(db_dir_, name));
-    if (Database::exists(name)) repair_into_place(name);
+    repair_into_place(name);
     unlink(state_path_.c_str());
     report(reason);
     std::string damage;
@@ -197,7 +200,8 @@ class RocksDbTier : public Tier {
   void repair_into_place(const std::string& quarantined) {
     std::error_code failed;
     fs::copy(quarantined, db_dir_, failed);
-    if (!failed && Database::repair(db_dir_)) return;
+    const auto there = Database::exists(db_dir_);
+    if (!failed && there.ok() && *there && Database::repair(db_dir_)) return;
     fs::remove_all(db_dir_, failed);
     if (failed) log_warning("cannot delete " + db_dir_ + ": " + failed.message());
   }

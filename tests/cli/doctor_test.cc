@@ -78,7 +78,7 @@ TEST_CASE("the doctor tells of a quarantined database", "[cli]") {
   auto cache = testing::open_cache(dir.path());
   REQUIRE(cache->store(digest_of("prekey"), "", testing::make_entry("one")).ok());
   testing::write_file(dir / "db/CURRENT", "nonsense");
-  REQUIRE(cache->list()->empty());
+  REQUIRE(cache->list()->size() == 1);  // written again from the entries
   REQUIRE(contains(finding(dir.path(), "quarantine", 0)["advice"], "rm -r " + dir.path()));
   REQUIRE(contains(finding(dir.path(), "database", 0)["advice"], "rekindle cache verify"));
 }

@@ -67,9 +67,9 @@ TEST_CASE("the cache directory needs no home", "[export_cache]") {
 TEST_CASE("a cache directory is made private, with its parents", "[export_cache]") {
   const TempDir temp;
   const std::string dir = temp / "a/b/c";
-  REQUIRE(prepare_directory(dir, CacheMode::kReadOnly).ok());
+  REQUIRE(prepare_directory({.dir = dir, .mode = CacheMode::kReadOnly}).ok());
   REQUIRE(!std::filesystem::exists(dir));
-  REQUIRE(prepare_directory(dir, CacheMode::kReadWrite).ok());
+  REQUIRE(prepare_directory({.dir = dir, .mode = CacheMode::kReadWrite}).ok());
   struct stat info;
   REQUIRE(stat(dir.c_str(), &info) == 0);
   REQUIRE((info.st_mode & 0777) == 0700);
@@ -78,16 +78,16 @@ TEST_CASE("a cache directory is made private, with its parents", "[export_cache]
 TEST_CASE("a directory that cannot be trusted or made is refused with the remedy", "[export_cache]") {
   const TempDir temp;
   REQUIRE(chmod(temp.path().c_str(), 0777) == 0);
-  const Status open_to_all = prepare_directory(temp.path(), CacheMode::kReadWrite);
+  const auto open_to_all = prepare_directory({.dir = temp.path()});
   REQUIRE(!open_to_all.ok());
   REQUIRE(open_to_all.error().code == ErrorCode::kInvalidArgument);
   REQUIRE(open_to_all.error().message.find("chmod 700") != std::string::npos);
   REQUIRE(chmod(temp.path().c_str(), 0700) == 0);
 
   testing::write_file(temp / "file", "x");
-  REQUIRE(prepare_directory(temp / "file", CacheMode::kReadWrite).error().code ==
+  REQUIRE(prepare_directory({.dir = temp / "file", .mode = CacheMode::kReadWrite}).error().code ==
           ErrorCode::kInvalidArgument);
-  REQUIRE(prepare_directory(temp / "file/below", CacheMode::kReadWrite).error().code == ErrorCode::kIo);
-  REQUIRE(prepare_directory("/proc/nowhere", CacheMode::kReadWrite).error().code == ErrorCode::kIo);
-  REQUIRE(prepare_directory("", CacheMode::kReadWrite).error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(prepare_directory({.dir = temp / "file/below", .mode = CacheMode::kReadWrite}).error().code == ErrorCode::kIo);
+  REQUIRE(prepare_directory({.dir = "/proc/nowhere", .mode = CacheMode::kReadWrite}).error().code == ErrorCode::kIo);
+  REQUIRE(prepare_directory({.dir = "", .mode = CacheMode::kReadWrite}).error().code == ErrorCode::kInvalidArgument);
 }

@@ -1,0 +1,55 @@
+#include "export_cache/format.h"
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+
+#include "export_cache/files.h"
+
+namespace rekindle {
+namespace {
+
+constexpr std::string_view kPrefix = "rekindle cache format ";
+constexpr std::uint64_t kMostBytes = 4096;
+
+// std::nullopt for text that no version has written.
+std::optional<int> parse_format(std::string_view text) {
+  if (!text.starts_with(kPrefix)) return std::nullopt;
+  text.remove_prefix(kPrefix.size());
+  int version = 0;
+  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), version);
+  if (failed != std::errc() || version < 1 || rest == text.data() + text.size() || *rest != '\n') {
+    return std::nullopt;
+  }
+  return version;
+}
+
+Error another_format(const std::string& dir, const std::string& found, bool newer) {
+  return unsupported("the cache in " + dir + " has format " + found + ", this Rekindle uses format " +
+                     std::to_string(kCacheFormat) + "; it is left as it is: " +
+                     (newer ? "upgrade Rekindle, or " : "delete it, or ") +
+                     "choose another directory with REKINDLE_CACHE_DIR");
+}
+
+}  // namespace
+
+Status check_format(const std::string& dir, bool writable) {
+  const std::string path = dir + "/format";
+  REKINDLE_ASSIGN_OR_RETURN(const auto text, read_file(path, kMostBytes));
+  if (text) {
+    const auto version = parse_format(*text);
+    if (!version) return another_format(dir, "that is not known (" + path + ")", false);
+    if (*version != kCacheFormat) {
+      return another_format(dir, std::to_string(*version), *version > kCacheFormat);
+    }
+    return {};
+  }
+  std::error_code unreadable;
+  if (std::filesystem::exists(dir + "/db", unreadable)) return another_format(dir, "1", false);
+  if (!writable) return {};
+  REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(path, 0600));
+  REKINDLE_RETURN_IF_ERROR(file.write(std::string(kPrefix) + std::to_string(kCacheFormat) + "\n"));
+  return file.publish_unsynced();
+}
+
+}  // namespace rekindle

@@ -1,0 +1,20 @@
+// The format of a cache directory as a whole: the file `format` at its root, one line "rekindle cache format N".
+//
+// Version history
+//   1  everything in the database; had no such file
+//   2  entries in objects/, the file state, records of version 2
+#pragma once
+
+#include <string>
+
+#include "src/base/result.h"
+
+namespace rekindle {
+
+inline constexpr int kCacheFormat = 2;
+
+// kUnsupported, naming both versions and the remedy, when `dir` has another format than kCacheFormat; nothing in it
+// is touched then. A directory without a cache has none yet: `writable` gives it one.
+Status check_format(const std::string& dir, bool writable);
+
+}  // namespace rekindle

@@ -1,0 +1,257 @@
+// pin, gone, verify, pack and unpack, and what a directory goes through.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "export_cache/object.h"
+#include "export_cache/tiers/rocksdb_tier.h"
+#include "src/base/log.h"
+#include "tests/export_cache/support.h"
+#include "tests/support/golden.h"
+#include "tests/support/temp_dir.h"
+
+using namespace rekindle;
+using rekindle::testing::make_entry;
+using rekindle::testing::open_cache;
+using rekindle::testing::TempDir;
+using rekindle::testing::write_file;
+namespace fs = std::filesystem;
+
+namespace {
+
+const Digest kPrekey = digest_of("prekey");
+
+void tamper(const std::string& dir, Table table, const Digest& key, const std::string& record) {
+  const auto tier = make_rocksdb_tier({.dir = dir});
+  REQUIRE(tier->update([&](TierWriter& writer) -> Status {
+                record.empty() ? writer.remove(table, key) : writer.put(table, key, record);
+                return {};
+              })
+              .ok());
+}
+
+std::vector<VerifyProblem::Kind> kinds(const VerifyReport& report) {
+  std::vector<VerifyProblem::Kind> found;
+  for (const VerifyProblem& problem : report.problems) found.push_back(problem.kind);
+  return found;
+}
+
+using Kind = VerifyProblem::Kind;
+
+}  // namespace
+
+TEST_CASE("pins are kept and given back, for entries that there are", "[export_cache]") {
+  const TempDir dir;
+  auto cache = open_cache(dir.path());
+  const Digest id = *cache->store(kPrekey, "", make_entry("one"));
+  REQUIRE(cache->pin(digest_of("nothing")).error().code == ErrorCode::kNotFound);
+  for (int i = 0; i < 2; ++i) REQUIRE(cache->pin(id).ok());
+  REQUIRE(open_cache(dir.path())->list()->at(0).pinned);
+  for (int i = 0; i < 2; ++i) REQUIRE(cache->unpin(id).ok());
+  REQUIRE(!cache->list()->at(0).pinned);
+  REQUIRE(cache->pin(id).ok());
+  REQUIRE(cache->remove(id).ok());
+  REQUIRE(cache->stats()->pinned == 0);
+}
+
+TEST_CASE("an entry that is gone has a reason", "[export_cache]") {
+  const TempDir dir;
+  auto cache = open_cache(dir.path());
+  const auto reason = [&](const Digest& key) { return cache->gone(key)->value().reason; };
+  const Digest replaced = *cache->store(kPrekey, "same", make_entry("one"));
+  const Digest id = *cache->store(kPrekey, "same", make_entry("two"));
+  REQUIRE(reason(replaced) == GoneReason::kReplaced);
+  write_file(dir / ("objects/" + id.hex()), "rotten");
+  set_log_level(LogLevel::kOff);
+  REQUIRE(!cache->load(id)->has_value());
+  set_log_level(LogLevel::kInfo);
+  REQUIRE(reason(id) == GoneReason::kCorrupt);
+  REQUIRE(reason(kPrekey) == GoneReason::kCorrupt);
+  const Digest last = *cache->store(digest_of("other"), "", make_entry("three"));
+  REQUIRE(cache->clear().ok());
+  REQUIRE(reason(last) == GoneReason::kCleared);
+  REQUIRE(reason(id) == GoneReason::kCorrupt);
+  REQUIRE(cache->gone(last)->value().prekey == digest_of("other"));
+}
+
+TEST_CASE("tombstones are a ring", "[export_cache]") {
+  Tombstones ring;
+  for (std::uint64_t i = 0; i < kMaxTombstones + 10; ++i) ring.add({digest_of(std::to_string(i)), {}, GoneReason::kEvicted, 1});
+  REQUIRE(ring.all().size() == kMaxTombstones);
+  REQUIRE(!ring.find(digest_of("9")));
+  REQUIRE(ring.find(digest_of("10")));
+  const auto back = decode_tombstones(*encode_tombstones(ring));
+  REQUIRE(back.ok());
+  REQUIRE(back->all() == ring.all());
+}
+
+TEST_CASE("verify finds each kind of harm, and repair leaves a clean cache", "[export_cache]") {
+  set_log_level(LogLevel::kOff);
+  const TempDir dir;
+  auto cache = open_cache(dir.path());
+  const Digest id = *cache->store(kPrekey, "obs", make_entry("one", 5000));
+  const Digest other = *cache->store(digest_of("other"), "", make_entry("two", 5000));
+  const std::string path = dir / ("objects/" + id.hex());
+  const std::string object = testing::read_file(path);
+  REQUIRE(cache->verify({})->clean());
+  std::vector<Kind> expected;
+  bool survives = true;
+  VerifyOptions options;
+  SECTION("a rotten entry") {
+    write_file(path, std::string(object).replace(100, 1, "?"));
+    expected = {Kind::kUnsoundEntry};
+    survives = false;
+  }
+  SECTION("rotten candidates of an entry") {
+    write_file(path, object.substr(0, object.size() - 1));
+    expected = {Kind::kUnsoundEntry};
+  }
+  SECTION("an entry that was deleted") {
+    fs::remove(path);
+    expected = {Kind::kMissingEntry};
+    survives = false;
+    options.depth = VerifyOptions::Depth::kQuick;
+  }
+  SECTION("an unsound summary") {
+    tamper(dir.path(), Table::kSummary, id, "?");
+    expected = {Kind::kUnsoundRecord, Kind::kUnlistedEntry};
+  }
+  SECTION("an unsound manifest") {
+    tamper(dir.path(), Table::kManifest, kPrekey, "?");
+    expected = {Kind::kUnsoundRecord, Kind::kUnlistedEntry};
+  }
+  SECTION("a lost manifest") {
+    tamper(dir.path(), Table::kManifest, kPrekey, "");
+    expected = {Kind::kUnlistedEntry};
+    options.depth = VerifyOptions::Depth::kQuick;
+  }
+  SECTION("unsound usage") {
+    tamper(dir.path(), Table::kUsage, Digest{}, "?");
+    expected = {Kind::kUnsoundRecord};
+  }
+  SECTION("an entry that the caller rejects") {
+    options.depth = VerifyOptions::Depth::kDeep;
+    options.inspect = [&](const Digest& seen, const Entry& entry) -> Status {
+      return seen == id ? Status(corruption("no graph in " + entry.sections.at("contract"))) : Status();
+    };
+    expected = {Kind::kRejectedEntry};
+    survives = false;
+  }
+  const auto found = cache->verify(options);
+  REQUIRE(kinds(*found) == expected);
+  REQUIRE(found->left() == expected.size());
+  options.repair = true;
+  const auto repaired = cache->verify(options);
+  REQUIRE(kinds(*repaired) == expected);
+  REQUIRE(repaired->left() == 0);
+  REQUIRE(cache->verify({})->clean());
+  REQUIRE(cache->stats()->entries == (survives ? 2 : 1));
+  REQUIRE(cache->lookup(kPrekey)->size() == (survives ? 1 : 0));
+  if (survives) REQUIRE(cache->lookup(kPrekey)->at(0).observations == "obs");
+  REQUIRE(cache->load(id)->has_value() == survives);
+  REQUIRE(cache->load(other)->has_value());
+  set_log_level(LogLevel::kInfo);
+}
+
+TEST_CASE("verify reads a sample when asked", "[export_cache]") {
+  const TempDir dir;
+  auto cache = open_cache(dir.path());
+  for (int i = 0; i < 20; ++i) REQUIRE(cache->store(digest_of(std::to_string(i)), "", make_entry(std::to_string(i))).ok());
+  REQUIRE(cache->verify({})->entries_read == 20);
+  REQUIRE(cache->verify({.sample = 0})->entries_read == 0);
+  REQUIRE(cache->verify({.depth = VerifyOptions::Depth::kQuick})->entries_read == 0);
+  const auto some = cache->verify({.sample = 0.5});
+  REQUIRE(some->entries == 20);
+  REQUIRE(some->bytes_read < cache->stats()->bytes);
+}
+
+TEST_CASE("a bundle carries entries to another cache", "[export_cache]") {
+  const TempDir dir;
+  auto from = open_cache(dir / "from"), to = open_cache(dir / "to");
+  const Digest one = *from->store(kPrekey, "first", make_entry("one"));
+  REQUIRE(*from->store(digest_of("other"), "second", make_entry("one")) == one);  // one entry, two ways to it
+  const Digest two = *from->store(kPrekey, "third", make_entry("two"));
+  REQUIRE(*from->pack({}, dir / "all") == 2);
+  REQUIRE(*from->pack({two}, dir / "two") == 1);
+  REQUIRE(from->pack({digest_of("nothing")}, dir / "two").error().code == ErrorCode::kNotFound);
+  auto report = to->unpack(dir / "two");
+  REQUIRE(report->added == 1);
+  report = to->unpack(dir / "all");
+  REQUIRE(report->added == 1);
+  REQUIRE(report->known == 1);
+  REQUIRE(to->lookup(kPrekey)->size() == 2);
+  REQUIRE(to->lookup(digest_of("other"))->at(0).observations == "second");
+  REQUIRE((*to->load(one))->sections == make_entry("one").sections);
+  REQUIRE(to->verify({})->clean());
+}
+
+TEST_CASE("a bundle that is not whole changes nothing", "[export_cache]") {
+  const TempDir dir;
+  auto cache = open_cache(dir / "cache");
+  REQUIRE(cache->store(kPrekey, "", make_entry("one")).ok());
+  REQUIRE(cache->pack({}, dir / "bundle").ok());
+  REQUIRE(cache->clear().ok());
+  const std::string bytes = testing::read_file(dir / "bundle");
+  REQUIRE(cache->unpack(dir / "none").error().code == ErrorCode::kNotFound);
+  for (std::size_t at = 0; at < bytes.size(); at += 7) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 0x55);
+    write_file(dir / "bundle", changed);
+    const auto report = cache->unpack(dir / "bundle");
+    REQUIRE(!report.ok());
+    REQUIRE(report.error().code == (at >= 8 && at < 12 ? ErrorCode::kUnsupported : ErrorCode::kCorruption));
+    write_file(dir / "bundle", bytes.substr(0, at));
+    REQUIRE(!cache->unpack(dir / "bundle").ok());
+  }
+  REQUIRE(cache->list()->empty());
+}
+
+TEST_CASE("a directory of another format is named and left alone", "[export_cache]") {
+  const TempDir dir;
+  REQUIRE(open_cache(dir.path())->store(kPrekey, "", make_entry("one")).ok());
+  REQUIRE(testing::read_file(dir / "format") == "rekindle cache format 2\n");
+  const auto refused = [&](const std::string& version) {
+    for (const CacheMode mode : {CacheMode::kReadWrite, CacheMode::kReadOnly}) {
+      const auto cache = ExportCache::open({.dir = dir.path(), .mode = mode});
+      REQUIRE(!cache.ok());
+      REQUIRE(cache.error().code == ErrorCode::kUnsupported);
+      REQUIRE(cache.error().message.find("format " + version) != std::string::npos);
+      REQUIRE(cache.error().message.find("uses format 2") != std::string::npos);
+      REQUIRE(cache.error().message.find("REKINDLE_CACHE_DIR") != std::string::npos);
+    }
+  };
+  write_file(dir / "format", "rekindle cache format 3\n");
+  refused("3");
+  write_file(dir / "format", "something else\n");
+  refused("that is not known");
+  fs::remove(dir / "format");
+  refused("1");
+  write_file(dir / "format", "rekindle cache format 2\n");
+  REQUIRE(open_cache(dir.path())->lookup(kPrekey)->size() == 1);
+}
+
+TEST_CASE("journals of processes that only hit are folded at a start, and lose nothing", "[export_cache]") {
+  const TempDir dir;
+  const Digest id = *open_cache(dir.path())->store(kPrekey, "", make_entry("one"));
+  const auto journals = [&] { return std::distance(fs::directory_iterator(dir / "journal"), fs::directory_iterator()); };
+  for (int i = 0; i < 70; ++i) open_cache(dir.path())->record_hit(id, 1);
+  REQUIRE(journals() < 70);
+  const auto cache = open_cache(dir.path());
+  REQUIRE(cache->list()->at(0).hits == 70);
+  REQUIRE(cache->stats()->seconds_saved == 70);
+}
+
+TEST_CASE("links and directories that others may write are refused unless allowed", "[export_cache]") {
+  const TempDir dir;
+  fs::create_directory(dir / "real");
+  fs::permissions(dir / "real", fs::perms(0700));
+  fs::create_directory_symlink(dir / "real", dir / "link");
+  const auto link = ExportCache::open({.dir = dir / "link"});
+  REQUIRE(link.error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(link.error().message.find("is a link") != std::string::npos);
+  REQUIRE(chmod((dir / "real").c_str(), 0770) == 0);
+  const auto shared = ExportCache::open({.dir = dir / "real"});
+  REQUIRE(shared.error().message.find("REKINDLE_ALLOW_SHARED_DIR=1") != std::string::npos);
+  REQUIRE(ExportCache::open({.dir = dir / "real", .allow_shared_dir = true}).ok());
+}
