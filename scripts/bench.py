@@ -5,6 +5,8 @@ Rekindle with an empty cache, Rekindle again. The processes then take turns at b
 the step time and the peak memory. The subject that goes first changes from round to round. Ratios are taken
 within a round, or within a turn, and only then summarized: whatever slows the machine down slows both sides.
 Nothing is written but standard output; progress goes to standard error.
+
+`bench keys` measures what finding a graph in the cache costs; see `bench keys --help`.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import bench_keys
 from bench_report import Samples, machine_facts, print_report, summarize
 from trial_process import Measurement, Trial, TrialError, TrialProcess
 
@@ -109,7 +112,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measures, and prints the report."""
+    """Measures, and prints the report; `bench keys` measures lookups instead."""
+    if sys.argv[1:2] == ["keys"]:
+        bench_keys.main(sys.argv[2:])
+        return
     arguments = parse_arguments()
     samples: dict[str, dict[str, Samples]] = {}
     try:

@@ -14,7 +14,7 @@ import torch
 
 from rekindle.fingerprint.ambient import add_ambient
 from rekindle.fingerprint.classes import one_pass
-from rekindle.fingerprint.digest import Leaf, digest_leaves, use_digest
+from rekindle.fingerprint.digest import Leaf, digest_leaves
 from rekindle.fingerprint.module_tree import add_module_tree, module_paths
 from rekindle.fingerprint.namespace import add_patches
 from rekindle.fingerprint.signature import add_signature
@@ -22,7 +22,7 @@ from rekindle.fingerprint.tensors import DeviceNames
 from rekindle.fingerprint.values import Walker, register_digest
 from rekindle.fingerprint.versions import add_versions
 
-__all__ = ["Fields", "Fingerprint", "describe", "register_digest", "use_digest"]
+__all__ = ["Fields", "Fingerprint", "describe", "register_digest"]
 
 Fields = list[Leaf]
 

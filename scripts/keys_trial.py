@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""One measurement of `scripts/bench keys`, in a process of its own; prints one line of JSON.
+
+keys_trial.py fill DIR          exports BERT-base into a cache
+keys_trial.py hit DIR           times each part of finding it again, up to the session
+keys_trial.py deep              times the key of a 70B-shaped model of 80 layers, which holds no memory
+keys_trial.py recording N       exports with and without the recorder, N times each in turn
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import rekindle
+import torch
+import transformers
+from rekindle import _native
+from rekindle.contract import flatten_arguments
+from rekindle.exporters import ExportRequest, torchscript
+from rekindle.fingerprint import describe
+from rekindle.fingerprint.observations import verify
+from rekindle.fingerprint.observe import Recorder
+
+warnings.filterwarnings("ignore")
+_KEY = {"numerics": "fast", "pipeline": _native.pipeline_fingerprint()}
+
+
+class Clock:
+    """Times named parts, by the wall and by what this process computed: another process slows the first only."""
+
+    def __init__(self) -> None:
+        self.wall: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Adds the time of its body to the part `name`."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.wall[name] = self.wall.get(name, 0.0) + time.perf_counter() - wall
+        self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
+
+
+def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """BERT-base with a classifier, in training, with random weights; and a batch of 2 x 128."""
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(problem_type="single_label_classification")  # else the first forward sets it
+    ).train()
+    tokens = torch.randint(0, 1000, (2, 128))
+    return model, {
+        "input_ids": tokens,
+        "attention_mask": torch.ones_like(tokens),
+        "labels": torch.zeros(2, dtype=torch.long),
+    }
+
+
+def llama(layers: int, **sizes: int) -> torch.nn.Module:
+    """A Llama in training; the default sizes are those of 70 billion parameters."""
+    shape = {"hidden_size": 8192, "intermediate_size": 28672, "vocab_size": 128256, **sizes}
+    config = transformers.LlamaConfig(
+        **shape, num_hidden_layers=layers, num_attention_heads=64, num_key_value_heads=8, use_cache=False
+    )
+    return transformers.LlamaForCausalLM(config).train()
+
+
+def prekey_of(clock: Clock, model: torch.nn.Module, arguments: dict[str, Any]) -> tuple[str, Any]:
+    """The key of a call, in the two parts that every start computes; and the fingerprint."""
+    with clock.part("describe"):
+        fingerprint = describe(model, (), arguments, _KEY)
+    with clock.part("digest"):
+        builder = _native.KeyBuilder()
+        builder.add_all(fingerprint.fields)
+        prekey = builder.digest_hex()
+    return prekey, fingerprint
+
+
+def fill(directory: str) -> dict[str, Any]:
+    """One export, published."""
+    model, batch = bert()
+    wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, fallback="error", log="warning"))
+    wrapped(**batch)
+    rekindle.store.flush()
+    status = rekindle.status(wrapped)
+    return {"export_seconds": status.export_seconds, "entries": len(rekindle.cache.ls(directory))}
+
+
+def hit(directory: str) -> dict[str, Any]:
+    """What a hit does before there is a session. The prekey has to be that of the export."""
+    model, batch = bert()
+    wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, log="warning"))
+    runtime, clock = wrapped._runtime, Clock()
+    with clock.part("describe"):
+        fingerprint = runtime._describe((), batch)
+    with clock.part("digest"):
+        builder = _native.KeyBuilder()
+        builder.add_all(fingerprint.fields)
+        prekey = builder.digest_hex()
+    cache = _native.ExportCache(directory, True)
+    with clock.part("read manifest"):
+        [(entry, recorded, _)] = cache.lookup(prekey)
+    with clock.part("check observations"):
+        observations = json.loads(recorded)
+        assert verify(observations) is None
+    with clock.part("read and check entry"):
+        loaded = cache.load(entry)
+    with clock.part("decode contract"):
+        json.loads(loaded["sections"]["contract"])
+    return {
+        "wall": clock.wall,
+        "cpu": clock.cpu,
+        "parameters": len(list(model.parameters())),
+        "modules": len(list(model.modules())),
+        "fields": len(fingerprint.fields),
+        "observations": len(observations),
+        "entry_bytes": sum(map(len, loaded["sections"].values())),
+    }
+
+
+def deep() -> dict[str, Any]:
+    """The key of the large model, and the check of observations that a small sibling's forward left."""
+    small = llama(2, hidden_size=64, intermediate_size=64, vocab_size=64)
+    tokens = {"input_ids": torch.zeros((1, 16), dtype=torch.long)}
+    small(**tokens)  # what transformers sets up once is not part of a forward
+    with Recorder(describe(small, (), tokens, _KEY)) as recorder:
+        small(**tokens)
+    with torch.device("meta"):
+        model = llama(80)
+        batch = {"input_ids": torch.zeros((1, 4096), dtype=torch.long)}
+    sys_clock = Clock()
+    _, fingerprint = prekey_of(sys_clock, model, batch)
+    with sys_clock.part("check observations"):
+        assert verify(recorder.observations) is None
+    return {
+        "wall": sys_clock.wall,
+        "cpu": sys_clock.cpu,
+        "parameters": len(list(model.parameters())),
+        "modules": len(list(model.modules())),
+        "fields": len(fingerprint.fields),
+        "observations": len(recorder.observations),
+    }
+
+
+def recording(rounds: int) -> dict[str, Any]:
+    """Exports of BERT-base in pairs, with and without the recorder; the order changes from pair to pair."""
+    model, batch = bert()
+    arguments = flatten_arguments((), batch)
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    request = ExportRequest(model, (), batch, arguments, parameters, buffers, True)
+    fingerprint = describe(model, (), batch, _KEY)
+    torchscript.load_exporter()
+
+    def export(recorded: bool) -> Clock:
+        clock = Clock()
+        with clock.part("export"), Recorder(fingerprint) if recorded else contextlib.nullcontext():
+            torchscript.export(request)
+        return clock
+
+    export(True)  # the first one pays for imports
+    pairs: list[dict[str, list[float]]] = []
+    for number in range(rounds):
+        clocks = {recorded: export(recorded) for recorded in ((True, False), (False, True))[number % 2]}
+        pairs.append(
+            {
+                kind: [getattr(clocks[recorded], kind)["export"] for recorded in (True, False)]
+                for kind in ("wall", "cpu")
+            }
+        )
+    return {"pairs": pairs}
+
+
+def main() -> None:
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("fill", "hit", "deep", "recording"))
+    parser.add_argument("argument", nargs="?")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    measure = {
+        "fill": lambda: fill(arguments.argument),
+        "hit": lambda: hit(arguments.argument),
+        "deep": deep,
+        "recording": lambda: recording(int(arguments.argument)),
+    }
+    print(json.dumps(measure[arguments.what]()))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
