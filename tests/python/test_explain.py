@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -15,7 +16,13 @@ import pytest
 import rekindle
 import torch
 from changing_model import Reader
+from fingerprint_support import HELPER, SUBJECT, World
+from fingerprint_support import edited as replaced
 from module_support import rows
+from rekindle.explanation import leaf_tree
+from rekindle.fingerprint.observations import present
+from rekindle.fingerprint.parts import noting
+from test_fingerprint_mutations import HELPER_EDITS, SUBJECT_EDITS
 from torch import nn
 
 
@@ -66,7 +73,7 @@ def test_another_model_is_cold(filled: str) -> None:
 
 Change = Callable[[pytest.MonkeyPatch, Reader], Any]
 FORWARD = "model.class changing_model.Reader.forward"
-HELPER = "global changing_model:helper"
+HELPED = "global changing_model:helper"
 LINEAR = "model.linear.class torch.nn.modules.linear.Linear.forward"
 
 
@@ -120,13 +127,13 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, str], Change]] = {
     ),
     "operator of a helper": (
         "observations",
-        HELPER,
+        HELPED,
         (" operator", "+", "-"),
         recompiled(changing_model.helper, "x + 1", "x - 1"),
     ),
     "order of operands": (
         "observations",
-        HELPER,
+        HELPED,
         (" instructions", "5", "5, 2 differ"),
         recompiled(changing_model.helper, "x + 1", "1 + x"),
     ),
@@ -160,6 +167,38 @@ def test_a_change_is_named(what: str, filled: str, monkeypatch: pytest.MonkeyPat
     assert path in str(why)
 
 
+# What has to be told of an edit where no word of it can be: signs, contents, words that stand elsewhere too.
+TOLD = {
+    "comprehension edited": "unary -",
+    "function called": "unary -",
+    "global tensor": "subject:TABLE",
+    "plain tensor attribute": "mask",
+}
+EDITS = [(name, "subject", SUBJECT, edit) for name, edit in SUBJECT_EDITS.items()]
+EDITS += [(name, "helper", HELPER, edit) for name, edit in HELPER_EDITS.items()]
+
+
+def tree_of(world: World, recorded: list[Any] | None) -> tuple[Any, list[Any]]:
+    """What describes a world's call, and its observations: new ones, or what became of the recorded."""
+    with noting() as noted:
+        fields = world.describe().fields
+        observations = world.record() if recorded is None else []
+        for kind, module, name, _, now in present(recorded or []):
+            observations.append([kind, module, name, now])
+    return leaf_tree("subject.Net", fields, observations, noted), observations
+
+
+@pytest.mark.parametrize(("name", "which", "source", "edit"), EDITS, ids=[edit[0] for edit in EDITS])
+def test_an_edit_of_the_source_is_named(name: str, which: str, source: str, edit: tuple[str, str]) -> None:
+    before, recorded = tree_of(World(), None)
+    after, _ = tree_of(World(**{which: replaced(source, *edit)}), recorded)
+    rows_told = rekindle._native.differences(before, after)[:4]
+    told = " ".join(str(part) for row in rows_told for part in row[:3])
+    old, new = (re.findall(r"[\d.]+|\w+|[^\w\s]", text) for text in edit)
+    words = [word for word in old if word not in new] + [word for word in new if word not in old]
+    assert TOLD.get(name) in told if name in TOLD else any(word in told for word in words), told
+
+
 def test_another_shape_is_named(filled: str) -> None:
     why = explain(filled, x=rows(count=7))
     assert [found.path for found in why.differences] == ["input.args[0]"]
@@ -179,6 +218,22 @@ def test_what_cannot_run_from_a_graph_is_a_bypass(filled: str) -> None:
     why = explain(filled, module)
     assert (why.outcome, why.reason) == ("bypass", "hooks")
     assert "model.linear has a forward hook" in str(why)
+
+
+def test_what_became_of_an_entry_is_the_reason(tmp_path: pathlib.Path) -> None:
+    directory = str(tmp_path)
+    wrapped = rekindle.Module(Reader(), rekindle.Options(cache_dir=directory))
+    wrapped(rows())
+    rekindle.store.flush()
+    [entry] = [path for path in (tmp_path / "objects").rglob("*") if path.is_file()]
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    assert explain(directory).reason == "corrupt"
+    assert explain(directory).reason == "corrupt", "explaining repairs nothing"
+    entry.write_bytes(whole)
+    assert explain(directory).outcome == "hit"
+    rekindle._native.ExportCache(directory).remove(rekindle.cache.ls(directory)[0]["id"])
+    assert (explain(directory).outcome, explain(directory).reason) == ("miss", "removed")
 
 
 def test_explaining_runs_and_writes_nothing(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def test_readonly_uses_a_fresh_export_in_the_place_of_a_corrupt_entry_and_change
     files = {path: path.read_bytes() for path in cache_dir.rglob("*") if path.is_file()}
     assert run("readonly")[0] == [EXPORT]
     assert {path: path.read_bytes() for path in cache_dir.rglob("*") if path.is_file()} == files
-    assert run("on", "on")[0] == [EXPORT, HIT], "a writer repairs it"
+    assert run("verify", "on")[0] == [EXPORT, HIT], "a writer repairs it"
 
 
 def test_strict_raises_for_a_bypass_and_runs_what_can_run() -> None:

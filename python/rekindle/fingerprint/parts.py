@@ -119,7 +119,11 @@ _SHIFTS = {dis.opmap["LOAD_GLOBAL"]: 1}  # low bits of an argument that do not b
 if sys.version_info >= (3, 12):
     _SHIFTS |= {dis.opmap["LOAD_ATTR"]: 1, dis.opmap["LOAD_SUPER_ATTR"]: 2}
 _COMPARE_SHIFT = 5 if sys.version_info >= (3, 13) else 4 if sys.version_info >= (3, 12) else 0
-_UNARY = frozenset(op for name, op in dis.opmap.items() if name.startswith("UNARY_"))
+_UNARY = {
+    op: {"NEGATIVE": "unary -", "NOT": "not", "INVERT": "~"}.get(name[len("UNARY_") :], name)
+    for name, op in dis.opmap.items()
+    if name.startswith("UNARY_")
+}
 _BINARY, _COMPARE, _IS, _IN = (
     dis.opmap[name] for name in ("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP")
 )
@@ -139,7 +143,7 @@ def _operand(code: CodeType, op: int, argument: int) -> tuple[str | None, str]:
         return "operator", dis.cmp_op[argument >> _COMPARE_SHIFT]
     if op in (_IS, _IN):
         return "operator", ("not " if argument else "") + ("is" if op == _IS else "in")
-    return ("operator", dis.opname[op]) if op in _UNARY else (None, "")
+    return ("operator", _UNARY[op]) if op in _UNARY else (None, "")
 
 
 def _constant(value: object) -> str:
