@@ -36,7 +36,9 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
         const at::Tensor& meta = frame.plan().slots[slot].meta;
         frame.bind(slot, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
       }
-      instruction.kernel(Args(frame.slots(), instruction.inputs.data(), instruction.outputs.data()));
+      instruction.kernel(Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
+      for (const SlotId slot : instruction.given) frame.bind_views(slot);
+      for (const SlotId slot : instruction.release) frame.release(slot);
     } catch (c10::Error& error) {
       error.add_context(describe(instruction, frame));
       throw;

@@ -8,7 +8,7 @@
 
 namespace rekindle::session {
 
-Frame::Frame(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), slots_(plan_->slots.size()) {
+Frame::Frame(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
   const auto bytes = static_cast<std::int64_t>(plan_->arena_bytes);
   arena_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(plan_->device));
   auto* base = static_cast<char*>(arena_.mutable_data_ptr());
@@ -24,6 +24,10 @@ Frame::Frame(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), slots_(
 
 void Frame::bind(SlotId slot, at::Tensor tensor) {
   slots_[slot] = std::move(tensor);
+  bind_views(slot);
+}
+
+void Frame::bind_views(SlotId slot) {
   for (const SlotId view : plan_->slots[slot].views) bind(view, plan_->slots[view].view(slots_[slot]));
 }
 
@@ -34,6 +38,7 @@ void Frame::release(SlotId slot) {
     const SlotId id = left.back();
     left.pop_back();
     slots_[id].reset();
+    held_[id].reset();
     const auto& views = plan_->slots[id].views;
     left.insert(left.end(), views.begin(), views.end());
   }
@@ -43,7 +48,8 @@ void Frame::unbind() {
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Slot* slot = &plan_->slots[id];
     while (slot->storage == Storage::kView) slot = &plan_->slots[slot->base];
-    if (slot->storage == Storage::kInput || slot->storage == Storage::kFresh) slots_[id].reset();
+    if (slot->storage != Storage::kArena && slot->storage != Storage::kConstant) slots_[id].reset();
+    held_[id].reset();
   }
   versions_.clear();
 }
@@ -51,7 +57,7 @@ void Frame::unbind() {
 void Frame::record_versions() {
   for (const SlotId id : plan_->saved) {
     const Storage storage = plan_->slots[id].storage;
-    if (storage == Storage::kArena || slots_[id].is_inference()) continue;
+    if (storage == Storage::kArena || storage == Storage::kHeld || slots_[id].is_inference()) continue;
     versions_.emplace_back(id, slots_[id]._version());
   }
 }
@@ -70,11 +76,7 @@ void Frame::check_versions() const {
 std::unique_ptr<Frame> Frame::copy_for_backward() const {
   auto copy = std::make_unique<Frame>(plan_);
   for (const SlotId id : plan_->saved) {
-    if (plan_->slots[id].storage == Storage::kArena) {
-      copy->slots_[id].copy_(slots_[id]);
-    } else {
-      copy->bind(id, slots_[id]);
-    }
+    copy->take(id, *this, id);
   }
   return copy;
 }
@@ -88,12 +90,18 @@ void Frame::take_saved(const Frame& other) {
   for (const SlotId id : plan_->saved) {
     const Slot& slot = plan_->slots[id];
     TORCH_INTERNAL_ASSERT(slot.value != nullptr && theirs.contains(slot.value->name()), "a saved value has no counterpart");
-    const at::Tensor& saved = other.slots_[theirs.at(slot.value->name())];
-    if (slot.storage == Storage::kArena) {
-      slots_[id].copy_(saved);
-    } else {
-      bind(id, saved);
-    }
+    take(id, other, theirs.at(slot.value->name()));
+  }
+}
+
+void Frame::take(SlotId slot, const Frame& other, SlotId theirs) {
+  const Storage storage = plan_->slots[slot].storage;
+  if (storage == Storage::kHeld) {
+    held_[slot] = other.held_[theirs];
+  } else if (storage == Storage::kArena) {
+    slots_[slot].copy_(other.slots_[theirs]);
+  } else {
+    bind(slot, other.slots_[theirs]);
   }
 }
 

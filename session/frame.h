@@ -20,13 +20,16 @@ class Frame {
   const Plan& plan() const { return *plan_; }
   const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
   at::Tensor* slots() { return slots_.data(); }
+  Held* held() { return held_.data(); }
   const at::Tensor& operator[](SlotId slot) const { return slots_[slot]; }
 
   // Sets a slot and, from it, its views.
   void bind(SlotId slot, at::Tensor tensor);
+  // Sets the views of a slot that a kernel has set.
+  void bind_views(SlotId slot);
   // Empties the root of a slot and all that views it.
   void release(SlotId slot);
-  // Drops the tensors of input and fresh slots, so that a pooled frame keeps nothing of the caller's alive.
+  // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
   // The saved tensors that are not in the arena, with their versions: what an in-place edit before the backward shows in.
   void record_versions();
@@ -38,9 +41,13 @@ class Frame {
   void take_saved(const Frame& other);
 
  private:
+  // Sets a saved slot to what slot `theirs` of `other` is: a copy in the arena, another handle elsewhere.
+  void take(SlotId slot, const Frame& other, SlotId theirs);
+
   std::shared_ptr<const Plan> plan_;
   at::Tensor arena_;
   std::vector<at::Tensor> slots_;
+  std::vector<Held> held_;  // per slot; empty but for kHeld ones
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
 };
 

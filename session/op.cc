@@ -27,7 +27,7 @@ OpRegistrar::OpRegistrar(std::string_view domain, std::string_view op_type, Lowe
 }
 
 Lower find_lowering(std::string_view domain, std::string_view op_type) {
-  const Lower* found = registry().find(key_of(domain, op_type));
+  const Lower* found = registry().find(key_of(domain, domain == graph::kTorchDomain ? "" : op_type));
   return found == nullptr ? nullptr : *found;
 }
 
@@ -83,6 +83,7 @@ Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<
 std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at::Tensor>& inputs) {
   if (!lowering.constants.empty()) return lowering.constants;
   std::vector<at::Tensor> slots(inputs);
+  std::vector<Held> held(inputs.size() + lowering.outputs.size() + lowering.scratch.size());
   std::vector<std::uint32_t> in, out;
   for (std::size_t i = 0; i < inputs.size(); ++i) in.push_back(static_cast<std::uint32_t>(i));
   for (const auto* layouts : {&lowering.outputs, &lowering.scratch}) {
@@ -91,11 +92,11 @@ std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at:
       slots.push_back(at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype)));
     }
   }
-  if (lowering.views.empty()) lowering.kernel(Args(slots.data(), in.data(), out.data()));
+  if (lowering.views.empty()) lowering.kernel(Args(slots.data(), held.data(), in.data(), out.data()));
   for (std::size_t i = 0; i < lowering.views.size(); ++i) {
     const at::Tensor view = lowering.views[i](inputs[0]);
     if (view.defined()) slots[out[i]] = view;
-    if (!view.defined()) lowering.kernel(Args(slots.data(), in.data(), out.data()));
+    if (!view.defined()) lowering.kernel(Args(slots.data(), held.data(), in.data(), out.data()));
   }
   std::vector<at::Tensor> results;
   for (std::size_t i = 0; i < lowering.outputs.size(); ++i) results.push_back(slots[out[i]]);

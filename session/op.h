@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,17 +21,23 @@ namespace rekindle::session {
 
 using Sizes = std::vector<std::int64_t>;
 
+// What a value is that is no tensor (a tape): handed from one kernel to another, freed with its last owner.
+using Held = std::shared_ptr<void>;
+
 // One run's tensors of one instruction. An absent optional input is an undefined tensor.
 class Args {
  public:
-  Args(at::Tensor* slots, const std::uint32_t* inputs, const std::uint32_t* outputs)
-      : slots_(slots), inputs_(inputs), outputs_(outputs) {}
+  Args(at::Tensor* slots, Held* held, const std::uint32_t* inputs, const std::uint32_t* outputs)
+      : slots_(slots), held_(held), inputs_(inputs), outputs_(outputs) {}
   const at::Tensor& in(std::size_t i) const { return slots_[inputs_[i]]; }
-  // Outputs first, then scratch. Planned memory: write into it, do not replace it.
+  // Outputs first, then scratch. Planned memory: write into it, do not replace it, unless the lowering says `gives`.
   at::Tensor& out(std::size_t i = 0) const { return slots_[outputs_[i]]; }
+  const Held& held_in(std::size_t i) const { return held_[inputs_[i]]; }
+  Held& held_out(std::size_t i) const { return held_[outputs_[i]]; }
 
  private:
   at::Tensor* slots_;
+  Held* held_;
   const std::uint32_t* inputs_;
   const std::uint32_t* outputs_;
 };
@@ -54,16 +61,22 @@ struct Lowering {
   std::vector<View> views;            // when not empty: output i is views[i](input 0)
   std::vector<at::Tensor> constants;  // when not empty: output i is this tensor, known while planning
   std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)
+  bool gives = false;         // the kernel sets the outputs to tensors of its own, laid out as `outputs` says
+  bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: they need memory of their own
+  std::size_t held = 0;       // outputs after `outputs` that are no tensors
 };
 
 // What a lowering may ask. Every question that cannot be answered throws c10::Error; the planner adds the node's name.
 class LowerContext {
  public:
   // `metas`: meta tensors with each input's dtype, sizes and strides; `constants`: defined where the contents are known.
-  LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants)
-      : node_(node), metas_(std::move(metas)), constants_(std::move(constants)) {}
+  // `recording`: whether a backward pass will follow.
+  LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants,
+               bool recording = false)
+      : node_(node), metas_(std::move(metas)), constants_(std::move(constants)), recording_(recording) {}
 
   const graph::Node& node() const { return node_; }
+  bool recording() const { return recording_; }
   std::size_t num_inputs() const { return metas_.size(); }
   std::size_t num_outputs() const { return node_.outputs().size(); }
   bool has(std::size_t i) const { return i < metas_.size() && metas_[i].defined(); }
@@ -90,11 +103,12 @@ class LowerContext {
  private:
   const graph::Node& node_;
   std::vector<at::Tensor> metas_, constants_;
+  bool recording_;
 };
 
 using Lower = Lowering (*)(const LowerContext&);
 
-// Null when the session cannot run that op.
+// Null when the session cannot run that op. All of the torch domain share one.
 Lower find_lowering(std::string_view domain, std::string_view op_type);
 
 struct OpRegistrar {

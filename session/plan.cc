@@ -11,6 +11,8 @@ const char* storage_name(Storage storage) {
     case Storage::kArena: return "arena";
     case Storage::kView: return "view";
     case Storage::kFresh: return "fresh";
+    case Storage::kGiven: return "given";
+    case Storage::kHeld: return "held";
   }
   return "?";
 }

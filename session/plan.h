@@ -24,7 +24,9 @@ enum class Storage : std::uint8_t {
   kConstant,  // owned by the plan
   kArena,     // a fixed offset in the frame's arena
   kView,      // of another slot
-  kFresh,     // allocated when it is first written: it leaves the session as an output or a gradient
+  kFresh,     // allocated when it is first written: it leaves the session as an output or a gradient, or a kernel keeps it
+  kGiven,     // set by the kernel that computes it, to a tensor of its own
+  kHeld,      // no tensor: what one kernel hands to another (a tape)
 };
 
 struct Slot {
@@ -44,6 +46,8 @@ struct Instruction {
   std::vector<SlotId> inputs, outputs;  // outputs, then scratch
   std::vector<SlotId> allocate;         // kFresh slots that this instruction writes first
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
+  std::vector<SlotId> given;            // kGiven slots that this instruction sets
+  std::vector<SlotId> release;          // slots that own memory and are not used after this instruction
 };
 
 struct Program {

@@ -56,6 +56,7 @@ std::shared_ptr<const Plan> PlanBuilder::build() {
   place();
   find_saved();
   find_deliveries();
+  release_early();
   return plan_;
 }
 
@@ -137,7 +138,7 @@ void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
     constants.push_back(slot.constant);
     inputs.push_back(graph::is_shape_only(node, i) ? kAbsentSlot : slot_of(node.input(i)));
   }
-  Lowering lowering = lower(LowerContext(node, std::move(metas), std::move(constants)));
+  Lowering lowering = lower(LowerContext(node, std::move(metas), std::move(constants), request_.record));
   if (!fold(node, lowering, inputs)) add_instruction(node, std::move(lowering), std::move(inputs), program);
 }
 
@@ -180,15 +181,17 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
     }
   }
   TORCH_CHECK(lowering.kernel, "the op has no kernel for this input layout");
-  TORCH_CHECK(lowering.outputs.size() >= node.outputs().size(), "the lowering defines ", lowering.outputs.size(),
-              " outputs, but the node has ", node.outputs().size());
+  const std::size_t outputs = lowering.outputs.size() + lowering.held;
+  TORCH_CHECK(outputs >= node.outputs().size(), "the lowering defines ", outputs, " outputs, but the node has ",
+              node.outputs().size());
   Instruction instruction;
   instruction.node = &node;
   instruction.kernel = std::move(lowering.kernel);
   instruction.inputs = std::move(inputs);
-  for (std::size_t i = 0; i < lowering.outputs.size(); ++i) {
+  if (lowering.keeps_inputs) own_memory(instruction.inputs);
+  for (std::size_t i = 0; i < outputs; ++i) {
     const graph::Value* value = i < node.outputs().size() ? node.output(i) : nullptr;
-    instruction.outputs.push_back(add_slot(Storage::kArena, meta_of(lowering.outputs[i]), value));
+    instruction.outputs.push_back(add_output(lowering, i, value));
     define(value, instruction.outputs.back());
   }
   for (const Layout& layout : lowering.scratch) {
@@ -196,6 +199,19 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
   }
   instruction.in_place = std::move(lowering.in_place);
   program.instructions.push_back(std::move(instruction));
+}
+
+SlotId PlanBuilder::add_output(const Lowering& lowering, std::size_t i, const graph::Value* value) {
+  if (i >= lowering.outputs.size()) return add_slot(Storage::kHeld, meta_of(Layout{at::kByte, {0}, {}}), value);
+  return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena, meta_of(lowering.outputs[i]), value);
+}
+
+// The arena is reused while a kernel still holds on to these.
+void PlanBuilder::own_memory(const std::vector<SlotId>& slots) {
+  for (const SlotId slot : slots) {
+    Slot& root = plan_->slots[root_of(slot)];
+    if (root.storage == Storage::kArena) root.storage = Storage::kFresh;
+  }
 }
 
 // A result keeps its root's memory when the root is written by this program, is all of it and is no other result.
@@ -209,7 +225,7 @@ void PlanBuilder::claim_results(Program& program, const std::vector<const graph:
     const SlotId root = root_of(result);
     const bool whole = plan_->slots[root].meta.numel() == plan_->slots[result].meta.numel();
     if (written.contains(root) && whole && claimed_.insert(root).second) {
-      plan_->slots[root].storage = Storage::kFresh;
+      if (plan_->slots[root].storage == Storage::kArena) plan_->slots[root].storage = Storage::kFresh;
     } else {
       copy_result(program, result);
     }

@@ -35,6 +35,8 @@ class PlanBuilder {
   void lower_node(const graph::Node& node, Program& program);
   bool fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs);
   void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs, Program& program);
+  SlotId add_output(const Lowering& lowering, std::size_t i, const graph::Value* value);
+  void own_memory(const std::vector<SlotId>& slots);
   void define(const graph::Value* value, SlotId slot);
   void define_constant(const graph::Value* value, at::Tensor tensor);
 
@@ -49,6 +51,7 @@ class PlanBuilder {
   void take_over_memory(std::size_t position, const Instruction& instruction, std::vector<std::int32_t>& last);
   void find_saved();
   void find_deliveries();
+  void release_early();
 
   const PlanRequest& request_;
   std::shared_ptr<Plan> plan_;

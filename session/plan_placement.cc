@@ -115,6 +115,27 @@ void PlanBuilder::place() {
   }
 }
 
+// What the caller gets, it keeps; all other memory that is not the arena's goes when nothing reads it any more.
+void PlanBuilder::release_early() {
+  const std::vector<Instruction*> instructions = timeline();
+  const std::vector<std::int32_t> last = last_uses(instructions);
+  std::vector<bool> result(plan_->slots.size(), false);
+  for (const Program* program : {&plan_->forward, &plan_->backward}) {
+    for (const SlotId slot : program->outputs) result[root_of(slot)] = true;
+  }
+  for (SlotId slot = 1; slot < plan_->slots.size(); ++slot) {
+    const Storage storage = plan_->slots[slot].storage;
+    const bool owns = storage == Storage::kFresh || storage == Storage::kGiven || storage == Storage::kHeld;
+    if (!owns || result[slot] || last[slot] < 0 || last[slot] >= static_cast<std::int32_t>(instructions.size())) continue;
+    instructions[static_cast<std::size_t>(last[slot])]->release.push_back(slot);
+  }
+  for (Instruction* instruction : instructions) {
+    for (const SlotId slot : instruction->outputs) {
+      if (plan_->slots[slot].storage == Storage::kGiven) instruction->given.push_back(slot);
+    }
+  }
+}
+
 void PlanBuilder::find_saved() {
   std::vector<bool> written(plan_->slots.size(), false), seen(plan_->slots.size(), false);
   for (const Instruction& instruction : plan_->backward.instructions) {

@@ -13,7 +13,9 @@
 #include "session/autograd_node.h"
 #include "session/op.h"
 #include "session/plan_cache.h"
+#include "session/torch_operator.h"
 #include "src/graph/op_info.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::session {
 namespace {
@@ -38,6 +40,17 @@ at::Tensor current_random_state() {
   return generator.get_state();
 }
 
+// A cache holds names of operators: what they are here and now is looked up before anything runs.
+Status check_operator(const graph::Node& node) {
+  if (!graph::is_torch(node)) return {};
+  try {
+    const TorchOperator checked(node);
+    return {};
+  } catch (const c10::Error& error) {
+    return unsupported(error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
 struct Session::Impl {
@@ -51,7 +64,10 @@ Session::~Session() = default;
 
 Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, SessionOptions options) {
   for (const auto& node : joint.graph->nodes()) {
-    if (find_lowering(node->domain(), node->op_type()) != nullptr) continue;
+    if (find_lowering(node->domain(), node->op_type()) != nullptr) {
+      REKINDLE_RETURN_IF_ERROR(check_operator(*node));
+      continue;
+    }
     return unsupported("the session has no lowering for op '" + node->domain() + (node->domain().empty() ? "" : "::") +
                        node->op_type() + "' (node '" + node->output()->name() + "'" +
                        (node->source().empty() ? "" : " from " + node->source()) + ")");

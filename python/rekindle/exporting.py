@@ -149,12 +149,24 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
     names = [every[i] for i in exported.used]
     try:
         session = _native.Session(joint)
+        _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
             compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (RuntimeError, IndexError, _native.RekindleError) as error:
-        raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {error}") from error
+        raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {_first_line(error)}") from error
+
+
+def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
+    try:
+        session.prepare(inputs, grad)
+    except RuntimeError as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, _first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
 
 
 def _mode(request: ExportRequest) -> str:

@@ -11,6 +11,7 @@
 #include "src/autodiff/rule.h"
 #include "src/graph/op_info.h"
 #include "src/graph/print.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::autodiff {
 namespace {
@@ -27,12 +28,14 @@ bool may_have_gradient(const Value* value) {
   if (dtype == DType::kUndefined && value->producer() != nullptr && value->producer()->is("Cast")) {
     dtype = static_cast<DType>(value->producer()->int_attribute("to", 0));
   }
-  return dtype == DType::kUndefined || graph::is_differentiable(dtype);
+  if (dtype != DType::kUndefined && !graph::is_differentiable(dtype)) return false;
+  const Node* node = value->producer();
+  return node == nullptr || !graph::is_torch(*node) || graph::is_differentiable_result(*node, value->index());
 }
 
 // True when the outputs of `node` are constant as far as gradients go. A missing rule is not that.
 bool stops_gradient(const Node& node) {
-  const Rule* rule = rules().find(qualified_name(node.domain(), node.op_type()));
+  const Rule* rule = find_rule(node);
   return rule != nullptr && *rule == nullptr;
 }
 
@@ -106,7 +109,7 @@ class ReverseWalk {
     for (std::size_t i = 0; i < node.inputs().size(); ++i) {
       needs.push_back(active_.contains(node.input(i)) && !graph::is_shape_only(node, i));
     }
-    const Rule* rule = rules().find(qualified_name(node.domain(), node.op_type()));
+    const Rule* rule = find_rule(node);
     if (rule == nullptr) {
       return unsupported("there is no gradient rule for " + graph::describe(node) +
                          "; add one in src/autodiff/rules, or detach its inputs in the model");

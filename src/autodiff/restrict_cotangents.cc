@@ -12,6 +12,7 @@
 #include "src/autodiff/dead_nodes.h"
 #include "src/autodiff/gradient.h"
 #include "src/autodiff/rule.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::autodiff {
 namespace {
@@ -55,7 +56,9 @@ class Restriction {
         return;
       }
       for (std::size_t i = 0; i < node.inputs().size(); ++i) {
-        if (is_absent(node.input(i))) node.set_input(i, zeros_of(node.input(i), &node));
+        if (!is_absent(node.input(i))) continue;
+        // PyTorch's own derivatives know what to leave out.
+        node.set_input(i, graph::is_torch_gradient(node) ? nullptr : zeros_of(node.input(i), &node));
       }
     }
     auto& state = reads_present ? present_ : absent_;
@@ -74,6 +77,9 @@ class Restriction {
         node.is("ExpandLike", graph::kRekindleDomain) || node.is("ZerosLike", graph::kRekindleDomain);
     if (takes_shape_of_last && !is_absent(node.inputs().back())) {
       return zeros_[value] = zeros_like(node.inputs().back(), before);
+    }
+    if (graph::is_torch_gradient(node)) {  // a gradient has the shape of its tracked input
+      return zeros_[value] = zeros_like(node.input(graph::gradient_cotangents(node) + 1 + value->index()), before);
     }
     return copy_on_zeros(node, value->index(), before);
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/graph/print.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::autodiff {
 
@@ -77,6 +78,10 @@ Registry<Rule>& rules() {
   static Registry<Rule>
       registry;  // made on first use: registrars of other files run before main() in any order
   return registry;
+}
+
+const Rule* find_rule(const Node& node) {
+  return rules().find(qualified_name(node.domain(), graph::is_torch(node) ? "" : node.op_type()));
 }
 
 std::string qualified_name(std::string_view domain, std::string_view op_type) {

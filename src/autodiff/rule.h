@@ -55,6 +55,9 @@ class RuleContext {
   // A one-dimensional int64 constant.
   Value* int64s(const std::vector<std::int64_t>& values);
 
+  // Tells the session a fact about the node itself.
+  void set_attribute(std::string name, Attribute value) { node_.set_attribute(std::move(name), std::move(value)); }
+
   // The gradient of input i, in its shape.
   void set_dx(std::size_t i, Value* dx);
   // The same, still of the broadcast shape `type` (of output 0): the walk sums it to the shape of input i.
@@ -88,6 +91,8 @@ using Rule = Status (*)(RuleContext& context);
 // Keyed by qualified_name(). An op that is not there has no rule, which is an error when its gradient is
 // needed.
 Registry<Rule>& rules();
+// The rule for a node's op; null when there is none. All of the torch domain share one.
+const Rule* find_rule(const Node& node);
 // "Add", "rekindle::Linear".
 std::string qualified_name(std::string_view domain, std::string_view op_type);
 

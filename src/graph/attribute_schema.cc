@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "src/graph/torch_node.h"
+
 namespace rekindle::graph {
 namespace {
 
@@ -12,9 +14,11 @@ using enum AttributeKind;
 // A name means the same kind on every op, with the one exception below.
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{
+      {"_differentiable", kInts}, {"_random", kInt},      {"_results", kInt},        {"_strides", kInts},       {"_tracked", kInts},
       {"accumulate", kInt},    {"allowzero", kInt},       {"alpha", kFloat},         {"approximate", kString},
       {"auto_pad", kString},   {"axes", kInts},           {"axis", kInt},            {"batch_dims", kInt},
-      {"beta", kFloat},        {"ceil_mode", kInt},       {"count_include_pad", kInt}, {"detect_negative", kInt},
+      {"beta", kFloat},        {"ceil_mode", kInt},       {"cotangents", kInt},
+      {"count_include_pad", kInt}, {"detect_negative", kInt},
       {"detect_positive", kInt}, {"dilations", kInts},    {"dtype", kInt},           {"end", kInt},
       {"epsilon", kFloat},     {"equation", kString},     {"exclusive", kInt},       {"fmod", kInt},
       {"group", kInt},         {"high", kFloat},          {"ignore_index", kInt},    {"is_causal", kInt},
@@ -54,6 +58,8 @@ const char* attribute_kind_name(AttributeKind kind) {
 }
 
 std::optional<AttributeKind> expected_kind(const Node& node, std::string_view attribute) {
+  // The operator's own schema says of what kind its arguments are; the session knows it.
+  if (is_torch(node) && !attribute.starts_with('_')) return std::nullopt;
   if (node.is("Dropout") && attribute == "seed") return kInt;
   const auto position = kinds().find(attribute);
   if (position == kinds().end()) return std::nullopt;

@@ -28,6 +28,9 @@ class Node;
 inline constexpr std::string_view kRekindleDomain = "rekindle";
 // Version of the rekindle domain's op definitions; stored with each graph.
 inline constexpr std::int64_t kRekindleOpset = 1;
+// Domain of the operators of PyTorch's dispatcher (src/graph/torch_node.h), and the version of their form.
+inline constexpr std::string_view kTorchDomain = "torch";
+inline constexpr std::int64_t kTorchOpset = 1;
 
 // One use of a value: `node->inputs()[index]`.
 struct Use {

@@ -89,16 +89,16 @@ class Importer {
     for (const onnx::OperatorSetIdProto& opset : model.opset_import()) {
       const std::string domain = own_domain(opset.domain());
       // Another domain matters only when a node uses it, and is refused there.
-      if (!domain.empty() && domain != kRekindleDomain) continue;
+      if (!domain.empty() && domain != kRekindleDomain && domain != kTorchDomain) continue;
       if (domain.empty() && (opset.version() < kMinOnnxOpset || opset.version() > kMaxOnnxOpset)) {
         return unsupported("ONNX model: opset " + std::to_string(opset.version()) + " is not among " +
                            std::to_string(kMinOnnxOpset) + " to " + std::to_string(kMaxOnnxOpset) +
                            "; export it with opset 20");
       }
-      if (domain == kRekindleDomain && opset.version() != kRekindleOpset) {
-        return unsupported("ONNX model: version " + std::to_string(opset.version()) +
-                           " of domain rekindle is not " + std::to_string(kRekindleOpset) +
-                           "; export it again with this release");
+      const std::int64_t own = domain == kTorchDomain ? kTorchOpset : kRekindleOpset;
+      if (!domain.empty() && opset.version() != own) {
+        return unsupported("ONNX model: version " + std::to_string(opset.version()) + " of domain " + domain +
+                           " is not " + std::to_string(own) + "; export it again with this release");
       }
       graph_->set_opset(domain, opset.version());
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/graph/element.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::graph {
 namespace {
@@ -35,7 +36,7 @@ class Table {
 
 // One name a line would hide the table.
 // clang-format off
-// Facts: domain, name, inputs from and to, outputs from and to, shape-only inputs, shape_only_tail, random.
+// Facts: domain, name, inputs from and to, outputs from and to, shape-only inputs, shape_only_tail, random, absent_inputs.
 void add_onnx_ops(Table& table) {
   table.add({"", "", 0, 0, 1, 1}, {"Constant"});
   table.add({"", "", 1, 1, 1, 1},
@@ -88,6 +89,7 @@ void add_own_ops(Table& table) {
   table.add({kOwn, "", 4, 6, 1, 1, {1}}, {"SliceGradient"});
   table.add({kOwn, "", 5, 6, 1, 3, {5}}, {"LayerNormalizationGradient"});
   table.add({kOwn, "", 6, 7, 1, 3}, {"ScaledDotProductAttentionGradient"});
+  table.add({kOwn, "", 3, kAny, 1, kAny, {}, false, false, true}, {"TorchGradient"});
 }
 // clang-format on
 
@@ -106,12 +108,15 @@ const std::vector<OpInfo>& all_ops() {
 }
 
 const OpInfo* find_op(std::string_view domain, std::string_view name) {
+  static const OpInfo torch{kTorchDomain, "", 0, kAny, 1, kAny, {}, false, false, true};
+  if (domain == kTorchDomain) return &torch;
   const std::tuple key(domain, name);
   const auto position = std::ranges::lower_bound(all_ops(), key, {}, key_of);
   return position != all_ops().end() && key_of(*position) == key ? &*position : nullptr;
 }
 
 bool is_shape_only(const Node& node, std::size_t index) {
+  if (is_torch_gradient(node)) return index > gradient_cotangents(node);
   const OpInfo* info = find_op(node.domain(), node.op_type());
   if (info == nullptr || info->shape_only.empty()) return false;
   if (std::ranges::find(info->shape_only, index) != info->shape_only.end()) return true;
@@ -119,6 +124,7 @@ bool is_shape_only(const Node& node, std::size_t index) {
 }
 
 bool is_random(const Node& node) {
+  if (is_torch(node)) return node.int_attribute("_random", 0) != 0;
   const OpInfo* info = find_op(node.domain(), node.op_type());
   if (info == nullptr || !info->random) return false;
   if (!node.is("Dropout")) return true;

@@ -21,9 +21,10 @@ struct OpInfo {
       {};                        // inputs of which only shape and dtype are used (docs/ir.md, `*`)
   bool shape_only_tail = false;  // every input after the last one in shape_only is shape-only too
   bool random = false;           // draws from the generator: never folded, merged, dropped or reordered
+  bool absent_inputs = false;    // any input may be absent
 };
 
-// Null for an op that Rekindle does not know.
+// Null for an op that Rekindle does not know. Every op of the torch domain has the same facts.
 const OpInfo* find_op(std::string_view domain, std::string_view name);
 // True when `node` uses only the shape of its input `index`.
 bool is_shape_only(const Node& node, std::size_t index);

@@ -9,6 +9,7 @@
 #include "src/graph/attribute_schema.h"
 #include "src/graph/op_info.h"
 #include "src/graph/print.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::graph {
 namespace {
@@ -85,7 +86,7 @@ class Verifier {
     if (outputs < info->min_outputs || outputs > info->max_outputs)
       return wrong(count_message(node, outputs, "outputs"));
     const std::size_t required = info->max_inputs == kVariadic ? inputs : info->min_inputs;
-    for (std::size_t i = 0; i < required; ++i) {
+    for (std::size_t i = 0; i < required && !info->absent_inputs; ++i) {
       if (node.input(i) == nullptr)
         return wrong(describe(node) + ": input " + std::to_string(i) + " is absent but required");
     }
@@ -110,6 +111,8 @@ class Verifier {
         return wrong(describe(node) + ": the bytes of constant '" + name + "' do not fit its sizes");
       }
     }
+    if (const std::string problem = wrong_torch_attributes(node); !problem.empty())
+      return wrong(describe(node) + ": " + problem);
     if (!node.is("Constant")) return {};
     if (node.attributes().size() != 1 || node.attribute("value") == nullptr) {
       return wrong(describe(node) + ": a Constant has one attribute, 'value'");

@@ -7,6 +7,7 @@
 #include "src/graph/element.h"
 #include "src/graph/op_info.h"
 #include "src/graph/print.h"
+#include "src/graph/torch_node.h"
 #include "src/passes/pass.h"
 #include "src/passes/substitute.h"
 
@@ -21,7 +22,8 @@ using graph::Value;
 constexpr std::int64_t kUsualElement = 8;  // bytes; only complex128 is wider
 
 bool is_foldable(const Node& node) {
-  if (node.is("Constant") || node.inputs().empty() || graph::is_random(node)) return false;
+  // How much an operator of PyTorch's returns, nobody here knows; the planner folds those.
+  if (node.is("Constant") || node.inputs().empty() || graph::is_random(node) || graph::is_torch(node)) return false;
   return std::ranges::all_of(node.inputs(), [](const Value* input) {
     return input == nullptr || graph::constant_of(input) != nullptr;
   });

@@ -46,7 +46,8 @@ const std::vector<std::string_view>& joint_passes() {
 }
 
 std::string pipeline_fingerprint() {
-  std::string text = "joint " + std::to_string(kFormatVersion) + " rekindle opset " + std::to_string(graph::kRekindleOpset);
+  std::string text = "joint " + std::to_string(kFormatVersion) + " rekindle opset " + std::to_string(graph::kRekindleOpset) +
+                     " torch opset " + std::to_string(graph::kTorchOpset);
   for (const auto* passes : {&forward_passes(), &joint_passes()}) {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.operators import DOMAIN, keep_operators
+
 
 @contextlib.contextmanager
-def corrected() -> Iterator[None]:
-    """Apply all corrections."""
+def corrected(opsets: dict[str, int]) -> Iterator[None]:
+    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own."""
     with contextlib.ExitStack() as stack:
         for module in (torch.nn.functional, torch.functional):
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
@@ -22,10 +24,11 @@ def corrected() -> Iterator[None]:
 
         typed = _typed_as_traced(utils._run_symbolic_function)
         stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
+        preprocess = torch._C._jit_pass_onnx_preprocess
+        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess)))
         analyse = torch._C._jit_pass_onnx_scalar_type_analysis
-        stack.enter_context(
-            _replaced(torch._C, "_jit_pass_onnx_scalar_type_analysis", _with_0_dim_tensors(analyse))
-        )
+        analysis = _noting_domains(_with_0_dim_tensors(analyse), opsets)
+        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_scalar_type_analysis", analysis))
         yield
 
 
@@ -52,12 +55,37 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
     """What an op gives has the type that tracing saw, not the one that ONNX's promotion rules would give."""
 
     def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
+        if node.kind().startswith(DOMAIN + "::"):
+            return None  # it stays as it is
         result = run_symbolic(graph, block, node, *rest)
         results = list(result) if isinstance(result, (list, tuple)) else [result]
         for traced, made in zip(node.outputs(), results, strict=False):
-            if isinstance(made, torch._C.Value) and _dtype(traced) is not None:
+            if not isinstance(made, torch._C.Value) or made.node().kind().startswith(DOMAIN + "::"):
+                continue  # nothing, or an operator that has its type
+            if _dtype(traced) is not None:
                 made.setType(traced.type())
         return result
+
+    return run
+
+
+def _with_operators(preprocess: Callable[..., Any]) -> Callable[..., Any]:
+    """In-place operators are gone at this point, and arguments still have their types."""
+
+    def run(graph: Any) -> Any:
+        keep_operators(graph)
+        return preprocess(graph)
+
+    return run
+
+
+def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Callable[..., Any]:
+    """The exporter warns of a domain that is announced and not used, and fails on one that is not announced."""
+
+    def run(graph: Any, *args: Any) -> Any:
+        domains = {node.kind().split("::")[0] for node in graph.nodes()}
+        opsets.update({domain: 1 for domain in (DOMAIN, "rekindle") if domain in domains})
+        return analyse(graph, *args)
 
     return run
 

@@ -126,6 +126,18 @@ def _attention_in_parts(
     return g.op("MatMul", weights, value)
 
 
+def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None) -> Any:
+    """What the exporter makes of an assignment to a slice; an index_put of the model's own never comes here."""
+    places = symbolic_helper._unpack_list(indices) if symbolic_helper._is_packed_list(indices) else [indices]
+    adds = accumulate is not None and not _is_none(accumulate) and _constant(accumulate, "b", "accumulate")
+    result = g.op(
+        "torch::aten.index_put.default", x, *places, values, indices_i=len(places), accumulate_i=int(adds),
+        _results_i=1, _differentiable_i=[0], _random_i=0,
+    )  # fmt: skip
+    result.setType(x.type())
+    return result
+
+
 def python_op(g: Any, *args: Any, **kwargs: Any) -> Any:
     raise Bypass(
         Reason.PYTHON_OP,
@@ -135,6 +147,7 @@ def python_op(g: Any, *args: Any, **kwargs: Any) -> Any:
 
 _SYMBOLICS: dict[str, Callable[..., Any]] = {
     **DECOMPOSITIONS,
+    "aten::index_put": index_put,
     "aten::linear": linear,
     "aten::detach": detach,
     "aten::embedding": embedding,

@@ -165,8 +165,9 @@ def _input_names(model: bytes) -> list[str]:
 
 def _run_exporter(traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str]) -> bytes:
     buffer = io.BytesIO()
+    opsets: dict[str, int] = {}
     try:
-        with _quiet() as warned, registered(), corrected():
+        with _quiet() as warned, registered(), corrected(opsets):
             torch.onnx.export(
                 traced,
                 tensors,
@@ -178,7 +179,7 @@ def _run_exporter(traced: _Traced, tensors: tuple[torch.Tensor, ...], names: lis
                 do_constant_folding=False,
                 export_params=False,
                 keep_initializers_as_inputs=True,
-                custom_opsets={"rekindle": 1},
+                custom_opsets=opsets,
                 autograd_inlining=False,
             )
     except torch.onnx.errors.UnsupportedOperatorError as error:

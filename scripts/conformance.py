@@ -1,0 +1,88 @@
+"""Compares Rekindle with eager on suites that others wrote: outputs, gradients, buffers, random numbers.
+
+Each call ends up right in a graph ("onnx": without PyTorch's own operators; "torch": with some), right in eager with a
+reason, or wrong. The exit status is 1 when anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import logging
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import conformance_opinfo
+import torch
+from conformance_trial import Outcome
+
+import rekindle
+
+_PLACES = ("onnx", "torch", "eager", "wrong", "skipped")
+
+
+def category(outcome: Outcome) -> str:
+    """Where a call ran, or that it was wrong."""
+    return outcome.place if outcome.right else "wrong"
+
+
+def worst(outcomes: list[Outcome]) -> str:
+    """The category of several calls of one thing: wrong before eager before graphs; skipped only if all are."""
+    found = {category(outcome) for outcome in outcomes}
+    return next(place for place in ("wrong", "eager", "torch", "onnx", "skipped") if place in found)
+
+
+def summarize(outcomes: list[Outcome]) -> dict[str, list[str]]:
+    """Names of what was tried, calls of one thing together, by category."""
+    together: dict[str, list[Outcome]] = collections.defaultdict(list)
+    for outcome in outcomes:
+        together[outcome.name.split("#")[0]].append(outcome)
+    table: dict[str, list[str]] = {place: [] for place in _PLACES}
+    for name, calls in together.items():
+        table[worst(calls)].append(name)
+    return table
+
+
+def report(outcomes: list[Outcome]) -> None:
+    """What is not right in a graph, with reasons, then the counts."""
+    for outcome in outcomes:
+        if category(outcome) in ("wrong", "eager"):
+            print(f"{category(outcome):6} {outcome.name}: {outcome.reason}")
+    table = summarize(outcomes)
+    print(", ".join(f"{place} {len(names)}" for place, names in table.items()))
+
+
+def main() -> int:
+    """Parse the command line and run one suite."""
+    parser = argparse.ArgumentParser(prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("suite", choices=["opinfo"], help="opinfo: torch's operator database")
+    parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT")
+    parser.add_argument("--samples", type=int, default=2, help="calls of each operator (default 2)")
+    parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off")
+        outcomes = list(_shown(conformance_opinfo.run(arguments.only, arguments.samples, options)))
+    if arguments.json:
+        counts = {place: len(names) for place, names in summarize(outcomes).items()}
+        print(json.dumps({"counts": counts, "outcomes": [vars(outcome) for outcome in outcomes]}, indent=1))
+    else:
+        report(outcomes)
+    return int(any(not outcome.right for outcome in outcomes))
+
+
+def _shown(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    for outcome in outcomes:
+        print(f"{category(outcome):7} {outcome.name}", file=sys.stderr)
+        yield outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""PyTorch's own operator database as a suite: each operator with inputs that PyTorch's tests chose for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from conformance_trial import Outcome, try_call
+from torch import nn
+
+import rekindle
+
+
+class Calls(nn.Module):
+    """An operator as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def entries(pattern: str) -> list[Any]:
+    """The entries that are differentiable in float32, of those whose name contains `pattern`."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    def chosen(op: Any) -> bool:
+        return op.supports_autograd and torch.float32 in op.supported_dtypes("cpu") and pattern in _name(op)
+
+    return [op for op in op_db if chosen(op)]
+
+
+def _name(op: Any) -> str:
+    return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+
+
+def run(pattern: str, samples: int, options: rekindle.Options) -> Iterator[Outcome]:
+    """One outcome a sample, named `operator#number`; the first `samples` of each operator."""
+    for op in entries(pattern):
+        torch.manual_seed(0)
+        found = op.sample_inputs("cpu", torch.float32, requires_grad=True)
+        for i, sample in enumerate(itertools.islice(found, samples)):
+            yield try_call(f"{_name(op)}#{i}", Calls(op.op), (sample.input, *sample.args), sample.kwargs, options)

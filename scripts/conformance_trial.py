@@ -1,0 +1,124 @@
+"""One call of a module in eager and through Rekindle: where it ran, and whether everything it leaves behind is the same."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import rekindle
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+_TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+_CALLS = 2  # the first exports and verifies; the second is what training sees
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of one call.
+
+    place: "onnx" (a graph without PyTorch's own operators), "torch" (a graph with some), "eager" or "skipped" (eager
+    itself fails). reason: of eager, skipped and wrong ones. right: nothing differs from eager.
+    """
+
+    name: str
+    place: str
+    right: bool = True
+    reason: str = ""
+
+
+@dataclasses.dataclass
+class Step:
+    """All that one call and its backward leave behind."""
+
+    outputs: list[Any]
+    gradients: list[torch.Tensor | None]
+    state: list[torch.Tensor]
+    random_state: torch.Tensor
+
+
+def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, seed: int) -> Step:
+    """One forward, and one backward with cotangents that depend on the outputs' shapes alone."""
+    module.zero_grad()
+    args, kwargs = tree_map_only(torch.Tensor, _fresh, (args, kwargs))
+    torch.manual_seed(seed)
+    outputs = tree_leaves(called(*args, **kwargs))
+    roots = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
+    generator = torch.Generator().manual_seed(seed)
+    cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots]
+    if roots:
+        torch.autograd.backward(roots, cotangents)
+    random_state = torch.get_rng_state()
+    leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.is_leaf]
+    wanted = [x for x in [*leaves, *module.parameters()] if x.requires_grad]
+    gradients = [None if x.grad is None else x.grad.detach().clone() for x in wanted]
+    outputs = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in outputs]
+    return Step(outputs, gradients, [x.detach().clone() for x in module.buffers()], random_state)
+
+
+def _fresh(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def difference(ours: Step, eager: Step) -> str:
+    """What differs; empty when nothing does."""
+    if len(ours.outputs) != len(eager.outputs):
+        return f"{len(ours.outputs)} outputs, in eager {len(eager.outputs)}"
+    pairs = [("output", *pair) for pair in zip(ours.outputs, eager.outputs, strict=True)]
+    pairs += [("gradient", *pair) for pair in zip(ours.gradients, eager.gradients, strict=True)]
+    pairs += [("buffer", *pair) for pair in zip(ours.state, eager.state, strict=True)]
+    for i, (what, mine, theirs) in enumerate(pairs):
+        found = _tensor_difference(mine, theirs)
+        if found:
+            return f"{what} {i}: {found}"
+    return "" if torch.equal(ours.random_state, eager.random_state) else "other random numbers were drawn"
+
+
+def _tensor_difference(mine: Any, theirs: Any) -> str:
+    if not isinstance(theirs, torch.Tensor) or not isinstance(mine, torch.Tensor):
+        return "" if type(mine) is type(theirs) and mine == theirs else f"{mine!r}, in eager {theirs!r}"
+    tolerance = _TOLERANCE.get(theirs.real.dtype if theirs.is_complex() else theirs.dtype, 0.0)
+    scale = float(theirs.abs().nan_to_num(0, 0, 0).max()) if tolerance and theirs.numel() else 0.0
+    try:
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance * max(scale, 1e-3), equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: rekindle.Options) -> Outcome:
+    """Run one call in eager and through Rekindle, twice each."""
+    eager = copy.deepcopy(module)
+    try:
+        expected = [step(eager, eager, args, kwargs, seed) for seed in range(_CALLS)]
+    except Exception as error:
+        return Outcome(name, "skipped", reason=f"{type(error).__name__}: {_first_line(error)}")
+    wrapped = rekindle.Module(module, options)
+    try:
+        for seed in range(_CALLS):
+            found = difference(step(wrapped, module, args, kwargs, seed), expected[seed])
+            if found:
+                return Outcome(name, _place(wrapped), False, found)
+    except Exception as error:
+        return Outcome(name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {_where(error)}")
+    return Outcome(name, _place(wrapped), reason="; ".join(f"{code}: {text}" for code, text in rekindle.status(wrapped).bypass))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def _where(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
+
+
+def _place(wrapped: rekindle.Module) -> str:
+    if rekindle.status(wrapped).source == "eager":
+        return "eager"
+    plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds.values() for variant in kind.variants]
+    return "torch" if any(" = aten." in plan for plan in plans) else "onnx"

@@ -1,0 +1,48 @@
+// TorchOperator: an operator of PyTorch's dispatcher as a node of the torch domain names it (src/graph/torch_node.h).
+// Internal to the session room.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/graph/graph.h"
+
+namespace rekindle::session {
+
+// Immutable. Everything that a node from a cache could get wrong is checked when it is made: the operator exists, writes
+// to none of its inputs, returns tensors, and its arguments fit its schema.
+class TorchOperator {
+ public:
+  // Throws c10::Error naming the operator and what is wrong.
+  explicit TorchOperator(const graph::Node& node);
+
+  // The tensors it returns, lists flattened; `inputs` as the node's, absent ones undefined. Runs under the caller's
+  // dispatch keys and grad mode. Throws what the operator throws.
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs) const;
+  // The same on meta tensors, below autograd. Throws c10::NotImplementedError when the operator cannot tell the layout
+  // of its results without data.
+  std::vector<at::Tensor> call_meta(const std::vector<at::Tensor>& metas) const;
+
+ private:
+  enum class From { kConstant, kTensor, kTensors, kOptionalTensors };
+  // Where an argument comes from: a value known now, or `count` inputs from `first` on.
+  struct Argument {
+    From from = From::kConstant;
+    c10::IValue value = {};
+    std::size_t first = 0, count = 0;
+  };
+
+  Argument bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next) const;
+  c10::IValue gather(const Argument& argument, const std::vector<at::Tensor>& inputs) const;
+  void check_schema(const graph::Node& node) const;
+  void check_statistics(const graph::Node& node) const;
+
+  std::string name_;
+  std::optional<c10::OperatorHandle> handle_;
+  std::vector<Argument> arguments_;
+};
+
+}  // namespace rekindle::session

@@ -1,0 +1,35 @@
+// Nodes of the torch domain: one operator of PyTorch's dispatcher each, run and differentiated by PyTorch itself.
+//
+// The op type is the name under torch.ops with its overload ("aten.conv2d.default"). Inputs are the tensors of the
+// operator's schema in order, the elements of a tensor list in a row; an absent optional tensor is an absent input.
+// Every other argument that is not None is an attribute of the argument's name; for a tensor list it is its length.
+// Outputs are the tensors the operator returns, lists flattened, and then, where a gradient is wanted, the tape: what
+// PyTorch recorded for the backward pass. A tape is no tensor; only a TorchGradient reads it.
+//
+// Attributes of our own: _results (how many tensors are returned), _differentiable (which of them depend differentiably
+// on inputs), _strides (of the results, one after another), _tracked (of which inputs the tape knows the gradient; set by the gradient rule), _random (1: draws).
+#pragma once
+
+#include "src/graph/graph.h"
+
+namespace rekindle::graph {
+
+inline bool is_torch(const Node& node) { return node.domain() == kTorchDomain; }
+// Outputs without the tape. Precondition, here and below: a verified node.
+inline std::size_t torch_results(const Node& node) {
+  return static_cast<std::size_t>(node.int_attribute("_results", 1));
+}
+inline bool has_tape(const Node& node) { return is_torch(node) && node.outputs().size() > torch_results(node); }
+// Whether output `index` depends differentiably on any input.
+bool is_differentiable_result(const Node& node, std::size_t index);
+
+// rekindle::TorchGradient: inputs are the cotangents of the results, the tape and, of shape only, the tracked inputs.
+inline bool is_torch_gradient(const Node& node) { return node.is("TorchGradient", kRekindleDomain); }
+inline std::size_t gradient_cotangents(const Node& node) {
+  return static_cast<std::size_t>(node.int_attribute("cotangents", 1));
+}
+
+// Empty when the attributes of ours fit the node, otherwise what is wrong.
+std::string wrong_torch_attributes(const Node& node);
+
+}  // namespace rekindle::graph

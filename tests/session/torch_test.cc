@@ -1,0 +1,210 @@
+// Nodes of the torch domain: PyTorch runs and differentiates them.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <catch2/catch.hpp>
+
+#include "session/session.h"
+#include "src/autodiff/gradient.h"
+#include "src/graph/parse.h"
+
+namespace {
+
+using rekindle::autodiff::differentiate;
+using rekindle::session::Session;
+
+rekindle::Result<std::shared_ptr<Session>> try_session(const std::string& text, std::vector<bool> needs_gradient) {
+  auto graph = rekindle::graph::parse(text);
+  if (!graph.ok()) FAIL(graph.error().message);
+  auto joint = differentiate(**graph, needs_gradient);
+  if (!joint.ok()) FAIL(joint.error().message);
+  return Session::create(std::move(joint).value());
+}
+
+std::shared_ptr<Session> session_of(const std::string& text, std::vector<bool> needs_gradient) {
+  auto session = try_session(text, std::move(needs_gradient));
+  if (!session.ok()) FAIL(session.error().message);
+  return *session;
+}
+
+// One float64[4, 5] input; `body` defines the outputs.
+std::string of_matrix(const std::string& body, const std::string& outputs = "%y") {
+  return "graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n  " + body + "\n  return " + outputs + "\n}";
+}
+
+at::Tensor matrix() { return at::randn({4, 5}, at::kDouble).requires_grad_(); }
+
+at::Tensor grad(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy, bool retain = false) {
+  return torch::autograd::grad({y}, {x}, {dy}, retain)[0];
+}
+
+const std::string kTopK =
+    "%v: float64[4, 2], %i: int64[4, 2] = torch::aten.topk.default(%x) "
+    "{k = 2, dim = -1, largest = 1, sorted = 1, _results = 2, _differentiable = [0]}";
+
+std::string unary(const std::string& y, const std::string& op, const std::string& x) {
+  return "%" + y + ": float64[4, 5] = torch::aten." + op + ".default(%" + x + ") {_results = 1, _differentiable = [0]}\n";
+}
+
+}  // namespace
+
+TEST_CASE("an operator of PyTorch's and its gradient are eager's", "[session]") {
+  const auto session = session_of(of_matrix(kTopK, "%v, %i"), {true});
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = matrix(), dy = at::randn({4, 2}, at::kDouble);
+    const auto [values, indices] = at::topk(x, 2);
+    const auto ours = session->forward(std::vector{x}, true);
+    REQUIRE(at::equal(ours[0], values));
+    REQUIRE(at::equal(ours[1], indices));
+    REQUIRE_FALSE(ours[1].requires_grad());
+    REQUIRE(at::equal(grad(ours[0], x, dy), grad(values, x, dy)));
+  }
+  CHECK(session->stats().plans == 1);
+  CHECK(session->stats().frames == 1);
+}
+
+TEST_CASE("what a tape saved outlives the arena", "[session]") {
+  // Without memory of their own, %a and %b would be overwritten by the operators after them.
+  const auto session = session_of(
+      of_matrix("%a: float64[4, 5] = Exp(%x)\n" + unary("b", "sinc", "a") + "%c: float64[4, 5] = Mul(%b, %b)\n" +
+                unary("d", "sinh", "c") + "%e: float64[4, 5] = Neg(%d)\n%y: float64[4, 5] = Mul(%e, %e)"),
+      {true});
+  const at::Tensor x = matrix(), dy = at::randn({4, 5}, at::kDouble);
+  const at::Tensor eager = at::sinh(at::sinc(x.exp()).square()).neg().square();
+  const auto ours = session->forward(std::vector{x}, true);
+  CHECK(at::allclose(ours[0], eager));
+  CHECK(at::allclose(grad(ours[0], x, dy), grad(eager, x, dy)));
+}
+
+TEST_CASE("tapes of several frames in flight do not mix", "[session]") {
+  const auto session = session_of(of_matrix(unary("y", "sinc", "x")), {true});
+  std::vector<at::Tensor> inputs, outputs;
+  for (int i = 0; i < 3; ++i) {
+    inputs.push_back(matrix());
+    outputs.push_back(session->forward(std::vector{inputs.back()}, true)[0]);
+  }
+  const at::Tensor dy = at::randn({4, 5}, at::kDouble);
+  for (const std::size_t i : {1, 2, 0}) {
+    CHECK(at::allclose(grad(outputs[i], inputs[i], dy), grad(at::sinc(inputs[i]), inputs[i], dy)));
+  }
+  CHECK(session->stats().frames == 3);
+}
+
+TEST_CASE("a retained tape is read again, a spent one is not", "[session]") {
+  const auto session = session_of(of_matrix(unary("y", "sinc", "x")), {true});
+  const at::Tensor x = matrix(), dy = at::randn({4, 5}, at::kDouble);
+  const auto ours = session->forward(std::vector{x}, true);
+  const at::Tensor first = grad(ours[0], x, dy, true);
+  CHECK(at::equal(grad(ours[0], x, dy), first));
+  CHECK_THROWS_WITH(grad(ours[0], x, dy), Catch::Contains("a second time"));
+}
+
+TEST_CASE("a tape is kept for whichever outputs a backward begins at", "[session]") {
+  const auto session = session_of(of_matrix(kTopK + "\n%y: float64[4, 2] = torch::aten.sinc.default(%v) {_results = 1, _differentiable = [0]}", "%v, %y"), {true});
+  const at::Tensor dy = at::randn({4, 2}, at::kDouble);
+  for (const std::size_t output : {1, 0, 1}) {
+    const at::Tensor x = matrix();
+    const at::Tensor values = std::get<0>(at::topk(x, 2));
+    const auto ours = session->forward(std::vector{x}, true);
+    CHECK(at::allclose(grad(ours[output], x, dy), grad(output == 0 ? values : at::sinc(values), x, dy)));
+  }
+}
+
+TEST_CASE("an input modified in place is found where eager finds it", "[session]") {
+  const auto saves_input = session_of(of_matrix(unary("y", "sinc", "x")), {true});
+  const auto saves_nothing = session_of(
+      of_matrix("%y: float64[4] = torch::aten.diagonal.default(%x) "
+                "{offset = 0, dim1 = 0, dim2 = 1, _results = 1, _differentiable = [0]}"), {true});
+  const at::Tensor x = matrix();
+  const auto first = saves_input->forward(std::vector{x}, true), second = saves_nothing->forward(std::vector{x}, true);
+  {
+    const c10::NoGradGuard no_grad;
+    x.add_(1);
+  }
+  CHECK_THROWS_WITH(grad(first[0], x, at::ones({4, 5}, at::kDouble)), Catch::Contains("modified by an inplace operation"));
+  CHECK(at::equal(grad(second[0], x, at::ones({4}, at::kDouble)), at::eye(4, 5, at::kDouble)));
+}
+
+TEST_CASE("a result that is a view of an input gets memory of its own", "[session]") {
+  const auto session = session_of(of_matrix("%y: float64[4, 5] = torch::aten.view_as.default(%x, %x) {_results = 1}"), {false});
+  const at::Tensor x = at::randn({4, 5}, at::kDouble);
+  const auto ours = session->forward(std::vector{x}, false);
+  CHECK(at::equal(ours[0], x));
+  CHECK_FALSE(ours[0].is_alias_of(x));
+}
+
+TEST_CASE("two gradients that PyTorch shares do not share memory", "[session]") {
+  const auto session = session_of(R"(graph t(%a: float64[3], %b: float64[3]) {
+  opset 20, rekindle 1, torch 1
+  %y: float64[3] = torch::aten.add.Tensor(%a, %b) {alpha = int64[]{1}, _results = 1, _differentiable = [0]}
+  return %y
+})", {true, true});
+  const at::Tensor a = at::randn({3}, at::kDouble).requires_grad_(), b = at::randn({3}, at::kDouble).requires_grad_();
+  const at::Tensor dy = at::randn({3}, at::kDouble);
+  const auto ours = session->forward(std::vector{a, b}, true);
+  const auto gradients = torch::autograd::grad({ours[0]}, {a, b}, {dy});
+  CHECK(at::equal(gradients[0], dy));
+  CHECK(at::equal(gradients[1], dy));
+  CHECK_FALSE(gradients[0].is_alias_of(gradients[1]));
+  CHECK_FALSE(gradients[0].is_alias_of(dy));
+}
+
+TEST_CASE("without a backward nothing is recorded", "[session]") {
+  const auto session = session_of(of_matrix(unary("y", "sinc", "x")), {true});
+  const at::Tensor x = matrix();
+  const auto ours = session->forward(std::vector{x}, false);
+  CHECK(at::allclose(ours[0], at::sinc(x)));
+  CHECK_FALSE(ours[0].requires_grad());
+}
+
+TEST_CASE("an operator that draws random numbers draws eager's", "[session]") {
+  const auto session = session_of(
+      of_matrix("%y: float64[4, 5] = torch::aten.dropout.default(%x) "
+                "{p = float64[]{0.5}, train = 1, _results = 1, _differentiable = [0], _random = 1}"), {true});
+  const at::Tensor x = matrix(), dy = at::randn({4, 5}, at::kDouble);
+  at::manual_seed(3);
+  const auto ours = session->forward(std::vector{x}, true);
+  at::manual_seed(3);
+  const at::Tensor eager = at::dropout(x, 0.5, true);
+  CHECK(at::equal(ours[0], eager));
+  CHECK(at::equal(grad(ours[0], x, dy), grad(eager, x, dy)));
+}
+
+TEST_CASE("lists, absent tensors and plans for other sizes", "[session]") {
+  const auto session = session_of(R"(graph t(%a: float64[2, 3], %i: int64[2]) {
+  opset 20, rekindle 1, torch 1
+  %s: float64[2, 2, 3] = torch::aten.stack.default(%a, %a) {tensors = 2, dim = 0, _results = 1, _differentiable = [0]}
+  %y: float64[2, 2, 2] = torch::aten.index.Tensor(%s, _, _, %i) {indices = 3, _results = 1, _differentiable = [0]}
+  return %y
+})", {true, false});
+  for (const std::int64_t rows : {2, 5}) {
+    const at::Tensor a = at::randn({rows, 3}, at::kDouble).requires_grad_(), i = at::tensor({2, 0});
+    const at::Tensor eager = at::stack({a, a}).index_select(2, i), dy = at::randn_like(eager);
+    const auto ours = session->forward(std::vector{a, i}, true);
+    CHECK(at::equal(ours[0], eager));
+    CHECK(at::allclose(grad(ours[0], a, dy), grad(eager, a, dy)));
+  }
+}
+
+TEST_CASE("what a graph must not name is refused before anything runs", "[session]") {
+  const auto message = [](const std::string& node) {
+    const auto session = try_session(of_matrix(node), {false});
+    return session.ok() ? std::string("accepted") : session.error().message;
+  };
+  using Catch::Contains;
+  CHECK_THAT(message("%y = torch::aten.no_such_thing.default(%x) {_results = 1}"), Contains("there is no operator"));
+  CHECK_THAT(message("%y = torch::conv2d(%x) {_results = 1}"), Contains("does not name an operator"));
+  CHECK_THAT(message("%y = torch::aten.relu_.default(%x) {_results = 1}"), Contains("writes to its inputs"));
+  CHECK_THAT(message("%y = torch::aten.size.int(%x) {dim = 0, _results = 1}"), Contains("not a tensor"));
+  CHECK_THAT(message("%y = torch::aten.topk.default(%x) {_results = 1}"), Contains("is missing") && Contains("argument 'k'"));
+  CHECK_THAT(message("%y = torch::aten.sinc.default(%x) {beta = 1, _results = 1}"), Contains("no argument 'beta'"));
+  CHECK_THAT(message("%y = torch::aten.diag.default(%x) {diagonal = \"1\", _results = 1}"), Contains("is not an int"));
+  CHECK_THAT(message("%y = torch::aten.sinc.default(%x, %x) {_results = 1}"), Contains("the node has 2"));
+  CHECK_THAT(message("%y = torch::aten.stack.default(%x) {tensors = -1, dim = 0, _results = 1}"), Contains("has length -1"));
+  CHECK_THAT(message("%y = torch::aten.bernoulli.default(%x) {_results = 1}"), Contains("draws random numbers"));
+  CHECK_THAT(message("%y = torch::aten.from_file.default() {filename = \"/tmp/x\", size = 1, _results = 1}"),
+             Contains("more than compute"));
+  CHECK_THAT(message("%y = torch::aten.batch_norm.default(%x, _, _, %x, %x) {training = 1, momentum = float64[]{0.1}, "
+                     "eps = float64[]{0.1}, cudnn_enabled = 0, _results = 1}"), Contains("running statistics"));
+}
