@@ -58,7 +58,9 @@ def report(outcomes: list[Outcome]) -> None:
 
 def main() -> int:
     """Parse the command line and run one suite."""
-    parser = argparse.ArgumentParser(prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("suite", choices=["opinfo"], help="opinfo: torch's operator database")
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT")
     parser.add_argument("--samples", type=int, default=2, help="calls of each operator (default 2)")

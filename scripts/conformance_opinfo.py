@@ -9,19 +9,23 @@ from typing import Any
 import torch
 from conformance_trial import Outcome, try_call
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import rekindle
 
 
 class Calls(nn.Module):
-    """An operator as a module."""
+    """An operator as a module. Its results are cloned: an operator that returns a view is not one that cannot be an output."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        return [
+            x.clone() if isinstance(x, torch.Tensor) else x
+            for x in tree_leaves(self.function(*args, **kwargs))
+        ]
 
 
 def entries(pattern: str) -> list[Any]:
@@ -44,4 +48,6 @@ def run(pattern: str, samples: int, options: rekindle.Options) -> Iterator[Outco
         torch.manual_seed(0)
         found = op.sample_inputs("cpu", torch.float32, requires_grad=True)
         for i, sample in enumerate(itertools.islice(found, samples)):
-            yield try_call(f"{_name(op)}#{i}", Calls(op.op), (sample.input, *sample.args), sample.kwargs, options)
+            yield try_call(
+                f"{_name(op)}#{i}", Calls(op.op), (sample.input, *sample.args), sample.kwargs, options
+            )

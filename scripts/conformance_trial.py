@@ -49,15 +49,22 @@ def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, 
     outputs = tree_leaves(called(*args, **kwargs))
     roots = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
     generator = torch.Generator().manual_seed(seed)
-    cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots]
+    cotangents = [
+        torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots
+    ]
     if roots:
         torch.autograd.backward(roots, cotangents)
     random_state = torch.get_rng_state()
     leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.is_leaf]
     wanted = [x for x in [*leaves, *module.parameters()] if x.requires_grad]
-    gradients = [None if x.grad is None else x.grad.detach().clone() for x in wanted]
-    outputs = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in outputs]
+    gradients = [None if x.grad is None else _kept(x.grad) for x in wanted]
+    outputs = [_kept(x) if isinstance(x, torch.Tensor) else x for x in outputs]
     return Step(outputs, gradients, [x.detach().clone() for x in module.buffers()], random_state)
+
+
+def _kept(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.layout == torch.strided else tensor.to_dense()
 
 
 def _fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -84,7 +91,9 @@ def _tensor_difference(mine: Any, theirs: Any) -> str:
     tolerance = _TOLERANCE.get(theirs.real.dtype if theirs.is_complex() else theirs.dtype, 0.0)
     scale = float(theirs.abs().nan_to_num(0, 0, 0).max()) if tolerance and theirs.numel() else 0.0
     try:
-        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance * max(scale, 1e-3), equal_nan=True)
+        torch.testing.assert_close(
+            mine, theirs, rtol=tolerance, atol=tolerance * max(scale, 1e-3), equal_nan=True
+        )
     except AssertionError as error:
         return " ".join(str(error).split())[:200]
     return ""
@@ -104,8 +113,14 @@ def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: reki
             if found:
                 return Outcome(name, _place(wrapped), False, found)
     except Exception as error:
-        return Outcome(name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {_where(error)}")
-    return Outcome(name, _place(wrapped), reason="; ".join(f"{code}: {text}" for code, text in rekindle.status(wrapped).bypass))
+        return Outcome(
+            name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {_where(error)}"
+        )
+    return Outcome(
+        name,
+        _place(wrapped),
+        reason="; ".join(f"{code}: {text}" for code, text in rekindle.status(wrapped).bypass),
+    )
 
 
 def _first_line(error: Exception) -> str:
@@ -120,5 +135,9 @@ def _where(error: Exception) -> str:
 def _place(wrapped: rekindle.Module) -> str:
     if rekindle.status(wrapped).source == "eager":
         return "eager"
-    plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds.values() for variant in kind.variants]
+    plans = [
+        variant.session.describe_plan()
+        for kind in wrapped._runtime._kinds.values()
+        for variant in kind.variants
+    ]
     return "torch" if any(" = aten." in plan for plan in plans) else "onnx"

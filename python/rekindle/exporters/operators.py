@@ -90,7 +90,9 @@ _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr", "quantized", "c
 
 def keep_operators(graph: Any) -> None:
     """Replace the operators of a traced graph that are not written as ONNX. Raises Bypass for what cannot be a node."""
-    operators = [node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER]
+    operators = [
+        node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER
+    ]
     for node in operators:
         schema = None if _is_written_as_onnx(node) else _schema(node)
         if schema is not None and _results(node) is not None:
@@ -109,7 +111,12 @@ def _is_written_as_onnx(node: Node) -> bool:
 def _has_complex(node: Node) -> bool:
     """ONNX has no complex numbers worth the name, and gradient rules are for real ones."""
     values = [*node.inputs(), *node.outputs()]
-    values += [item for value in values if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
+    values += [
+        item
+        for value in values
+        if value.node().kind() == "prim::ListConstruct"
+        for item in value.node().inputs()
+    ]
     return any("Complex" in (_scalar_type(value) or "") for value in values)
 
 
@@ -135,7 +142,9 @@ def _results(node: Node) -> list[Value] | None:
     for output in node.outputs():
         if isinstance(output.type(), torch._C.TensorType):
             results.append(output)
-        elif isinstance(output.type(), torch._C.ListType) and [use.user.kind() for use in output.uses()] == ["prim::ListUnpack"]:
+        elif isinstance(output.type(), torch._C.ListType) and [use.user.kind() for use in output.uses()] == [
+            "prim::ListUnpack"
+        ]:
             results += output.uses()[0].user.outputs()
         else:
             return None
@@ -165,7 +174,9 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
 
 def _check_meaning(node: Node, schema: Any) -> None:
     if schema.is_mutable:
-        raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} writes to its arguments, and has no variant that does not")
+        raise Bypass(
+            Reason.UNSUPPORTED_OP, f"{schema.name} writes to its arguments, and has no variant that does not"
+        )
     names = {argument.name for argument in schema.arguments}
     if "sparse" in names and _constant(node, "sparse"):
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} with sparse gradients; switch them off")
@@ -188,7 +199,12 @@ def _check_sizes(node: Node, schema: Any) -> None:
 
 
 def _listed(node: Node) -> list[Value]:
-    return [item for value in node.inputs() if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
+    return [
+        item
+        for value in node.inputs()
+        if value.node().kind() == "prim::ListConstruct"
+        for item in value.node().inputs()
+    ]
 
 
 def _updates_statistics(node: Node, names: set[str]) -> bool:
@@ -198,10 +214,16 @@ def _updates_statistics(node: Node, names: set[str]) -> bool:
 
 
 def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None:
-    inputs = [value.type().requires_grad() for value in made.inputs() if isinstance(value.type(), torch._C.TensorType)]
+    inputs = [
+        value.type().requires_grad()
+        for value in made.inputs()
+        if isinstance(value.type(), torch._C.TensorType)
+    ]
     below = node.kind() in _BELOW_AUTOGRAD and any(inputs)
     made.i_("_results", len(results))
-    made.is_("_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()])
+    made.is_(
+        "_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()]
+    )
     strides = [value.type().strides() for value in results]
     if None not in strides:
         made.is_("_strides", [stride for each in strides for stride in each])
@@ -243,7 +265,10 @@ def _add_tensors(graph: Any, made: Node, name: str, value: Value) -> bool:
     if value.node().kind() == "prim::Constant" and value.toIValue() is None:
         return False
     if value.node().kind() != "prim::ListConstruct":
-        raise Bypass(Reason.UNSUPPORTED_OP, f"argument {name!r} of {made.kind()} is a list that is no list of tensors in the trace")
+        raise Bypass(
+            Reason.UNSUPPORTED_OP,
+            f"argument {name!r} of {made.kind()} is a list that is no list of tensors in the trace",
+        )
     items = list(value.node().inputs())
     for item in items:
         made.addInput(_as_tensor(graph, made, item))
