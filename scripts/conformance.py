@@ -16,12 +16,17 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import conformance_modules
 import conformance_opinfo
+import rekindle
 import torch
 from conformance_trial import Outcome
 
-import rekindle
-
+_SUITES = {
+    "opinfo": conformance_opinfo.run,  # torch's operator database
+    "modules": conformance_modules.run_modules,  # torch's module database
+    "models": conformance_modules.run_models,
+}
 _PLACES = ("onnx", "torch", "eager", "wrong", "skipped")
 
 
@@ -61,9 +66,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("suite", choices=["opinfo"], help="opinfo: torch's operator database")
+    parser.add_argument("suite", choices=_SUITES, help="torch's operators or modules, or whole models")
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT")
-    parser.add_argument("--samples", type=int, default=2, help="calls of each operator (default 2)")
+    parser.add_argument("--samples", type=int, default=2, help="calls of each operator or module (default 2)")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -71,7 +76,7 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
         options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off")
-        outcomes = list(_shown(conformance_opinfo.run(arguments.only, arguments.samples, options)))
+        outcomes = list(_shown(_SUITES[arguments.suite](arguments.only, arguments.samples, options)))
     if arguments.json:
         counts = {place: len(names) for place, names in summarize(outcomes).items()}
         print(json.dumps({"counts": counts, "outcomes": [vars(outcome) for outcome in outcomes]}, indent=1))

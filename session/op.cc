@@ -62,8 +62,12 @@ std::optional<Sizes> LowerContext::ints_or_attribute(std::size_t i, const char* 
 
 std::int64_t LowerContext::axis(std::int64_t axis, std::int64_t rank) const {
   const std::int64_t positive = axis < 0 ? axis + rank : axis;
-  TORCH_CHECK(positive >= 0 && positive < std::max<std::int64_t>(rank, 1), "axis ", axis, " is out of range for rank ", rank);
+  TORCH_CHECK(positive >= 0 && positive < rank, "axis ", axis, " is out of range for rank ", rank);
   return positive;
+}
+
+std::int64_t LowerContext::axis_or_scalar(std::int64_t axis, std::int64_t rank) const {
+  return this->axis(axis, std::max<std::int64_t>(rank, 1));
 }
 
 Sizes broadcast_sizes(const Sizes& a, const Sizes& b) { return at::infer_size(a, b); }

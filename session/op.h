@@ -99,6 +99,8 @@ class LowerContext {
   }
   // `axis` of an input of that rank, negative ones counted from the end.
   std::int64_t axis(std::int64_t axis, std::int64_t rank) const;
+  // The same where PyTorch gives a 0-dim tensor one axis, 0: no index into its sizes.
+  std::int64_t axis_or_scalar(std::int64_t axis, std::int64_t rank) const;
 
  private:
   const graph::Node& node_;

@@ -236,7 +236,7 @@ void PlanBuilder::claim_results(Program& program, const std::vector<const graph:
 void PlanBuilder::copy_result(Program& program, SlotId& result) {
   const at::Tensor like = plan_->slots[result].meta;
   Instruction copy;
-  copy.kernel = [](const Args& args) { args.out().copy_(args.in(0)); };
+  copy.kernel = [](const Args& args) { args.in(0).defined() ? args.out().copy_(args.in(0)) : args.out().zero_(); };
   copy.inputs = {result};
   copy.outputs = {add_slot(Storage::kFresh, at::empty(like.sizes(), like.options()), nullptr)};
   result = copy.outputs[0];

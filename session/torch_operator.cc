@@ -137,8 +137,9 @@ TorchOperator::TorchOperator(const graph::Node& node) : name_(node.op_type()) {
   check_statistics(node);
 }
 
-// The schemas of the normalizations do not say that they write to their running statistics.
+// The schemas of the normalizations do not say that they write to their running statistics. Functional variants do not.
 void TorchOperator::check_statistics(const graph::Node& node) const {
+  if (handle_->schema().name().ends_with("_functional")) return;
   const auto mean = handle_->schema().argumentIndexWithName("running_mean");
   if (!mean || node.input(arguments_[static_cast<std::size_t>(*mean)].first) == nullptr) return;
   for (const char* flag : {"training", "train", "use_input_stats"}) {

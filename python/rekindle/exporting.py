@@ -182,6 +182,8 @@ def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
         "used": exported.used,
         "state": [*request.parameters, *request.buffers],
         "grad": request.grad,
+        # Positions in `state` whose new contents are the last outputs.
+        "writes": exported.writes,
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
     }

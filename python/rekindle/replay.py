@@ -52,13 +52,14 @@ class Replay:
             for device, dtype, enabled in self._autocast:
                 around.enter_context(torch.autocast(device, dtype, enabled))
             self._check(every)
-            outputs = self._forward(args, kwargs, arguments, random_state)
+            outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
         return self._differentiate(outputs, inputs, cotangents)
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = dict([*self._module.named_parameters(), *self._module.named_buffers()])
-        state = every[len(self._layouts) :]
-        same = all(given is None or live.get(name) is given for name, given in zip(self._contract["state"], state, strict=True))
+        state = enumerate(zip(self._contract["state"], every[len(self._layouts) :], strict=True))
+        written = self._contract["writes"]  # the graph got copies of these
+        same = all(given is None or i in written or live.get(name) is given for i, (name, given) in state)
         if not (same and self._guard.check()):
             raise RuntimeError(
                 f"{type(self._module).__name__} was changed between a forward and its backward with create_graph=True; "
@@ -66,11 +67,17 @@ class Replay:
             )
 
     def _forward(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor], random_state: torch.Tensor | None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor],
+        state: list[torch.Tensor | None], random_state: torch.Tensor | None,
     ) -> list[torch.Tensor]:
         now = torch.get_rng_state()
         buffers = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
+        live = dict(self._module.named_buffers())
         try:
+            for position in self._contract["writes"]:
+                before = state[position]
+                if before is not None:
+                    live[self._contract["state"][position]].detach().copy_(before)
             if random_state is not None:
                 torch.set_rng_state(random_state)
             result = self._module(*args, **kwargs)

@@ -34,6 +34,7 @@ class Variant:
 
     def __post_init__(self) -> None:
         self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
+        self.writes = self.contract["writes"]
 
     def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
         """Bind the module's live state and remember what it looks like."""
@@ -60,7 +61,19 @@ class Variant:
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
         inputs = arguments + self.state
+        if self.writes:
+            return self._run_and_write(inputs, len(arguments))
         outputs = self.session.forward([inputs[i] for i in self.used], self.record)
+        return rebuild_outputs(self.structure, outputs, inputs)
+
+    def _run_and_write(self, inputs: list[torch.Tensor], arguments: int) -> Any:
+        """The backward may read what a buffer held before: the graph gets a copy of it."""
+        given = list(inputs)
+        for position in self.writes:
+            given[arguments + position] = self.state[position].detach().clone()
+        outputs = self.session.forward([given[i] for i in self.used], self.record)
+        with torch.no_grad():
+            torch._foreach_copy_([self.state[position] for position in self.writes], outputs[-len(self.writes) :])
         return rebuild_outputs(self.structure, outputs, inputs)
 
 

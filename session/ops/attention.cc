@@ -51,6 +51,7 @@ Layout heads_first_over_heads_last(at::ScalarType type, const Sizes& sizes) {
 Lowering lower_attention(const LowerContext& context) {
   const Attention attention = attention_of(context, 0, 3);
   const Sizes sizes = context.sizes(0);
+  TORCH_CHECK(sizes.size() == 4, "attention over a query of rank ", sizes.size());
   const at::ScalarType precise = context.dtype(0) == at::kDouble ? at::kDouble : at::kFloat;
   Lowering lowering;
   lowering.outputs = {heads_first_over_heads_last(context.dtype(0), sizes),

@@ -38,7 +38,7 @@ Reduction reduction_of(const LowerContext& context, std::size_t of, std::size_t 
     axes.emplace(context.int_attribute("noop_with_empty_axes", 0) != 0 ? 0 : rank);
     std::iota(axes->begin(), axes->end(), std::int64_t{0});
   }
-  for (const std::int64_t axis : *axes) reduction.axes.push_back(context.axis(axis, rank));
+  for (const std::int64_t axis : *axes) reduction.axes.push_back(context.axis_or_scalar(axis, rank));
   for (std::int64_t i = 0; i < rank; ++i) {
     const bool reduced = std::find(reduction.axes.begin(), reduction.axes.end(), i) != reduction.axes.end();
     if (!reduced) reduction.sizes.push_back(context.meta(of).size(i));
@@ -84,7 +84,9 @@ Lowering spread(const LowerContext& context, bool mean) {
   }
   double count = 1;
   for (const std::int64_t axis : axes) {
-    std::int64_t& size = kept[static_cast<std::size_t>(context.axis(axis, context.rank(1)))];
+    const auto position = static_cast<std::size_t>(context.axis_or_scalar(axis, context.rank(1)));
+    if (position >= kept.size()) continue;  // of a 0-dim tensor
+    std::int64_t& size = kept[position];
     count *= static_cast<double>(size);
     size = 1;
   }
@@ -104,19 +106,19 @@ Lowering lower_sum_gradient(const LowerContext& context) { return spread(context
 Lowering lower_mean_gradient(const LowerContext& context) { return spread(context, true); }
 
 Lowering lower_softmax(const LowerContext& context) {
-  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  const std::int64_t axis = context.axis_or_scalar(context.int_attribute("axis", -1), context.rank(0));
   return computed(context.dtype(0), context.sizes(0),
                   [axis](const Args& args) { at::_softmax_out(args.out(), args.in(0), axis, false); });
 }
 
 Lowering lower_log_softmax(const LowerContext& context) {
-  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  const std::int64_t axis = context.axis_or_scalar(context.int_attribute("axis", -1), context.rank(0));
   return computed(context.dtype(0), context.sizes(0),
                   [axis](const Args& args) { at::_log_softmax_out(args.out(), args.in(0), axis, false); });
 }
 
 Lowering lower_softmax_gradient(const LowerContext& context) {
-  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  const std::int64_t axis = context.axis_or_scalar(context.int_attribute("axis", -1), context.rank(0));
   const at::ScalarType type = context.dtype(1);
   return computed(type, context.sizes(1), [axis, type](const Args& args) {
     at::_softmax_backward_data_out(args.out(), args.in(0), args.in(1), axis, type);
@@ -124,7 +126,7 @@ Lowering lower_softmax_gradient(const LowerContext& context) {
 }
 
 Lowering lower_log_softmax_gradient(const LowerContext& context) {
-  const std::int64_t axis = context.axis(context.int_attribute("axis", -1), context.rank(0));
+  const std::int64_t axis = context.axis_or_scalar(context.int_attribute("axis", -1), context.rank(0));
   const at::ScalarType type = context.dtype(1);
   return computed(type, context.sizes(1), [axis, type](const Args& args) {
     at::_log_softmax_backward_data_out(args.out(), args.in(0), args.in(1), axis, type);
@@ -134,7 +136,7 @@ Lowering lower_log_softmax_gradient(const LowerContext& context) {
 // `reverse` as given for the op itself, turned for its gradient.
 Lowering cumulative(const LowerContext& context, bool reverse) {
   TORCH_CHECK_NOT_IMPLEMENTED(context.int_attribute("exclusive", 0) == 0, "CumSum with exclusive=1");
-  const std::int64_t axis = context.axis(context.ints(1).at(0), context.rank(0));
+  const std::int64_t axis = context.axis_or_scalar(context.ints(1).at(0), context.rank(0));
   return computed(context.dtype(0), context.sizes(0), [axis, reverse](const Args& args) {
     if (reverse) {
       args.out().copy_(at::cumsum(args.in(0).flip({axis}), axis).flip({axis}));
@@ -152,11 +154,11 @@ Lowering lower_cumsum_gradient(const LowerContext& context) {
 template <bool maximum>
 Lowering arg_reduce(const LowerContext& context) {
   TORCH_CHECK_NOT_IMPLEMENTED(context.int_attribute("select_last_index", 0) == 0, "select_last_index=1");
-  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
+  const std::int64_t axis = context.axis_or_scalar(context.int_attribute("axis", 0), context.rank(0));
   const bool keep = context.int_attribute("keepdims", 1) != 0;
   Sizes sizes = context.sizes(0);
-  if (keep) sizes[static_cast<std::size_t>(axis)] = 1;
-  if (!keep) sizes.erase(sizes.begin() + axis);
+  if (keep && !sizes.empty()) sizes[static_cast<std::size_t>(axis)] = 1;
+  if (!keep && !sizes.empty()) sizes.erase(sizes.begin() + axis);
   return computed(at::kLong, sizes, [axis, keep](const Args& args) {
     if (maximum) {
       at::argmax_out(args.out(), args.in(0), axis, keep);

@@ -57,6 +57,8 @@ Lowering lower_flatten(const LowerContext& context) {
   const Sizes sizes = context.sizes(0);
   std::int64_t axis = context.int_attribute("axis", 1);
   if (axis < 0) axis += static_cast<std::int64_t>(sizes.size());
+  TORCH_CHECK(axis >= 0 && axis <= static_cast<std::int64_t>(sizes.size()), "axis ", axis, " is out of range for rank ",
+              sizes.size());
   const Sizes head(sizes.begin(), sizes.begin() + axis), tail(sizes.begin() + axis, sizes.end());
   return reshape_to(context, {product(head), product(tail)});
 }
@@ -67,7 +69,8 @@ Lowering lower_transpose(const LowerContext& context) {
   std::iota(perm.rbegin(), perm.rend(), std::int64_t{0});
   perm = context.node().ints_attribute("perm", perm);
   Sizes out;
-  for (const std::int64_t axis : perm) out.push_back(sizes.at(static_cast<std::size_t>(axis)));
+  TORCH_CHECK(perm.size() == sizes.size(), "perm has ", perm.size(), " entries for rank ", sizes.size());
+  for (const std::int64_t axis : perm) out.push_back(sizes[static_cast<std::size_t>(context.axis(axis, context.rank(0)))]);
   return viewed(context, out, [perm](const at::Tensor& x) { return x.permute(perm); });
 }
 
@@ -90,7 +93,8 @@ Lowering lower_squeeze(const LowerContext& context) {
   std::vector<bool> dropped(sizes.size(), false);
   if (axes) {
     for (const std::int64_t axis : *axes) {
-      const auto at = static_cast<std::size_t>(context.axis(axis, context.rank(0)));
+      const auto at = static_cast<std::size_t>(context.axis_or_scalar(axis, context.rank(0)));
+      if (at >= sizes.size()) continue;  // of a 0-dim tensor
       TORCH_CHECK(sizes[at] == 1, "Squeeze of dimension ", at, " of size ", sizes[at]);
       dropped[at] = true;
     }

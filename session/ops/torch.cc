@@ -19,16 +19,6 @@ Layout layout_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), dense ? std::optional(tensor.strides().vec()) : std::nullopt};
 }
 
-at::Tensor meta_of(const graph::TensorType& type, std::optional<Sizes> strides) {
-  const auto options = at::TensorOptions().dtype(scalar_type_of(type.dtype)).device(at::kMeta);
-  const Sizes sizes = *type.static_sizes();
-  return strides ? at::empty_strided(sizes, *strides, options) : at::empty(sizes, options);
-}
-
-bool is_recorded(const graph::TensorType& type) {
-  return type.static_sizes().has_value() && type.dtype != graph::DType::kUndefined && type.dtype != graph::DType::kString;
-}
-
 // Whether the types that the graph records for the node's inputs are those of the inputs here.
 bool inputs_are_recorded(const LowerContext& context) {
   for (std::size_t i = 0; i < context.num_inputs(); ++i) {
@@ -39,25 +29,29 @@ bool inputs_are_recorded(const LowerContext& context) {
   return true;
 }
 
-// The results' strides, one after another, in the attribute _strides; row-major where they are not recorded.
-std::optional<Sizes> recorded_strides(const Sizes& all, std::size_t& next, std::size_t rank) {
-  if (all.size() - next < rank) return std::nullopt;
-  const Sizes strides(all.begin() + static_cast<std::ptrdiff_t>(next), all.begin() + static_cast<std::ptrdiff_t>(next + rank));
-  next += rank;
-  const bool sane = std::all_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride >= 0; });
-  return sane ? std::optional(strides) : std::nullopt;
+// Reads one layout of the attribute _layouts; nullopt when it is none.
+std::optional<Layout> next_layout(const Sizes& numbers, std::size_t& next) {
+  if (numbers.size() - next < 2 || numbers[next] < 0 || numbers[next] > 16) return std::nullopt;
+  const auto dtype = static_cast<graph::DType>(numbers[next]);
+  if (numbers[next + 1] < 0 || (numbers.size() - next - 2) / 2 < static_cast<std::size_t>(numbers[next + 1])) return std::nullopt;
+  const auto rank = static_cast<std::ptrdiff_t>(numbers[next + 1]);
+  const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(next) + 2;
+  if (std::any_of(begin, begin + 2 * rank, [](std::int64_t number) { return number < 0; })) return std::nullopt;
+  next += 2 + 2 * static_cast<std::size_t>(rank);
+  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(at::kMeta);
+  return layout_of(at::empty_strided(Sizes(begin, begin + rank), Sizes(begin + rank, begin + 2 * rank), options));
 }
 
 // What the export saw, when it was for these inputs: asking PyTorch's meta kernels first loads seconds of Python code.
 std::optional<std::vector<Layout>> recorded_layouts(const LowerContext& context) {
   if (!inputs_are_recorded(context)) return std::nullopt;
-  const Sizes all = context.node().ints_attribute("_strides", {});
+  const Sizes numbers = context.node().ints_attribute("_layouts", {});
   std::vector<Layout> layouts;
   std::size_t next = 0;
   for (std::size_t i = 0; i < graph::torch_results(context.node()); ++i) {
-    const graph::TensorType& type = context.node().output(i)->type();
-    if (!is_recorded(type)) return std::nullopt;
-    layouts.push_back(layout_of(meta_of(type, recorded_strides(all, next, type.dims->size()))));
+    std::optional<Layout> layout = next_layout(numbers, next);
+    if (!layout) return std::nullopt;
+    layouts.push_back(*std::move(layout));
   }
   return layouts;
 }
@@ -99,13 +93,33 @@ bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& othe
          });
 }
 
-void give(const Args& args, const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs,
-          const std::vector<Layout>& planned, const std::string& name) {
-  TORCH_CHECK(results.size() == planned.size(), name, " returned ", results.size(), " tensors where ", planned.size(),
-              " were planned");
+// What give() needs to know of a node.
+struct Results {
+  std::string name;
+  std::vector<Layout> planned;
+  std::vector<bool> unused;  // these may have another layout than planned
+
+  explicit Results(const graph::Node& node, std::vector<Layout> layouts)
+      : name(node.op_type()), planned(std::move(layouts)), unused(planned.size(), false) {
+    for (const std::int64_t i : node.ints_attribute("_unused", {})) {
+      if (i >= 0 && static_cast<std::size_t>(i) < unused.size()) unused[static_cast<std::size_t>(i)] = true;
+    }
+  }
+  bool fits(const at::Tensor& tensor, std::size_t i) const {
+    return tensor.defined() && tensor.scalar_type() == planned[i].dtype && tensor.sizes() == planned[i].sizes;
+  }
+};
+
+void give(const Args& args, const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs, const Results& to) {
+  TORCH_CHECK(results.size() == to.planned.size(), to.name, " returned ", results.size(), " tensors where ",
+              to.planned.size(), " were planned");
   for (std::size_t i = 0; i < results.size(); ++i) {
+    if (to.unused[i] && !to.fits(results[i], i)) {
+      args.out(i) = at::zeros(to.planned[i].sizes, at::TensorOptions(to.planned[i].dtype).device(results[0].device()));
+      continue;
+    }
     const bool shared = results[i].defined() && shares_memory(results[i], inputs);
-    args.out(i) = settled(results[i], planned[i], shared, name);
+    args.out(i) = settled(results[i], to.planned[i], shared, to.name);
   }
 }
 
@@ -120,18 +134,18 @@ Lowering lower_torch(const LowerContext& context) {
   lowering.keeps_inputs = lowering.held == 1 && context.recording();
   const std::size_t count = context.num_inputs();
   if (!lowering.keeps_inputs) {
-    lowering.kernel = [op, count, planned = lowering.outputs, name = node.op_type()](const Args& args) {
+    lowering.kernel = [op, count, to = Results(node, lowering.outputs)](const Args& args) {
       const std::vector<at::Tensor> inputs = inputs_of(args, count);
-      give(args, op->call(inputs), inputs, planned, name);
+      give(args, op->call(inputs), inputs, to);
     };
     return lowering;
   }
-  lowering.kernel = [op, count, planned = lowering.outputs, name = node.op_type(),
+  lowering.kernel = [op, count, to = Results(node, lowering.outputs),
                      tracked = node.ints_attribute("_tracked", {})](const Args& args) {
     const std::vector<at::Tensor> inputs = inputs_of(args, count);
     std::shared_ptr<Tape> tape;
-    give(args, Tape::record(*op, inputs, tracked, tape), inputs, planned, name);
-    args.held_out(planned.size()) = std::move(tape);
+    give(args, Tape::record(*op, inputs, tracked, tape), inputs, to);
+    args.held_out(to.planned.size()) = std::move(tape);
   };
   return lowering;
 }
@@ -140,10 +154,14 @@ Lowering lower_torch(const LowerContext& context) {
 Lowering lower_torch_gradient(const LowerContext& context) {
   const std::size_t results = graph::gradient_cotangents(context.node());
   Lowering lowering;
-  for (std::size_t i = 0; i < context.num_outputs(); ++i) lowering.outputs.push_back(layout_of(context.meta(results + 1 + i)));
+  std::vector<bool> read;  // by other nodes, which need zeros where eager has no gradient
+  for (std::size_t i = 0; i < context.num_outputs(); ++i) {
+    lowering.outputs.push_back(layout_of(context.meta(results + 1 + i)));
+    read.push_back(!context.node().output(i)->uses().empty());
+  }
   lowering.gives = true;
   const std::string name = "the gradient of " + context.node().input(results)->producer()->op_type();
-  lowering.kernel = [results, planned = lowering.outputs, name](const Args& args) {
+  lowering.kernel = [results, planned = lowering.outputs, read, name](const Args& args) {
     const auto* tape = static_cast<const Tape*>(args.held_in(results).get());
     TORCH_CHECK(tape != nullptr, name, " needs a tape that was not recorded");
     const std::vector<at::Tensor> cotangents = inputs_of(args, results);
@@ -155,6 +173,8 @@ Lowering lower_torch_gradient(const LowerContext& context) {
                 " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
       at::Tensor gradient = std::move(gradients[i]);
+      args.out(i) = at::Tensor();
+      if (!gradient.defined() && !read[i]) continue;
       if (!gradient.defined()) gradient = at::zeros(planned[i].sizes, options.dtype(planned[i].dtype));
       // A gradient can be a view of a cotangent, or the same for two inputs; whoever gets it may write to it.
       const bool shared = gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);

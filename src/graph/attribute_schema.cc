@@ -14,7 +14,7 @@ using enum AttributeKind;
 // A name means the same kind on every op, with the one exception below.
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{
-      {"_differentiable", kInts}, {"_random", kInt},      {"_results", kInt},        {"_strides", kInts},       {"_tracked", kInts},
+      {"_differentiable", kInts}, {"_random", kInt},      {"_results", kInt},        {"_layouts", kInts},       {"_tracked", kInts},     {"_unused", kInts},
       {"accumulate", kInt},    {"allowzero", kInt},       {"alpha", kFloat},         {"approximate", kString},
       {"auto_pad", kString},   {"axes", kInts},           {"axis", kInt},            {"batch_dims", kInt},
       {"beta", kFloat},        {"ceil_mode", kInt},       {"cotangents", kInt},

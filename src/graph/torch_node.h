@@ -7,7 +7,9 @@
 // PyTorch recorded for the backward pass. A tape is no tensor; only a TorchGradient reads it.
 //
 // Attributes of our own: _results (how many tensors are returned), _differentiable (which of them depend differentiably
-// on inputs), _strides (of the results, one after another), _tracked (of which inputs the tape knows the gradient; set by the gradient rule), _random (1: draws).
+// on inputs), _unused (which nothing read when the graph was made), _layouts (for each in a row: dtype, rank, sizes,
+// strides, as they were then), _tracked (of which inputs the tape knows the gradient; set by the gradient rule), _random
+// (1: may draw random numbers).
 #pragma once
 
 #include "src/graph/graph.h"

@@ -118,7 +118,7 @@ NORMS = [
     model("BatchNorm1d of sequences, eval", lambda: _randomized(nn.BatchNorm1d(5)), real(4, 5, 3), train=False),
     model("BatchNorm2d, eval", lambda: _randomized(nn.BatchNorm2d(3)), real(2, 3, 4, 4), train=False),
     model("BatchNorm without affine, eval", lambda: nn.BatchNorm1d(5, affine=False), real(4, 5), train=False),
-    model("BatchNorm1d, train", lambda: _randomized(nn.BatchNorm1d(5)), real(4, 5), expect="buffer_mutated"),
+    model("BatchNorm1d, train", lambda: _randomized(nn.BatchNorm1d(5)), real(4, 5)),
     model("InstanceNorm1d", lambda: nn.InstanceNorm1d(5), real(4, 5, 3)),
 ]
 

@@ -38,7 +38,7 @@ class Exported:
     arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
     computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
     after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
-    autocast computed some of it.
+    autocast computed some of it. writes: the parameters and buffers, by position, whose new contents are the last outputs.
     """
 
     model: bytes
@@ -48,3 +48,4 @@ class Exported:
     random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)
     arguments: list[torch.Tensor] = field(repr=False)
     autocast_dtypes: frozenset[torch.dtype] = frozenset()
+    writes: list[int] = field(default_factory=list)

@@ -26,6 +26,8 @@ def corrected(opsets: dict[str, int]) -> Iterator[None]:
         stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
         preprocess = torch._C._jit_pass_onnx_preprocess
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess)))
+        assign = torch._C._jit_pass_onnx_assign_output_shape
+        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex(assign)))
         analyse = torch._C._jit_pass_onnx_scalar_type_analysis
         analysis = _noting_domains(_with_0_dim_tensors(analyse), opsets)
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_scalar_type_analysis", analysis))
@@ -75,6 +77,15 @@ def _with_operators(preprocess: Callable[..., Any]) -> Callable[..., Any]:
     def run(graph: Any) -> Any:
         keep_operators(graph)
         return preprocess(graph)
+
+    return run
+
+
+def _unless_complex(assign: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter has no type for complex outputs."""
+
+    def run(graph: Any, outputs: Any, *rest: Any) -> Any:
+        return graph if any(output.is_complex() for output in outputs) else assign(graph, outputs, *rest)
 
     return run
 

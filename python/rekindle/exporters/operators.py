@@ -39,6 +39,14 @@ def _exact_quotient(node: Node) -> bool:
     return not any(argument.name == "rounding_mode" for argument in _schema(node).arguments)
 
 
+def _of_one_dimension(node: Node) -> bool:
+    return _schema(node).overload_name != "dims"
+
+
+def _known_start(node: Node) -> bool:
+    return _schema(node).overload_name != "Tensor"
+
+
 def _class_indices(node: Node) -> bool:
     return bool(_tensor_type(node, "target").scalarType() == "Long")
 
@@ -59,8 +67,8 @@ _ALWAYS = """
     add sub rsub mul neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
     where masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
     matmul mm bmm addmm baddbmm mv dot
-    t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
-    view_as reshape_as contiguous clone slice select narrow cat stack split split_with_sizes chunk unbind repeat
+    t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze expand expand_as
+    view_as reshape_as contiguous clone slice select cat stack split split_with_sizes chunk unbind repeat
     broadcast_tensors mse_loss tril triu addcmul softmax log_softmax sum mean cumsum layer_norm dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
@@ -68,6 +76,8 @@ _ALWAYS = """
 _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in _ALWAYS.split()},
     "aten::div": _exact_quotient,
+    "aten::squeeze": _of_one_dimension,
+    "aten::narrow": _known_start,
     "aten::linear": _of_vectors,
     "aten::embedding": _plain_lookup,
     "aten::cross_entropy_loss": _class_indices,
@@ -97,10 +107,9 @@ def keep_operators(graph: Any) -> None:
         schema = None if _is_written_as_onnx(node) else _schema(node)
         if schema is not None and _results(node) is not None:
             _replace(graph, node, schema)
-    for node in graph.nodes():
-        for value in node.outputs():
-            if "Complex" in (_scalar_type(value) or ""):
-                value.setType(torch._C.TensorType.get())  # the exporter cannot write it down
+    for value in [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]:
+        if "Complex" in (_scalar_type(value) or ""):
+            value.setType(torch._C.TensorType.get())  # the exporter cannot write it down
 
 
 def _is_written_as_onnx(node: Node) -> bool:
@@ -181,8 +190,11 @@ def _check_meaning(node: Node, schema: Any) -> None:
     if "sparse" in names and _constant(node, "sparse"):
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} with sparse gradients; switch them off")
     _check_sizes(node, schema)
-    if "running_mean" in names and _updates_statistics(node, names):
-        raise Bypass(Reason.BUFFER_MUTATED, f"{schema.name} in training mode updates its running statistics")
+    functional = schema.name.endswith("_functional")
+    if "running_mean" in names and not functional and _updates_statistics(node, names):
+        raise Bypass(
+            Reason.BUFFER_MUTATED, f"{schema.name} updates its running statistics, which no graph can do yet"
+        )
 
 
 def _check_sizes(node: Node, schema: Any) -> None:
@@ -224,10 +236,28 @@ def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None
     made.is_(
         "_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()]
     )
-    strides = [value.type().strides() for value in results]
-    if None not in strides:
-        made.is_("_strides", [stride for each in strides for stride in each])
+    made.is_("_unused", [i for i, value in enumerate(results) if not _is_used(value)])
+    layouts = [_layout(value) for value in results]
+    if None not in layouts:
+        made.is_("_layouts", [number for layout in layouts for number in layout or []])
     made.i_("_random", int(_may_draw(schema)))
+
+
+def _is_used(value: Value) -> bool:
+    """By a node or as an output; an unpacked list is used by what uses its items."""
+    return any(use.user.kind() != "prim::ListUnpack" for use in value.uses())
+
+
+def _layout(value: Value) -> list[int] | None:
+    """Dtype as in ONNX, rank, sizes and strides, as eager gave them."""
+    dtype, sizes, strides = (
+        _NUMBER_OF_DTYPE.get(_scalar_type(value) or ""),
+        value.type().sizes(),
+        value.type().strides(),
+    )
+    if dtype is None or sizes is None or strides is None:
+        return None
+    return [dtype, len(sizes), *sizes, *strides]
 
 
 def _may_draw(schema: Any) -> bool:
@@ -318,6 +348,10 @@ def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
         raise Bypass(Reason.UNSUPPORTED_OP, f"argument {name!r} of {made.kind()} is of type {kind}")
 
 
+_NUMBER_OF_DTYPE = {
+    "Float": 1, "Byte": 2, "Char": 3, "Short": 5, "Int": 6, "Long": 7, "Bool": 9, "Half": 10, "Double": 11,
+    "ComplexFloat": 14, "ComplexDouble": 15, "BFloat16": 16,
+}  # fmt: skip
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 _DTYPES = {
     "Double": torch.float64,

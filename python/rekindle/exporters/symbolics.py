@@ -36,8 +36,13 @@ def _like(g: Any, result: Any) -> Any:
     return result
 
 
+def _traced(g: Any, i: int) -> Any:
+    """The type that tracing saw for argument i; the values of the new graph may have lost theirs."""
+    return list(g.original_node.inputs())[i].type()
+
+
 def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
-    if len(weight.type().sizes()) == 1:
+    if len(_traced(g, 1).sizes()) == 1:
         product = g.op("MatMul", x, weight)
         return _like(g, product if _is_none(bias) else g.op("Add", product, bias))
     inputs = [x, weight] if _is_none(bias) else [x, weight, bias]
@@ -77,7 +82,7 @@ def scaled_dot_product_attention(
 ) -> Any:
     if gqa is not None and not _is_none(gqa) and _constant(gqa, "b", "enable_gqa"):
         raise Bypass(Reason.UNSUPPORTED_OP, "scaled_dot_product_attention with enable_gqa; repeat the heads instead")
-    shapes = [tensor.type().sizes() for tensor in (query, key, value)]
+    shapes = [_traced(g, i).sizes() for i in range(3)]
     factor = 1.0 / math.sqrt(shapes[0][-1]) if _is_none(scale) else float(_constant(scale, "f", "scale"))
     probability = float(_constant(dropout, "f", "dropout_p"))
     is_causal = bool(_constant(causal, "b", "is_causal"))
@@ -88,7 +93,7 @@ def scaled_dot_product_attention(
         and shapes[0][-1] == shapes[2][-1]
         and shapes[0][:2] == shapes[1][:2] == shapes[2][:2]
         and not (masked and mask.type().requires_grad())
-        and (_is_none(scale) or float(f"{factor:.7g}") == factor or query.type().scalarType() != "Double")
+        and (_is_none(scale) or float(f"{factor:.7g}") == factor or _traced(g, 0).scalarType() != "Double")
     )
     if not whole:
         return _like(g, _attention_in_parts(g, query, key, value, mask if masked else None, probability, is_causal, factor))
@@ -104,18 +109,18 @@ def _attention_in_parts(
 ) -> Any:
     """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product."""
     dtype = getattr(torch, {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"}[
-        query.type().scalarType()])
+        _traced(g, 0).scalarType()])
 
     def number(x: float) -> Any:
         return g.op("Constant", value_t=torch.tensor(x, dtype=dtype))
 
     root = number(math.sqrt(factor))
-    rank, rows, columns = len(query.type().sizes()), query.type().sizes()[-2], key.type().sizes()[-2]
+    rank, rows, columns = len(_traced(g, 0).sizes()), _traced(g, 0).sizes()[-2], _traced(g, 1).sizes()[-2]
     turn = [*range(rank - 2), rank - 1, rank - 2]
     scores = g.op("MatMul", g.op("Mul", query, root), g.op("Transpose", g.op("Mul", key, root), perm_i=turn))
     if causal:
         mask = g.op("Constant", value_t=torch.ones(rows, columns, dtype=torch.bool).tril())
-    if mask is not None and (causal or mask.type().scalarType() == "Bool"):
+    if mask is not None and (causal or _traced(g, 3).scalarType() == "Bool"):
         mask = g.op("Where", mask, number(0.0), number(-math.inf))
     if mask is not None:
         scores = g.op("Add", scores, mask)
@@ -126,10 +131,28 @@ def _attention_in_parts(
     return g.op("MatMul", weights, value)
 
 
+def _assigned(g: Any, x: Any, values: Any) -> Any:
+    """What copy_ leaves in all of x."""
+    return g.op("rekindle::ExpandLike", g.op("CastLike", values, x), x)
+
+
+def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
+    """Values in the shape of what they are written to: an index that the model took alone is a vector of one here."""
+    together = places[0]
+    for place in places[1:]:
+        together = g.op("Add", together, place)
+    shape = g.op("Concat", g.op("Shape", together), g.op("Shape", x, start_i=len(places)), axis_i=0)
+    sizes = values.type().sizes()
+    return g.op("Expand" if sizes is not None and math.prod(sizes) == 1 else "Reshape", values, shape)
+
+
 def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None) -> Any:
-    """What the exporter makes of an assignment to a slice; an index_put of the model's own never comes here."""
+    """What the exporter makes of an assignment to all or part of a tensor; the model's own index_put never comes here."""
     places = symbolic_helper._unpack_list(indices) if symbolic_helper._is_packed_list(indices) else [indices]
+    if not places:
+        return _assigned(g, x, values)
     adds = accumulate is not None and not _is_none(accumulate) and _constant(accumulate, "b", "accumulate")
+    values = _in_shape_of_places(g, x, places, values)
     result = g.op(
         "torch::aten.index_put.default", x, *places, values, indices_i=len(places), accumulate_i=int(adds),
         _results_i=1, _differentiable_i=[0], _random_i=0,

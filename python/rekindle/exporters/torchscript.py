@@ -42,18 +42,31 @@ class _Traced(nn.Module):
         state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
         args, kwargs = rebuild_arguments(request.args, request.kwargs, list(arguments))
         given = structure.snapshot((args, kwargs))
-        mode = TraceMode(request.parameters.values(), request.grad)
+        buffers = [state[name] for name in request.buffers]
+        versions = [buffer._version for buffer in buffers]
+        mode = TraceMode(request.parameters.values(), buffers, request.grad)
         with _replaced(request.module, state), mode:
             result = request.module(*args, **kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():
             layout, outputs = flatten_outputs(result, list(tensors))
+        writes = [i for i, (buffer, version) in enumerate(zip(buffers, versions, strict=True)) if buffer._version != version]
+        for i in writes:
+            outputs.append(_written(buffers[i], [*request.buffers][i]))
         self.__dict__["result"] = layout, outputs, torch.get_rng_state()
+        self.__dict__["writes"] = [len(request.parameters) + i for i in writes]
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
         return tuple(outputs)
+
+
+def _written(buffer: torch.Tensor, name: str) -> torch.Tensor:
+    """What a forward leaves in a buffer, as an output."""
+    if buffer.requires_grad:
+        raise Bypass(Reason.BUFFER_MUTATED, f"buffer {name!r} keeps the autograd graph of what is written to it; detach it first")
+    return buffer.detach()
 
 
 @contextlib.contextmanager
@@ -147,13 +160,16 @@ def export(request: ExportRequest) -> Exported:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
     _check_unchanged("input", Reason.INPUT_MUTATED, request.arguments, arguments)
-    _check_unchanged("buffer", Reason.BUFFER_MUTATED, list(request.buffers.values()), buffers)
+    writes = traced.__dict__["writes"]
+    kept = [i for i in range(len(buffers)) if len(request.parameters) + i not in writes]
+    live = [*request.buffers.values()]
+    _check_unchanged("buffer", Reason.BUFFER_MUTATED, [live[i] for i in kept], [buffers[i] for i in kept])
     if versions != [tensor._version for tensor in request.parameters.values()]:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     layout, outputs, random_state_after = traced.__dict__["result"]
     used = [names.index(name) for name in _input_names(model)]
     states = random_state, random_state_after
-    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"])
+    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes)
 
 
 def _input_names(model: bytes) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rekindle.reasons import Bypass, Reason
 
@@ -81,15 +81,35 @@ def _is_in_place(function: Any, kwargs: dict[str, Any]) -> bool:
     return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
 
 
+def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an in-place call writes."""
+    return kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """torch.batch_norm, whose operator writes the running statistics without a word; here the writes are seen."""
+    if not training or mean is None:
+        return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    y, _, _, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return y
+
+
 class TraceMode(TorchFunctionMode):
-    """Active around the one forward of an export. `parameters` must not be written; `grad` is the caller's grad mode.
+    """Active around the one forward of an export. `parameters` must not be written, `buffers` may be; `grad` is the
+    caller's grad mode.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
     """
 
-    def __init__(self, parameters: Iterable[torch.Tensor], grad: bool) -> None:
+    def __init__(self, parameters: Iterable[torch.Tensor], buffers: Iterable[torch.Tensor], grad: bool) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+        self._buffers = {tensor.untyped_storage().data_ptr() for tensor in buffers}
         self._grad = grad
         self.autocast_dtypes: set[torch.dtype] = set()
 
@@ -97,6 +117,9 @@ class TraceMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if function in _SIZE_QUERIES:
             with untraced():
+                return function(*args, **kwargs)
+        if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
+            with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
         if function in _VALUE_QUERIES:
             raise Bypass(
@@ -115,15 +138,18 @@ class TraceMode(TorchFunctionMode):
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} enables gradients inside a no_grad call")
-        result = function(*args, **kwargs)
-        if not stopped:
+        result = (_batch_norm if function == torch.batch_norm else function)(*args, **kwargs)
+        if not stopped or (in_place and self._is_buffer(_target(args, kwargs))):
             return result
         if in_place:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} writes in place inside a no_grad region")
         return tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), result)
 
+    def _is_buffer(self, target: Any) -> bool:
+        return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._buffers
+
     def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        target = kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
+        target = _target(args, kwargs)
         if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
             raise Bypass(
                 Reason.STATE_MUTATED,

@@ -1,0 +1,132 @@
+"""Buffers that a forward writes: the graph leaves in them what eager does, and computes with what they held before."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import rekindle
+import torch
+from module_support import Twins, rows
+from rekindle.store import flush
+from torch import nn
+
+
+class Norms(nn.Module):
+    """One batch norm used twice in a forward, and one after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.BatchNorm1d(4), nn.BatchNorm1d(4, momentum=0.3)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.linear(x)).relu()
+        return self.last(self.linear(self.first(x)))
+
+
+class Totals(nn.Module):
+    """Adds up in place, with the new sum in its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(4))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += x.detach().sum(0)
+        self.calls.add_(1)
+        return self.linear(x) * self.total
+
+
+class Averages(nn.Module):
+    """A moving average of what it computes, written in a no_grad region; the old average scales the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("average", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        result = y * self.average.clone()
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(y.mean(0), alpha=0.1)
+        return result
+
+
+class KeepsGraph(nn.Module):
+    """Writes what requires a gradient: eager's autograd graph then grows from call to call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        self.last.copy_(y.sum(0))
+        return y
+
+
+@pytest.mark.parametrize("kind", [Norms, Totals, Averages], ids=lambda kind: kind.__name__)
+def test_written_buffers_are_eagers(kind: type[nn.Module], tmp_path: pathlib.Path) -> None:
+    torch.manual_seed(0)
+    twins = Twins(kind(), fallback="error", cache_dir=tmp_path)
+    for step in range(3):
+        twins.call(rows(step))
+    assert (twins.status.source, twins.status.exports) == ("export", 1)
+    for model in (twins.eager, twins.wrapped):
+        model.eval()
+    twins.call(rows(3))
+    for model in (twins.eager, twins.wrapped):
+        model.train()
+    with torch.no_grad():
+        twins.call(rows(4))
+    twins.call(rows(5))
+
+
+def test_a_hit_writes_buffers_too(tmp_path: pathlib.Path) -> None:
+    for source in ("export", "local"):
+        torch.manual_seed(0)
+        twins = Twins(Norms(), fallback="error", cache_dir=tmp_path)
+        twins.call(rows(1))
+        twins.call(rows(2))
+        assert twins.status.source == source
+        flush()
+
+
+def test_backwards_after_several_forwards_see_each_forwards_own_buffers() -> None:
+    twins = Twins(Averages(), fallback="error")
+
+    def two_forwards(model: nn.Module) -> torch.Tensor:
+        first, second = model(rows(1)), model(rows(2))
+        (first.square().sum() + second.square().sum()).backward()
+        return first + second
+
+    for _ in range(2):
+        theirs, ours = twins.both(two_forwards)
+        torch.testing.assert_close(ours, theirs)
+        twins.compare()
+
+
+def test_a_differentiable_backward_repeats_the_forward_with_the_buffers_it_had() -> None:
+    twins = Twins(Averages(), fallback="error")
+
+    def penalized(model: nn.Module) -> torch.Tensor:
+        y = model(rows(1)).square().sum()
+        [gradient] = torch.autograd.grad(y, [model.linear.weight], create_graph=True)
+        (y + gradient.square().sum()).backward()
+        return gradient.detach()
+
+    for _ in range(2):
+        theirs, ours = twins.both(penalized)
+        torch.testing.assert_close(ours, theirs)
+        twins.compare()
+
+
+def test_a_buffer_that_keeps_the_autograd_graph_stays_in_eager() -> None:
+    model = rekindle.Module(KeepsGraph())
+    model(rows(1)).sum().backward()
+    assert [code for code, _ in rekindle.status(model).bypass] == ["buffer_mutated"]
