@@ -93,12 +93,18 @@ def divide(g: Any, a: Any, b: Any) -> Any:
     return g.op("Div", a, b)
 
 
+def _dimensions(value: Any) -> Any:
+    """One or several."""
+    found = symbolic_helper._maybe_get_const(value, "t")
+    return found.tolist() if isinstance(found, torch.Tensor) else _get(value, "is")
+
+
 def _rearranged(change: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """A transposition, told by what it does to a tensor each of whose dimensions has a size of its own."""
 
     def rearrange(g: Any, x: Any, *arguments: Any) -> Any:
         told = torch.empty(*range(1, len(_traced_sizes(g)) + 1), device="meta")
-        after = change(told, *(_get(argument, "is") for argument in arguments))
+        after = change(told, *map(_dimensions, arguments))
         return g.op("Transpose", x, perm_i=[size - 1 for size in after.shape])
 
     return rearrange
