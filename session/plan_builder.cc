@@ -206,14 +206,6 @@ SlotId PlanBuilder::add_output(const Lowering& lowering, std::size_t i, const gr
   return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena, meta_of(lowering.outputs[i]), value);
 }
 
-// The arena is reused while a kernel still holds on to these.
-void PlanBuilder::own_memory(const std::vector<SlotId>& slots) {
-  for (const SlotId slot : slots) {
-    Slot& root = plan_->slots[root_of(slot)];
-    if (root.storage == Storage::kArena) root.storage = Storage::kFresh;
-  }
-}
-
 // A result keeps its root's memory when the root is written by this program, is all of it and is no other result.
 void PlanBuilder::claim_results(Program& program, const std::vector<const graph::Value*>& results) {
   std::unordered_set<SlotId> written;

@@ -1,9 +1,17 @@
-// The last steps of PlanBuilder: lifetimes, in-place takeovers, arena offsets, what the forward saves.
+// Memory: what may be in the arena, lifetimes, in-place takeovers, offsets, what the forward saves, what goes early.
 #include <algorithm>
 
 #include "session/plan_builder.h"
 
 namespace rekindle::session {
+
+// The arena is reused while a kernel still holds on to these.
+void PlanBuilder::own_memory(const std::vector<SlotId>& slots) {
+  for (const SlotId slot : slots) {
+    Slot& root = plan_->slots[root_of(slot)];
+    if (root.storage == Storage::kArena) root.storage = Storage::kFresh;
+  }
+}
 
 std::vector<Instruction*> PlanBuilder::timeline() {
   std::vector<Instruction*> all;

@@ -11,24 +11,21 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.operator_arguments import add_argument
+from rekindle.exporters.operator_checks import check_meaning
+from rekindle.exporters.traced_operators import (
+    PUBLIC,
+    Node,
+    Value,
+    constant_argument,
+    operator_of,
+    scalar_type,
+    schema_of,
+    type_of_argument,
+)
 from rekindle.reasons import Bypass, Reason
 
 DOMAIN = "torch"
-
-Node = Any  # torch._C.Node
-Value = Any  # torch._C.Value
-
-
-def _constant(node: Node, name: str) -> Any:
-    """The Python value of an argument; None where it is computed."""
-    schema = _schema(node)
-    position = [argument.name for argument in schema.arguments].index(name)
-    return list(node.inputs())[position].toIValue()
-
-
-def _tensor_type(node: Node, name: str) -> Any:
-    schema = _schema(node)
-    return list(node.inputs())[[argument.name for argument in schema.arguments].index(name)].type()
 
 
 def _always(node: Node) -> bool:
@@ -36,31 +33,31 @@ def _always(node: Node) -> bool:
 
 
 def _exact_quotient(node: Node) -> bool:
-    return not any(argument.name == "rounding_mode" for argument in _schema(node).arguments)
+    return not any(argument.name == "rounding_mode" for argument in schema_of(node).arguments)
 
 
 def _of_one_dimension(node: Node) -> bool:
-    return _schema(node).overload_name != "dims"
+    return schema_of(node).overload_name != "dims"
 
 
 def _known_start(node: Node) -> bool:
-    return _schema(node).overload_name != "Tensor"
+    return schema_of(node).overload_name != "Tensor"
 
 
 def _class_indices(node: Node) -> bool:
-    return bool(_tensor_type(node, "target").scalarType() == "Long")
+    return bool(type_of_argument(node, "target").scalarType() == "Long")
 
 
 def _plain_lookup(node: Node) -> bool:
-    return not _constant(node, "scale_grad_by_freq") and not _constant(node, "sparse")
+    return not constant_argument(node, "scale_grad_by_freq") and not constant_argument(node, "sparse")
 
 
 def _equal_heads(node: Node) -> bool:
-    return not _constant(node, "enable_gqa")
+    return not constant_argument(node, "enable_gqa")
 
 
 def _of_vectors(node: Node) -> bool:
-    return len(_tensor_type(node, "input").sizes()) > 0
+    return len(type_of_argument(node, "input").sizes()) > 0
 
 
 _ALWAYS = """
@@ -85,16 +82,6 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
 }
 # The tracer sees these below autograd: that nothing requires a gradient there means nothing.
 _BELOW_AUTOGRAD = {"aten::_convolution"}
-# Parts of these do, without a tag that says so.
-_SIZED_BY_DATA = {
-    f"aten::{name}"
-    for name in """
-        _unique _unique2 argwhere bincount linalg_lstsq masked_select nonzero nonzero_numpy repeat_interleave.self_Tensor
-        tensor_split.tensor_indices_or_sections unique_consecutive unique_dim unique_dim_consecutive
-    """.split()
-}
-# What the tracer names by its inner part, which takes more arguments at the end.
-_PUBLIC = {"aten::_convolution": "aten::convolution"}
 _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr", "quantized", "caffe2", DOMAIN}
 
 
@@ -104,11 +91,11 @@ def keep_operators(graph: Any) -> None:
         node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER
     ]
     for node in operators:
-        schema = None if _is_written_as_onnx(node) else _schema(node)
+        schema = None if _is_written_as_onnx(node) else schema_of(node)
         if schema is not None and _results(node) is not None:
             _replace(graph, node, schema)
     for value in [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]:
-        if "Complex" in (_scalar_type(value) or ""):
+        if "Complex" in (scalar_type(value) or ""):
             value.setType(torch._C.TensorType.get())  # the exporter cannot write it down
 
 
@@ -126,23 +113,7 @@ def _has_complex(node: Node) -> bool:
         if value.node().kind() == "prim::ListConstruct"
         for item in value.node().inputs()
     ]
-    return any("Complex" in (_scalar_type(value) or "") for value in values)
-
-
-def _scalar_type(value: Value) -> str | None:
-    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
-
-
-def _schema(node: Node) -> Any:
-    """The operator's schema, of the functional variant for an in-place one; None when the tracer has no operator here."""
-    text = node.schema()
-    if text.startswith("("):
-        return None
-    name, _, overload = text.split("(")[0].partition(".")
-    schema = torch._C._get_schema(_PUBLIC.get(name, name), overload)
-    if schema.is_mutable and name.endswith("_"):
-        schema = torch._C._get_schema(name[:-1], overload)
-    return schema
+    return any("Complex" in (scalar_type(value) or "") for value in values)
 
 
 def _results(node: Node) -> list[Value] | None:
@@ -161,15 +132,15 @@ def _results(node: Node) -> list[Value] | None:
 
 
 def _replace(graph: Any, node: Node, schema: Any) -> None:
-    _check_meaning(node, schema)
+    check_meaning(node, schema)
     results = _results(node)
     assert results is not None
     namespace, _, name = schema.name.partition("::")
     made = graph.create(f"{DOMAIN}::{namespace}.{name}.{schema.overload_name or 'default'}", len(results))
     made.insertBefore(node)
     tensors = False
-    for argument, value in zip(schema.arguments, node.inputs(), strict=schema.name not in _PUBLIC.values()):
-        tensors |= _add_argument(graph, made, argument, value)
+    for argument, value in zip(schema.arguments, node.inputs(), strict=schema.name not in PUBLIC.values()):
+        tensors |= add_argument(graph, made, argument, value)
     if not tensors and namespace != "aten":
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} computes nothing from tensors")
     _describe(made, node, schema, results)
@@ -179,50 +150,6 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
     for unpack in [use.user for output in node.outputs() for use in output.uses()]:
         unpack.destroy()
     node.destroy()
-
-
-def _check_meaning(node: Node, schema: Any) -> None:
-    if schema.is_mutable:
-        raise Bypass(
-            Reason.UNSUPPORTED_OP, f"{schema.name} writes to its arguments, and has no variant that does not"
-        )
-    names = {argument.name for argument in schema.arguments}
-    if "sparse" in names and _constant(node, "sparse"):
-        raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} with sparse gradients; switch them off")
-    _check_sizes(node, schema)
-    functional = schema.name.endswith("_functional")
-    if "running_mean" in names and not functional and _updates_statistics(node, names):
-        raise Bypass(
-            Reason.BUFFER_MUTATED, f"{schema.name} updates its running statistics, which no graph can do yet"
-        )
-
-
-def _check_sizes(node: Node, schema: Any) -> None:
-    """A graph is for fixed sizes: refuse what returns tensors whose sizes depend on data."""
-    if schema.name == "aten::index":  # its tag is for masks
-        depends = any(_scalar_type(item) in ("Bool", "Byte") for item in _listed(node))
-    elif schema.name == "aten::one_hot":
-        depends = _constant(node, "num_classes") == -1
-    else:
-        depends = schema.name in _SIZED_BY_DATA or f"{schema.name}.{schema.overload_name}" in _SIZED_BY_DATA
-        depends |= torch.Tag.dynamic_output_shape in _operator(schema).tags
-    if depends:
-        raise Bypass(Reason.UNSUPPORTED_OP, f"the sizes of what {schema.name} returns depend on data")
-
-
-def _listed(node: Node) -> list[Value]:
-    return [
-        item
-        for value in node.inputs()
-        if value.node().kind() == "prim::ListConstruct"
-        for item in value.node().inputs()
-    ]
-
-
-def _updates_statistics(node: Node, names: set[str]) -> bool:
-    """The schemas of the normalizations do not say that they write."""
-    training = _constant(node, "use_input_stats" if "use_input_stats" in names else "training")
-    return bool(training) and _tensor_type(node, "running_mean").kind() != "NoneType"
 
 
 def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None:
@@ -251,7 +178,7 @@ def _is_used(value: Value) -> bool:
 def _layout(value: Value) -> list[int] | None:
     """Dtype as in ONNX, rank, sizes and strides, as eager gave them."""
     dtype, sizes, strides = (
-        _NUMBER_OF_DTYPE.get(_scalar_type(value) or ""),
+        _NUMBER_OF_DTYPE.get(scalar_type(value) or ""),
         value.type().sizes(),
         value.type().strides(),
     )
@@ -262,108 +189,12 @@ def _layout(value: Value) -> list[int] | None:
 
 def _may_draw(schema: Any) -> bool:
     """Whether it may draw random numbers. Of operators that are not PyTorch's own, nobody says that they do not."""
-    return not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in _operator(schema).tags
-
-
-def _operator(schema: Any) -> Any:
-    namespace, _, name = schema.name.partition("::")
-    return getattr(getattr(getattr(torch.ops, namespace), name), schema.overload_name or "default")
-
-
-def _add_argument(graph: Any, made: Node, argument: Any, value: Value) -> bool:
-    """Add one argument as inputs or as an attribute; whether it brought a tensor."""
-    kind = argument.type
-    if isinstance(kind, torch._C.OptionalType):
-        kind = kind.getElementType()
-    if isinstance(kind, torch._C.TensorType):
-        made.addInput(_as_tensor(graph, made, value))
-        return True
-    if isinstance(kind, torch._C.ListType) and _element_is_tensor(kind):
-        return _add_tensors(graph, made, argument.name, value)
-    _add_attribute(made, argument.name, kind, _known(value, f"argument {argument.name!r} of {made.kind()}"))
-    return False
-
-
-def _element_is_tensor(kind: Any) -> bool:
-    element = kind.getElementType()
-    if isinstance(element, torch._C.OptionalType):
-        element = element.getElementType()
-    return isinstance(element, torch._C.TensorType)
-
-
-def _add_tensors(graph: Any, made: Node, name: str, value: Value) -> bool:
-    if value.node().kind() == "prim::Constant" and value.toIValue() is None:
-        return False
-    if value.node().kind() != "prim::ListConstruct":
-        raise Bypass(
-            Reason.UNSUPPORTED_OP,
-            f"argument {name!r} of {made.kind()} is a list that is no list of tensors in the trace",
-        )
-    items = list(value.node().inputs())
-    for item in items:
-        made.addInput(_as_tensor(graph, made, item))
-    made.i_(name, len(items))
-    return bool(items)
-
-
-def _as_tensor(graph: Any, made: Node, value: Value) -> Value:
-    """A number that stands for a tensor becomes one, of the dtype that keeps the operator's result what it is."""
-    number = value.toIValue() if value.node().kind() == "prim::Constant" else None
-    if not isinstance(number, (bool, int, float, complex)):
-        return value
-    dtypes = [_DTYPES.get(_scalar_type(item) or "") for item in made.inputs()]
-    beside = next((dtype for dtype in dtypes if dtype is not None), torch.get_default_dtype())
-    constant = torch.tensor(number, dtype=torch.result_type(torch.empty(1, dtype=beside), number))
-    node = graph.create("prim::Constant")
-    node.insertBefore(made)
-    node.t_("value", constant)
-    node.output().inferTypeFrom(constant)
-    return node.output()
-
-
-def _known(value: Value, what: str) -> Any:
-    if value.node().kind() == "prim::ListConstruct":
-        return [_known(item, what) for item in value.node().inputs()]
-    if value.node().kind() != "prim::Constant":
-        raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
-    return value.toIValue()
-
-
-def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
-    """Numbers that are no ints are tensors: an ONNX attribute has 32 bits only."""
-    if value is None:
-        return
-    many = isinstance(kind, torch._C.ListType)
-    if many:
-        kind = kind.getElementType()
-    if isinstance(kind, (torch._C.IntType, torch._C.BoolType)):
-        made.is_(name, [int(item) for item in value]) if many else made.i_(name, int(value))
-    elif isinstance(kind, torch._C.FloatType):
-        made.t_(name, torch.tensor(value, dtype=torch.float64))
-    elif isinstance(kind, torch._C.NumberType) and not many:
-        made.t_(name, torch.tensor(value, dtype=_NUMBERS[type(value)]))
-    elif isinstance(kind, (torch._C.StringType, torch._C.DeviceObjType)) and not many:
-        made.s_(name, str(value))
-    else:
-        raise Bypass(Reason.UNSUPPORTED_OP, f"argument {name!r} of {made.kind()} is of type {kind}")
+    return (
+        not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in operator_of(schema).tags
+    )
 
 
 _NUMBER_OF_DTYPE = {
     "Float": 1, "Byte": 2, "Char": 3, "Short": 5, "Int": 6, "Long": 7, "Bool": 9, "Half": 10, "Double": 11,
     "ComplexFloat": 14, "ComplexDouble": 15, "BFloat16": 16,
 }  # fmt: skip
-_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
-_DTYPES = {
-    "Double": torch.float64,
-    "Float": torch.float32,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Long": torch.int64,
-    "Int": torch.int32,
-    "Short": torch.int16,
-    "Char": torch.int8,
-    "Byte": torch.uint8,
-    "Bool": torch.bool,
-    "ComplexFloat": torch.complex64,
-    "ComplexDouble": torch.complex128,
-}

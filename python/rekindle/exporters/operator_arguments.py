@@ -1,0 +1,85 @@
+"""The arguments of a traced operator, as inputs and attributes of a node of the torch domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rekindle.exporters.traced_operators import DTYPES, Node, Value, known_value, scalar_type
+from rekindle.reasons import Bypass, Reason
+
+
+def add_argument(graph: Any, made: Node, argument: Any, value: Value) -> bool:
+    """Add one argument as inputs or as an attribute; whether it brought a tensor."""
+    kind = argument.type
+    if isinstance(kind, torch._C.OptionalType):
+        kind = kind.getElementType()
+    if isinstance(kind, torch._C.TensorType):
+        made.addInput(_as_tensor(graph, made, value))
+        return True
+    if isinstance(kind, torch._C.ListType) and _element_is_tensor(kind):
+        return _add_tensors(graph, made, argument.name, value)
+    _add_attribute(
+        made, argument.name, kind, known_value(value, f"argument {argument.name!r} of {made.kind()}")
+    )
+    return False
+
+
+def _element_is_tensor(kind: Any) -> bool:
+    element = kind.getElementType()
+    if isinstance(element, torch._C.OptionalType):
+        element = element.getElementType()
+    return isinstance(element, torch._C.TensorType)
+
+
+def _add_tensors(graph: Any, made: Node, name: str, value: Value) -> bool:
+    if value.node().kind() == "prim::Constant" and value.toIValue() is None:
+        return False
+    if value.node().kind() != "prim::ListConstruct":
+        raise Bypass(
+            Reason.UNSUPPORTED_OP,
+            f"argument {name!r} of {made.kind()} is a list that is no list of tensors in the trace",
+        )
+    items = list(value.node().inputs())
+    for item in items:
+        made.addInput(_as_tensor(graph, made, item))
+    made.i_(name, len(items))
+    return bool(items)
+
+
+def _as_tensor(graph: Any, made: Node, value: Value) -> Value:
+    """A number that stands for a tensor becomes one, of the dtype that keeps the operator's result what it is."""
+    number = value.toIValue() if value.node().kind() == "prim::Constant" else None
+    if not isinstance(number, (bool, int, float, complex)):
+        return value
+    dtypes = [DTYPES.get(scalar_type(item) or "") for item in made.inputs()]
+    beside = next((dtype for dtype in dtypes if dtype is not None), torch.get_default_dtype())
+    constant = torch.tensor(number, dtype=torch.result_type(torch.empty(1, dtype=beside), number))
+    node = graph.create("prim::Constant")
+    node.insertBefore(made)
+    node.t_("value", constant)
+    node.output().inferTypeFrom(constant)
+    return node.output()
+
+
+def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
+    """Numbers that are no ints are tensors: an ONNX attribute has 32 bits only."""
+    if value is None:
+        return
+    many = isinstance(kind, torch._C.ListType)
+    if many:
+        kind = kind.getElementType()
+    if isinstance(kind, (torch._C.IntType, torch._C.BoolType)):
+        made.is_(name, [int(item) for item in value]) if many else made.i_(name, int(value))
+    elif isinstance(kind, torch._C.FloatType):
+        made.t_(name, torch.tensor(value, dtype=torch.float64))
+    elif isinstance(kind, torch._C.NumberType) and not many:
+        made.t_(name, torch.tensor(value, dtype=_NUMBERS[type(value)]))
+    elif isinstance(kind, (torch._C.StringType, torch._C.DeviceObjType)) and not many:
+        made.s_(name, str(value))
+    else:
+        raise Bypass(Reason.UNSUPPORTED_OP, f"argument {name!r} of {made.kind()} is of type {kind}")
+
+
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}

@@ -1,0 +1,85 @@
+"""What a node of a traced graph says of its operator: schema, arguments, types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rekindle.reasons import Bypass, Reason
+
+Node = Any  # torch._C.Node
+Value = Any  # torch._C.Value
+
+
+def constant_argument(node: Node, name: str) -> Any:
+    """The Python value of an argument; None where it is computed."""
+    schema = schema_of(node)
+    position = [argument.name for argument in schema.arguments].index(name)
+    return list(node.inputs())[position].toIValue()
+
+
+def type_of_argument(node: Node, name: str) -> Any:
+    """The type that tracing saw."""
+    schema = schema_of(node)
+    return list(node.inputs())[[argument.name for argument in schema.arguments].index(name)].type()
+
+
+def listed_values(node: Node) -> list[Value]:
+    """The items of all list arguments."""
+    return [
+        item
+        for value in node.inputs()
+        if value.node().kind() == "prim::ListConstruct"
+        for item in value.node().inputs()
+    ]
+
+
+def scalar_type(value: Value) -> str | None:
+    """A tensor's dtype by its name in the trace ("Float"); None for what is no tensor, or unknown."""
+    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
+
+
+def schema_of(node: Node) -> Any:
+    """The operator's schema, of the functional variant for an in-place one; None when the tracer has no operator here."""
+    text = node.schema()
+    if text.startswith("("):
+        return None
+    name, _, overload = text.split("(")[0].partition(".")
+    schema = torch._C._get_schema(PUBLIC.get(name, name), overload)
+    if schema.is_mutable and name.endswith("_"):
+        schema = torch._C._get_schema(name[:-1], overload)
+    return schema
+
+
+def operator_of(schema: Any) -> Any:
+    """The overload under torch.ops."""
+    namespace, _, name = schema.name.partition("::")
+    return getattr(getattr(getattr(torch.ops, namespace), name), schema.overload_name or "default")
+
+
+def known_value(value: Value, what: str) -> Any:
+    """The Python value of a constant or a list of constants; Bypass, naming `what`, when it is computed."""
+    if value.node().kind() == "prim::ListConstruct":
+        return [known_value(item, what) for item in value.node().inputs()]
+    if value.node().kind() != "prim::Constant":
+        raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
+    return value.toIValue()
+
+
+# What the tracer names by its inner part, which takes more arguments at the end.
+PUBLIC = {"aten::_convolution": "aten::convolution"}
+DTYPES = {
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+    "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
+}
