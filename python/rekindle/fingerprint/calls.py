@@ -7,46 +7,22 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from rekindle import _native
 from rekindle.reasons import Bypass, Reason
 
 StartHandler = Callable[[FrameType], bool]
 CallHandler = Callable[[FrameType, Any], None]
 
 
-class ProfileHook:
-    """For Python before 3.12: a profile function, put aside for the one that was there before."""
+class MonitoringHook:
+    """For Python 3.12 and later: sys.monitoring, which costs nothing once a place was seen.
+
+    Before: _native.ProfileHook, which has the same methods and puts the profile function aside that was there.
+    """
 
     def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
         """on_start is called until it returns true for a code object; on_call for C functions of these
         names."""
-        self._seen: dict[int, CodeType] = {}  # the values keep the identities from being reused
-        self._on_start = on_start
-        self._on_call = on_call
-        self._watched = watched
-
-    def start(self) -> None:
-        """Begin; must be followed by `stop` on the same thread."""
-        self._previous = sys.getprofile()
-        sys.setprofile(self._on_event)
-
-    def stop(self) -> None:
-        """End, and restore what was there before."""
-        sys.setprofile(self._previous)
-
-    def _on_event(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            code = frame.f_code
-            if id(code) not in self._seen and self._on_start(frame):
-                self._seen[id(code)] = code
-        elif event == "c_call" and getattr(argument, "__name__", None) in self._watched:
-            self._on_call(frame, argument)
-
-
-class MonitoringHook:
-    """For Python 3.12 and later: sys.monitoring, which costs nothing once a place was seen."""
-
-    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
-        """As of ProfileHook."""
         self._on_start = on_start
         self._on_call = on_call
         self._watched = watched
@@ -84,4 +60,4 @@ class MonitoringHook:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
 
-CallHook = MonitoringHook if sys.version_info >= (3, 12) else ProfileHook
+CallHook: Any = MonitoringHook if sys.version_info >= (3, 12) else _native.ProfileHook

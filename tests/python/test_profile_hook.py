@@ -1,0 +1,101 @@
+"""The native profile hook: what it tells, and what it leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import weakref
+from types import FrameType
+from typing import Any
+
+import rekindle  # noqa: F401  (loads torch's libraries first)
+from rekindle import _native
+
+
+def now() -> float:
+    return time.time()
+
+
+def again() -> float:
+    return time.monotonic()
+
+
+class Listener:
+    """Takes down what a hook tells; never has enough of `again`."""
+
+    def __init__(self) -> None:
+        self.starts: list[str] = []
+        self.calls: list[tuple[str, str]] = []
+        self.hook = _native.ProfileHook(self.on_start, self.on_call, frozenset({"time"}))
+
+    def on_start(self, frame: FrameType) -> bool:
+        self.starts.append(frame.f_code.co_name)
+        return frame.f_code.co_name != "again"
+
+    def on_call(self, frame: FrameType, function: Any) -> None:
+        self.calls.append((frame.f_code.co_name, function.__name__))
+
+
+def test_it_tells_of_code_until_that_is_enough_and_of_watched_functions_always() -> None:
+    listener = Listener()
+    listener.hook.start()
+    now()
+    now()
+    again()
+    again()
+    listener.hook.stop()
+    now()
+    assert listener.starts == ["now", "again", "again"]
+    assert listener.calls == [("now", "time"), ("now", "time")]
+
+
+def test_it_restores_the_hook_that_was_there_and_may_be_put_aside_itself() -> None:
+    def before(*_: Any) -> None:
+        pass
+
+    listener = Listener()
+    outer = sys.getprofile()
+    sys.setprofile(before)
+    try:
+        listener.hook.start()
+        kept = sys.getprofile()
+        sys.setprofile(None)
+        now()
+        sys.setprofile(kept)
+        again()
+        now()
+        listener.hook.stop()
+        restored = sys.getprofile()
+    finally:
+        sys.setprofile(outer)
+    assert restored is before
+    assert listener.starts == ["again", "now"]
+    assert listener.calls == [("now", "time")]
+
+
+def test_an_exception_of_a_callback_is_raised_where_the_code_starts() -> None:
+    def fail(_: FrameType) -> bool:
+        raise ValueError("not here")
+
+    hook = _native.ProfileHook(fail, fail, ())
+    raised = None
+    hook.start()
+    try:  # pytest.raises would start code of its own
+        now()
+    except ValueError as error:
+        raised = error
+    finally:
+        hook.stop()
+    assert str(raised) == "not here"
+
+
+def test_a_stopped_hook_holds_nothing() -> None:
+    listener = Listener()
+    listener.hook.start()
+    now()
+    listener.hook.stop()
+    gone = weakref.ref(listener)
+    del listener
+    gc.collect()
+    assert gone() is None
