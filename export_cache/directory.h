@@ -7,6 +7,7 @@
 //   state              the last commit: tiers/state.h
 //   journal/           events not yet folded, one file a process
 //   inflight/          one lock file an export under way: single_flight.h
+//   misses/            why the last lookups missed, one file each
 //   quarantine-*/      the last database that could not be read
 #pragma once
 

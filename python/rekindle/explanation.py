@@ -1,4 +1,4 @@
-"""Why a call hits or misses: its leaves against those of the nearest entry. Runs no forward, exports nothing."""
+"""Why a call hits or misses: its leaves against those of the nearest entry. Runs and exports nothing."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Explanation:
     """Why a call hits or misses.
 
     outcome: "hit", "miss" or "bypass". reason: of a miss "cold" (the cache has no entry of this model), "key"
-    (the key differs), "version" (so do the versions), "observations" (what an export read has changed), or what
-    became of the entry: "evicted", "corrupt", "removed", "cleared"; of a bypass its code; of a hit "".
+    (the key differs), "version" (so do the versions), "observations" (what an export read has changed), or
+    what became of the entry: "evicted", "corrupt", "removed", "cleared"; of a bypass its code; of a hit "".
     message: of a bypass. nearest: the entry that hits, or that the differences are against.
     """
 
@@ -121,9 +121,13 @@ def leaf_tree(
     model: str, fields: Fields, observations: Sequence[Sequence[str | None]], noted: dict[str, Parts]
 ) -> Any:
     """The LeafTree of a call and of what its export observed."""
-    leaves = [(path, leaf_text(path, value)) for path, value in fields]
-    leaves += [(path, _text(path, text)) for path, text in map(_observed, observations)]
+    leaves = _leaves(fields, observations)
     return _native.LeafTree(model, leaves, reachable_parts(leaves, noted))
+
+
+def _leaves(fields: Fields, observations: Sequence[Sequence[str | None]]) -> Parts:
+    leaves = [(path, leaf_text(path, value)) for path, value in fields]
+    return leaves + [(path, _text(path, text)) for path, text in map(_observed, observations)]
 
 
 def _observed(observation: Sequence[str | None]) -> tuple[str, str | None]:
@@ -160,13 +164,13 @@ def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], F
         return Explanation(model, "miss", gone or "cold")
     with noting() as noted:
         fields = describe()
-        found = cache.nearest(leaf_tree(model, fields, [], noted))
+        found = cache.nearest(_native.LeafTree(model, _leaves(fields, []), {}))
         if found is None:
             return Explanation(model, "miss", gone or "cold")
         entry, created, equal, total, stored = found
         observed = [seen for path, text in stored.leaves if (seen := _observation(path, text)) is not None]
         now = [[kind, module, name, new] for kind, module, name, _, new in present(observed)]
-    differences = _differences(stored, leaf_tree(model, fields, now, noted))
+    differences = _differences(stored, _leaves(fields, now), noted)
     reason = "version" if differences and differences[0].path.startswith("version.") else "key"
     return Explanation(model, "miss", gone or reason, "", Nearest(entry, created, equal, total), differences)
 
@@ -185,16 +189,21 @@ def _explain_candidates(cache: Any, model: str, candidates: list[Any]) -> Explan
             usable = cache.load(entry) is not None
             return Explanation(model, "hit" if usable else "miss", "" if usable else "corrupt", "", nearest)
         if best is None or best.nearest is None or total - equal < best.nearest.total - best.nearest.equal:
-            old_tree = leaf_tree(
-                model, [], [[*names, old] for *names, old, _ in checked], stored.parts if stored else {}
+            before = _leaves([], [[*names, old] for *names, old, _ in checked])
+            after = _leaves([], [[*names, new] for *names, _, new in checked])
+            old_tree = _native.LeafTree(model, before, stored.parts if stored else {})
+            best = Explanation(
+                model, "miss", "observations", "", nearest, _differences(old_tree, after, noted)
             )
-            new_tree = leaf_tree(model, [], [[*names, new] for *names, _, new in checked], noted)
-            best = Explanation(model, "miss", "observations", "", nearest, _differences(old_tree, new_tree))
     assert best is not None
     return best
 
 
-def _differences(old: Any, new: Any) -> list[Difference]:
+def _differences(old: Any, leaves: Parts, noted: dict[str, Parts]) -> list[Difference]:
+    """Everything that differs; only what does is taken apart."""
+    before = dict(old.leaves)
+    changed = [(path, text) for path, text in leaves if before.get(path) != text]
+    new = _native.LeafTree(old.model, leaves, reachable_parts(changed, noted))
     return [Difference(*row) for row in _native.differences(old, new)]
 
 

@@ -17,7 +17,7 @@ CallHandler = Callable[[FrameType, Any], None]
 class MonitoringHook:
     """For Python 3.12 and later: sys.monitoring, which costs nothing once a place was seen.
 
-    Before: _native.ProfileHook, which has the same methods and puts the profile function aside that was there.
+    Before: _native.ProfileHook, which has the same methods and puts the one that was there aside.
     """
 
     def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
