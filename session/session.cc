@@ -20,14 +20,13 @@
 namespace rekindle::session {
 namespace {
 
-// The caller gets `output`; the frame keeps another handle on the same memory for the backward. Both share one version
-// counter, so that an in-place edit of the output is seen, and no reference cycle is made.
-void keep_saved_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
+// The caller gets `output`, which will own the backward node and with it the frame; the frame keeps another handle on the
+// same memory, or it would own itself. Both share one version counter, so that an in-place edit of the output is seen.
+void keep_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
   const Plan& plan = frame.plan();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     SlotId root = plan.forward.outputs[i];
     while (plan.slots[root].storage == Storage::kView) root = plan.slots[root].base;
-    if (std::find(plan.saved.begin(), plan.saved.end(), root) == plan.saved.end()) continue;
     at::Tensor kept = frame[root].variable_data();
     torch::autograd::impl::set_version_counter(kept, torch::autograd::impl::version_counter(outputs[i]));
     frame.bind(root, std::move(kept));
@@ -94,7 +93,7 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
     for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
     execute(plan.forward, *frame);
     for (const SlotId slot : plan.forward.outputs) outputs.push_back((*frame)[slot]);
-    if (record) keep_saved_outputs(*frame, outputs);
+    if (record) keep_outputs(*frame, outputs);
   }
   if (!record) return outputs;
   frame->record_versions();

@@ -25,6 +25,18 @@ class Norms(nn.Module):
         return self.last(self.linear(self.first(x)))
 
 
+class InstanceNorms(nn.Module):
+    """Statistics of each sample, averaged over the batch into the running ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 12)
+        self.norm = nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(x).view(-1, 3, 4)).relu()
+
+
 class Totals(nn.Module):
     """Adds up in place, with the new sum in its result."""
 
@@ -70,7 +82,7 @@ class KeepsGraph(nn.Module):
         return y
 
 
-@pytest.mark.parametrize("kind", [Norms, Totals, Averages], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Norms, InstanceNorms, Totals, Averages], ids=lambda kind: kind.__name__)
 def test_written_buffers_are_eagers(kind: type[nn.Module], tmp_path: pathlib.Path) -> None:
     torch.manual_seed(0)
     twins = Twins(kind(), fallback="error", cache_dir=tmp_path)

@@ -76,6 +76,13 @@ TEST_CASE("a forward and a backward equal eager's", "[session]") {
   CHECK(session->stats().frames == 1);
 }
 
+TEST_CASE("a forward whose outputs die without a backward gives its frame back", "[session]") {
+  const auto session = session_of(kPerceptron, {false, true, true, true});
+  const auto in = perceptron_inputs();
+  for (int step = 0; step < 3; ++step) session->forward(in, true);
+  CHECK(session->stats().frames == 1);
+}
+
 TEST_CASE("several forwards before their backwards do not disturb each other", "[session]") {
   const auto session = session_of(kPerceptron, {false, true, true, true});
   const auto a = perceptron_inputs();

@@ -103,11 +103,20 @@ def _rearranged(change: Callable[..., torch.Tensor]) -> Callable[..., Any]:
     """A transposition, told by what it does to a tensor each of whose dimensions has a size of its own."""
 
     def rearrange(g: Any, x: Any, *arguments: Any) -> Any:
-        told = torch.empty(*range(1, len(_traced_sizes(g)) + 1), device="meta")
+        told = torch.empty(tuple(range(1, len(_traced_sizes(g)) + 1)), device="meta")
         after = change(told, *map(_dimensions, arguments))
-        return g.op("Transpose", x, perm_i=[size - 1 for size in after.shape])
+        order = [size - 1 for size in after.shape]
+        return g.op("Transpose", x, perm_i=order) if order else g.op("Identity", x)
 
     return rearrange
+
+
+def squeeze(g: Any, x: Any, dim: Any = None) -> Any:
+    sizes = _traced_sizes(g)
+    dims = range(len(sizes)) if dim is None else _dimensions(dim)
+    dims = [dims] if isinstance(dims, int) else dims
+    ones = sorted({i % len(sizes) for i in dims if sizes and sizes[i] == 1})
+    return g.op("Squeeze", x, _ints(g, ones)) if ones else g.op("Identity", x)
 
 
 # Reductions. Each computes in the dtype of its result.
@@ -153,6 +162,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::div": divide,
     "aten::mT": _rearranged(lambda x: x.mT),
     "aten::permute": _rearranged(torch.permute),
+    "aten::squeeze": squeeze,
     "aten::movedim": _rearranged(torch.movedim),
     "aten::sum": _reduction("ReduceSum"),
     "aten::mean": _reduction("ReduceMean"),

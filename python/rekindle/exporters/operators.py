@@ -36,10 +36,6 @@ def _exact_quotient(node: Node) -> bool:
     return not any(argument.name == "rounding_mode" for argument in schema_of(node).arguments)
 
 
-def _of_one_dimension(node: Node) -> bool:
-    return schema_of(node).overload_name != "dims"
-
-
 def _known_start(node: Node) -> bool:
     return schema_of(node).overload_name != "Tensor"
 
@@ -64,7 +60,7 @@ _ALWAYS = """
     add sub rsub mul neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
     where masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
     matmul mm bmm addmm baddbmm mv dot
-    t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze expand expand_as
+    t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select cat stack split split_with_sizes chunk unbind repeat
     broadcast_tensors mse_loss tril triu addcmul softmax log_softmax sum mean cumsum layer_norm dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
@@ -73,7 +69,6 @@ _ALWAYS = """
 _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in _ALWAYS.split()},
     "aten::div": _exact_quotient,
-    "aten::squeeze": _of_one_dimension,
     "aten::narrow": _known_start,
     "aten::linear": _of_vectors,
     "aten::embedding": _plain_lookup,

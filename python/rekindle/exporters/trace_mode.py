@@ -99,6 +99,27 @@ def _batch_norm(
     return y
 
 
+def _instance_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """torch.instance_norm, in the same way: a batch norm of one sample whose channels are all samples' channels."""
+    if not use_input or mean is None:
+        return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
+    with untraced():
+        samples, channels, *rest = x.shape
+        sizes = [samples, channels, *rest]
+    repeated = [None if each is None else each.repeat(samples) for each in (weight, bias, mean, variance)]
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    as_one = x.contiguous().view(1, samples * channels, *rest)
+    y, _, _, new_mean, new_variance = normalize(as_one, *repeated, True, momentum, eps)
+    mean.copy_(new_mean.view(samples, channels).mean(0))
+    variance.copy_(new_variance.view(samples, channels).mean(0))
+    return y.view(sizes)
+
+
+_SEEN_TO_WRITE = {torch.batch_norm: _batch_norm, torch.instance_norm: _instance_norm}
+
+
 class TraceMode(TorchFunctionMode):
     """Active around the one forward of an export. `parameters` must not be written, `buffers` may be; `grad` is the
     caller's grad mode.
@@ -138,7 +159,7 @@ class TraceMode(TorchFunctionMode):
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} enables gradients inside a no_grad call")
-        result = (_batch_norm if function == torch.batch_norm else function)(*args, **kwargs)
+        result = _SEEN_TO_WRITE.get(function, function)(*args, **kwargs)
         if not stopped or (in_place and self._is_buffer(_target(args, kwargs))):
             return result
         if in_place:
