@@ -1,11 +1,14 @@
 #include "export_cache/directory.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 
 #include "src/base/log.h"
 
@@ -85,14 +88,18 @@ Result<CacheMode> prepare_directory(const CacheOptions& options) {
 
 std::uint64_t disk_bytes(const std::string& dir) {
   constexpr std::uint64_t kBlock = 512;  // of st_blocks
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(opendir(dir.c_str()), closedir);
+  if (opened == nullptr) return 0;
   std::uint64_t total = 0;
-  std::error_code failed;
-  fs::recursive_directory_iterator it(dir, fs::directory_options::skip_permission_denied, failed), end;
-  for (; !failed && it != end; it.increment(failed)) {
+  while (const dirent* item = readdir(opened.get())) {
+    const std::string_view name = item->d_name;
     struct stat info;
-    if (lstat(it->path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
-      total += static_cast<std::uint64_t>(info.st_blocks) * kBlock;
+    if (name == "." || name == ".." ||
+        fstatat(dirfd(opened.get()), item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      continue;
     }
+    if (S_ISREG(info.st_mode)) total += static_cast<std::uint64_t>(info.st_blocks) * kBlock;
+    if (S_ISDIR(info.st_mode)) total += disk_bytes(dir + "/" + item->d_name);
   }
   return total;
 }

@@ -35,6 +35,36 @@ Result<Entry> parse_entry(std::string_view raw, const Digest& id) {
   return entry;
 }
 
+// Accepts one JSON object of scalars without building it: a listing checks thousands.
+struct FlatObject : nlohmann::json_sax<nlohmann::json> {
+  std::string nested;  // the first key whose value is not a scalar
+
+  bool null() override { return depth_ == 1; }
+  bool boolean(bool) override { return depth_ == 1; }
+  bool number_integer(number_integer_t) override { return depth_ == 1; }
+  bool number_unsigned(number_unsigned_t) override { return depth_ == 1; }
+  bool number_float(number_float_t, const string_t&) override { return depth_ == 1; }
+  bool string(string_t&) override { return depth_ == 1; }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return ++depth_ == 1 || reject(); }
+  bool key(string_t& name) override {
+    key_.swap(name);
+    return true;
+  }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return depth_ == 1 ? reject() : false; }
+  bool end_array() override { return false; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  bool reject() {
+    nested = key_;
+    return false;
+  }
+  int depth_ = 0;
+  std::string key_;
+};
+
 }  // namespace
 
 Digest entry_id(const Entry& entry) {
@@ -55,13 +85,10 @@ Status check_meta(std::string_view meta) {
     return invalid_argument("entry meta of " + std::to_string(meta.size()) + " bytes is over the limit of " +
                             std::to_string(kMaxMetaBytes));
   }
-  const auto parsed = nlohmann::json::parse(meta, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) return invalid_argument("entry meta is not a JSON object");
-  for (const auto& [name, value] : parsed.items()) {
-    if (value.is_structured())
-      return invalid_argument("entry meta '" + name + "' is not a scalar; pass it as text");
-  }
-  return {};
+  FlatObject flat;
+  if (nlohmann::json::sax_parse(meta, &flat)) return {};
+  if (flat.nested.empty()) return invalid_argument("entry meta is not a JSON object");
+  return invalid_argument("entry meta '" + flat.nested + "' is not a scalar; pass it as text");
 }
 
 Status check_entry(const Entry& entry) {

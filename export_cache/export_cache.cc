@@ -97,7 +97,7 @@ void ExportCache::record_corrupt(const std::string& what) {
 }
 
 void ExportCache::record_hit(const Digest& id, double seconds_saved) {
-  record({.kind = EventKind::kHit, .entry = id, .seconds = seconds_saved});
+  record({.kind = EventKind::kHit, .entry = id, .seconds = is_amount(seconds_saved) ? seconds_saved : 0});
 }
 
 void ExportCache::record_bypass(std::string_view code) {

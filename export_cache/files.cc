@@ -91,6 +91,13 @@ Status sync_directory(const std::string& dir) {
   return {};
 }
 
+Status sync_file_system(const std::string& dir) {
+  const Descriptor opened(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) return system_error("open", dir, errno);
+  if (syncfs(opened.get()) != 0) return system_error("sync", dir, errno);
+  return {};
+}
+
 Result<NewFile> NewFile::create(const std::string& target, mode_t mode) {
   const std::string path = temporary_name(target);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -26,6 +26,9 @@ Result<std::optional<std::string>> read_file(const std::string& path, std::uint6
 // Makes what happened to the names in `dir` durable.
 Status sync_directory(const std::string& dir);
 
+// Makes everything written to the file system of `dir` durable.
+Status sync_file_system(const std::string& dir);
+
 // A file that appears under its name as a whole or not at all. Not thread-safe; destroyed before publish, it leaves
 // nothing.
 class NewFile {

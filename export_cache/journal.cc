@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 
+#include "export_cache/record.h"
 #include "src/base/bytes.h"
 #include "src/base/digest.h"
 
@@ -47,7 +48,7 @@ bool decode_event(std::string_view body, CacheEvent& event) {
   event.code = reader.string();
   if (!reader.at_end() || kind < 1 || kind > static_cast<std::uint8_t>(EventKind::kBypass)) return false;
   std::memcpy(event.entry.bytes.data(), id.data(), id.size());
-  return event.code.size() <= kMaxCodeBytes;
+  return event.code.size() <= kMaxCodeBytes && is_time(event.time) && is_amount(event.seconds);
 }
 
 void apply_events(std::string_view bytes, Usage& usage) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <ctime>
+#include <numeric>
 #include <ranges>
 
 #include "export_cache/checker.h"
@@ -15,6 +16,20 @@
 #include "src/base/log.h"
 
 namespace rekindle {
+namespace {
+
+// Sorts positions, for the infos themselves are dear to move about.
+std::vector<EntryInfo> newest_first(std::vector<EntryInfo> entries) {
+  std::vector<std::size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](auto a, auto b) { return entries[a].created > entries[b].created; });
+  std::vector<EntryInfo> sorted;
+  sorted.reserve(entries.size());
+  for (const std::size_t i : order) sorted.push_back(std::move(entries[i]));
+  return sorted;
+}
+
+}  // namespace
 
 Result<std::vector<EntryInfo>> ExportCache::read_listing(
     TierReader& view, const Usage& usage, std::vector<std::pair<Digest, std::string>>* unsound) {
@@ -35,8 +50,7 @@ Result<std::vector<EntryInfo>> ExportCache::read_listing(
   }));
   REKINDLE_ASSIGN_OR_RETURN(const std::vector<Digest> pins, view.keys(Table::kPin));
   for (EntryInfo& info : entries) info.pinned = std::ranges::binary_search(pins, info.id);
-  std::ranges::stable_sort(entries, [](const auto& a, const auto& b) { return a.created > b.created; });
-  return entries;
+  return newest_first(std::move(entries));
 }
 
 Result<std::vector<EntryInfo>> ExportCache::list() {
@@ -254,24 +268,36 @@ Result<std::uint64_t> ExportCache::pack(std::vector<Digest> ids, const std::stri
 }
 
 Result<UnpackReport> ExportCache::unpack(const std::string& path) {
+  constexpr std::size_t kTogether = 128;  // entries a commit; each holds a file open
   return guarded("unpack", [&]() -> Result<UnpackReport> {
     UnpackReport report;
+    std::vector<std::pair<std::string, ObjectParts>> waiting;
+    const auto flush = [&]() -> Status {
+      std::uint64_t known = 0;
+      REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
+        known = 0;
+        for (const auto& [object, parts] : waiting) {
+          REKINDLE_ASSIGN_OR_RETURN(const auto summary, change.writer.get(Table::kSummary, parts.info.id));
+          known += summary ? 1 : 0;
+          REKINDLE_RETURN_IF_ERROR(put_object(change, object, parts));
+        }
+        return evict(change);
+      }));
+      report.known += known;
+      report.added += waiting.size() - known;
+      waiting.clear();
+      return {};
+    };
     REKINDLE_RETURN_IF_ERROR(read_bundle(path, [&](std::string_view object) -> Status {
-      const auto parts = take_apart(object, std::time(nullptr));
+      auto parts = take_apart(object, std::time(nullptr));
       if (!parts.ok()) {
         ++report.unsound;
         return {};
       }
-      bool known = false;
-      REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
-        REKINDLE_ASSIGN_OR_RETURN(const auto summary, change.writer.get(Table::kSummary, parts->info.id));
-        known = summary.has_value();
-        REKINDLE_RETURN_IF_ERROR(put_object(change, object, *parts));
-        return evict(change);
-      }));
-      ++(known ? report.known : report.added);
-      return {};
+      waiting.emplace_back(object, *std::move(parts));
+      return waiting.size() < kTogether ? Status() : flush();
     }));
+    if (!waiting.empty()) REKINDLE_RETURN_IF_ERROR(flush());
     return report;
   });
 }

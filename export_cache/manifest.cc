@@ -42,7 +42,7 @@ Result<std::vector<Candidate>> decode_manifest(std::string_view record, const Di
     candidate.entry = read_digest(reader);
     candidate.created = reader.number<std::int64_t>();
     const std::string_view observations = reader.string();
-    if (reader.failed() || observations.size() > kMaxObservationBytes) {
+    if (reader.failed() || observations.size() > kMaxObservationBytes || !is_time(candidate.created)) {
       return corruption("manifest record " + prekey.hex() + ": bad candidate");
     }
     candidate.observations = observations;

@@ -47,7 +47,8 @@ Result<std::vector<Reference>> decode_object_references(std::string_view object,
     reference.prekey = read_digest(reader);
     reference.created = reader.number<std::int64_t>();
     const std::string_view observations = reader.string();
-    if (observations.size() > kMaxObservationBytes || references.size() == kMaxPrekeys) break;
+    const bool sound = observations.size() <= kMaxObservationBytes && is_time(reference.created);
+    if (!sound || references.size() == kMaxPrekeys) return corruption("candidates record " + expected.hex() + ": out of bounds");
     reference.observations = observations;
     references.push_back(std::move(reference));
   }

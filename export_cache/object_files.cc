@@ -66,7 +66,6 @@ Status ObjectChanges::put(const Digest& id, std::string_view bytes) {
   if (mkdir(files_.dir().c_str(), 0700) != 0 && errno != EEXIST) return system_error("create", files_.dir(), errno);
   REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(files_.path(id), 0600));
   REKINDLE_RETURN_IF_ERROR(file.write(bytes));
-  REKINDLE_RETURN_IF_ERROR(file.sync());
   removed_.erase(id);
   added_.erase(id);
   added_.emplace(id, Added{std::move(file), std::string(bytes)});
@@ -79,9 +78,11 @@ void ObjectChanges::remove(const Digest& id) {
 }
 
 Status ObjectChanges::publish() {
+  constexpr std::size_t kFew = 8;
+  if (added_.size() > kFew) REKINDLE_RETURN_IF_ERROR(sync_file_system(files_.dir()));  // one wait for all
   for (auto& [id, added] : added_) {
     added.replaces = access(files_.path(id).c_str(), F_OK) == 0;
-    REKINDLE_RETURN_IF_ERROR(added.file.publish());
+    REKINDLE_RETURN_IF_ERROR(added_.size() > kFew ? added.file.publish_unsynced() : added.file.publish());
     added.published = true;
   }
   return added_.empty() ? Status() : sync_directory(files_.dir());

@@ -11,6 +11,8 @@ constexpr std::string_view kMagic = "RKND";
 constexpr std::uint8_t kCodecNone = 0;
 constexpr std::uint8_t kCodecZstd = 1;
 constexpr int kZstdLevel = 3;
+// A listing reads thousands of small records, and there is nothing to gain in one below a disk block.
+constexpr std::size_t kLeastCompressed = 1024;
 constexpr std::size_t kKeyAt = 4 + 2 + 1 + 1;
 constexpr std::size_t kStoredLengthAt = kKeyAt + 16 + 8;
 
@@ -27,6 +29,7 @@ Error damaged(RecordKind kind, const Digest& key, const std::string& what) {
 
 // Empty when compression does not make it smaller.
 std::string compressed(std::string_view raw) {
+  if (raw.size() < kLeastCompressed) return {};
   std::string out(ZSTD_compressBound(raw.size()), '\0');
   const std::size_t size = ZSTD_compress(out.data(), out.size(), raw.data(), raw.size(), kZstdLevel);
   if (ZSTD_isError(size) || size >= raw.size()) return {};

@@ -70,9 +70,8 @@ Status drop_reference(Change& change, const Digest& prekey, const Digest& id) {
 }
 
 // The object with the references of the one that is there already.
-Result<std::string> merged_object(TierReader& view, std::string_view object, const Digest& id,
+Result<std::string> merged_object(const std::optional<std::string>& old, std::string_view object, const Digest& id,
                                   const std::vector<Reference>& references) {
-  REKINDLE_ASSIGN_OR_RETURN(const auto old, view.get(Table::kEntry, id));
   if (!old) return std::string(object);
   const auto older = decode_object_references(*old, id);
   if (!older.ok()) return std::string(object);
@@ -115,8 +114,9 @@ Result<ObjectParts> take_apart(std::string_view object, std::int64_t created) {
 
 Status put_object(Change& change, std::string_view object, ObjectParts parts) {
   const Digest id = parts.info.id;
-  REKINDLE_ASSIGN_OR_RETURN(const std::string merged, merged_object(change.writer, object, id, parts.references));
-  change.writer.put(Table::kEntry, id, merged);
+  REKINDLE_ASSIGN_OR_RETURN(const std::optional<std::string> old, change.writer.get(Table::kEntry, id));
+  REKINDLE_ASSIGN_OR_RETURN(const std::string merged, merged_object(old, object, id, parts.references));
+  if (old != merged) change.writer.put(Table::kEntry, id, merged);
   parts.info.stored_bytes = merged.size();
   std::ranges::reverse(parts.references);  // oldest first, so that the newest candidate comes to lie in front
   for (Reference& reference : parts.references) {

@@ -70,7 +70,7 @@ Result<EntryInfo> decode_summary(std::string_view record, const Digest& id) {
     info.prekeys.push_back(read_digest(reader));
   }
   const bool bounded = info.sections.size() <= kMaxSections && info.prekeys.size() <= kMaxPrekeys &&
-                       std::isfinite(info.cost_seconds) && info.cost_seconds >= 0;
+                       std::isfinite(info.cost_seconds) && info.cost_seconds >= 0 && is_time(info.created);
   if (!reader.at_end() || !bounded || !check_meta(info.meta).ok()) {
     return corruption("summary record " + id.hex() + ": bad lengths or meta");
   }

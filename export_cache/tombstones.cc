@@ -71,6 +71,7 @@ Result<Tombstones> decode_tombstones(std::string_view record) {
     known = reason >= 1 && reason <= static_cast<std::uint8_t>(GoneReason::kReplaced);
     gone.reason = static_cast<GoneReason>(reason);
     gone.time = reader.number<std::int64_t>();
+    known = known && is_time(gone.time);
     tombstones.add(gone);
   }
   if (!known || !reader.at_end()) return corruption("tombstones record: bad lengths or reason");

@@ -8,6 +8,8 @@
 
 namespace rekindle {
 
+bool is_amount(double number) { return std::isfinite(number) && number >= 0; }
+
 void EntryUsage::hit(std::int64_t time, double seconds) {
   ++hits;
   seconds_saved += seconds;
@@ -90,6 +92,7 @@ Result<Usage> decode_usage(std::string_view record) {
     *counter = reader.number<std::uint64_t>();
   }
   counters.seconds_saved = reader.number<double>();
+  if (!is_amount(counters.seconds_saved)) return corruption("usage record: a number is out of bounds");
   counters.entries = reader.number<std::uint64_t>();
   counters.bytes = reader.number<std::uint64_t>();
   for (std::uint64_t left = reader.count(16); left > 0 && !reader.failed(); --left) {
@@ -102,6 +105,9 @@ Result<Usage> decode_usage(std::string_view record) {
     used.seconds_saved = reader.number<double>();
     used.last_used = reader.number<std::int64_t>();
     used.heat = reader.number<double>();
+    if (!is_time(used.last_used) || !is_amount(used.seconds_saved) || !is_amount(used.heat)) {
+      return corruption("usage record: a number is out of bounds");
+    }
   }
   for (std::uint64_t left = reader.count(16); left > 0 && !reader.failed(); --left) {
     const std::string name(reader.string());

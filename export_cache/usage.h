@@ -60,6 +60,9 @@ struct Usage {
   void apply(const CacheEvent& event);
 };
 
+// Finite and not negative.
+bool is_amount(double number);
+
 Result<std::string> encode_usage(const Usage& usage);
 // kCorruption, naming what failed.
 Result<Usage> decode_usage(std::string_view record);

@@ -5,7 +5,9 @@
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 namespace rekindle {
@@ -47,6 +49,11 @@ rocksdb::Options database_options() {
 
 // Wrong bytes, as opposed to a system that refuses: only this is worth a repair.
 bool is_damage(const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  for (const int refusal : {EMFILE, ENFILE, ENOMEM, EACCES, EINTR}) {
+    // RocksDB calls a table that it was not given a descriptor for corrupt, and quotes the system.
+    if (text.find(std::strerror(refusal)) != std::string::npos) return false;
+  }
   return status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported() ||
          status.IsPathNotFound();
 }

@@ -61,7 +61,7 @@ class RocksDbTier : public Tier {
     objects_.sweep();
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       std::string damage;
-      const Status status = update_once(change, damage);
+      const Status status = update_once(change, read_state(state_path_).sequence, damage);
       if (damage.empty()) {
         if (status.ok() && committed) committed();
         return status;
@@ -114,7 +114,8 @@ class RocksDbTier : public Tier {
       guard_.emplace(std::move(guard));
       lock_.emplace(std::move(lock));
       seen_ = inode_of(tier_.db_dir_);
-      REKINDLE_ASSIGN_OR_RETURN(database_, tier_.open_database(Database::Access::kRead, damage_));
+      const std::uint64_t committed = read_state(tier_.state_path_).sequence;
+      REKINDLE_ASSIGN_OR_RETURN(database_, tier_.open_database(Database::Access::kRead, committed, damage_));
       opened_ = true;
       return database_.get();
     }
@@ -137,9 +138,9 @@ class RocksDbTier : public Tier {
     return io_error("the cache database " + db_dir_ + " is damaged again and again; check the disk");
   }
 
-  // Null, for a read, when there is none yet. Fills `damage` when it is damaged or older than its last commit.
-  Result<std::unique_ptr<Database>> open_database(Database::Access access, std::string& damage) {
-    const std::uint64_t committed = read_state(state_path_).sequence;
+  // Null, for a read, when there is none yet. Fills `damage` when it is damaged or older than the commit `committed`.
+  Result<std::unique_ptr<Database>> open_database(Database::Access access, std::uint64_t committed,
+                                                  std::string& damage) {
     REKINDLE_ASSIGN_OR_RETURN(const bool there, Database::exists(db_dir_));
     if (!there) {
       if (committed > 0) return note_damage(damage, "the database is missing");
@@ -159,8 +160,9 @@ class RocksDbTier : public Tier {
     return corruption(what);
   }
 
-  Status update_once(const std::function<Status(TierWriter&)>& change, std::string& damage) {
-    REKINDLE_ASSIGN_OR_RETURN(const auto database, open_database(Database::Access::kWrite, damage));
+  Status update_once(const std::function<Status(TierWriter&)>& change, std::uint64_t committed,
+                     std::string& damage) {
+    REKINDLE_ASSIGN_OR_RETURN(const auto database, open_database(Database::Access::kWrite, committed, damage));
     View writer(objects_, [&] { return database.get(); });
     Status result = change(writer);
     if (result.ok() && database->damage().empty()) result = writer.commit(*database);
@@ -186,14 +188,15 @@ class RocksDbTier : public Tier {
     remove_quarantines();  // the newest is kept
     REKINDLE_RETURN_IF_ERROR(move_aside(db_dir_, name));
     repair_into_place(name);
-    unlink(state_path_.c_str());
     report(reason);
+    // The file state is left until this has succeeded: after a failure the next call starts over.
+    const auto restore = options_.restore ? options_.restore : [](TierWriter&) { return Status(); };
     std::string damage;
-    Status restored = update_once(options_.restore ? options_.restore : [](TierWriter&) { return Status(); }, damage);
+    const Status restored = update_once(restore, 0, damage);
     if (damage.empty()) return restored;
     // What the repair saved is no better: start from the entries alone.
     REKINDLE_RETURN_IF_ERROR(move_aside(db_dir_, quarantine_name() + "-repaired"));
-    return options_.restore ? update_once(options_.restore, damage) : Status();
+    return update_once(restore, 0, damage);
   }
 
   // A copy is repaired: what cannot be read stays in quarantine as it was.

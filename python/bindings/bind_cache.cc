@@ -4,6 +4,7 @@
 
 #include "export_cache/explain.h"
 #include "export_cache/export_cache.h"
+#include "export_cache/units.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
 
@@ -16,9 +17,14 @@ namespace {
 
 Digest digest_from(const std::string& hex) { return value_or_throw(Digest::from_hex(hex)); }
 
-std::unique_ptr<ExportCache> open_cache(const std::string& dir, bool readonly) {
-  return value_or_throw(
-      ExportCache::open({.dir = dir, .mode = readonly ? CacheMode::kReadOnly : CacheMode::kReadWrite}));
+std::unique_ptr<ExportCache> open_cache(const std::string& dir, bool readonly,
+                                        std::optional<std::uint64_t> size_limit,
+                                        std::optional<std::string> remote) {
+  CacheOptions options{.dir = dir, .mode = readonly ? CacheMode::kReadOnly : CacheMode::kReadWrite};
+  if (size_limit) options.size_limit = *size_limit;
+  if (remote) options.remote = *std::move(remote);
+  const py::gil_scoped_release release;
+  return value_or_throw(ExportCache::open(std::move(options)));
 }
 
 template <typename Call>
@@ -27,13 +33,22 @@ auto without_gil(Call call) {
   return value_or_throw(call());
 }
 
-py::list lookup(ExportCache& self, const std::string& prekey) {
-  const Digest digest = digest_from(prekey);
+py::list candidate_rows(const std::vector<Candidate>& candidates) {
   py::list rows;
-  for (const Candidate& found : without_gil([&] { return self.lookup(digest); })) {
+  for (const Candidate& found : candidates) {
     rows.append(py::make_tuple(found.entry.hex(), py::bytes(found.observations), found.created));
   }
   return rows;
+}
+
+py::list lookup(ExportCache& self, const std::string& prekey) {
+  const Digest digest = digest_from(prekey);
+  return candidate_rows(without_gil([&] { return self.lookup(digest); }));
+}
+
+py::list lookup_remote(ExportCache& self, const std::string& prekey) {
+  const Digest digest = digest_from(prekey);
+  return candidate_rows(without_gil([&] { return self.lookup_remote(digest); }));
 }
 
 py::dict as_dict(const Entry& entry) {
@@ -81,6 +96,7 @@ py::list list(ExportCache& self) {
     row["raw_bytes"] = info.raw_bytes;
     row["stored_bytes"] = info.stored_bytes;
     row["sections"] = info.sections;
+    row["pinned"] = info.pinned;
     row["meta"] = info.meta;
     rows.append(row);
   }
@@ -100,7 +116,11 @@ py::dict stats(ExportCache& self) {
   row["bypass_codes"] = stats.bypass_codes;
   row["seconds_saved"] = stats.seconds_saved;
   row["entries"] = stats.entries;
+  row["evictions"] = stats.evictions;
+  row["removals"] = stats.removals;
+  row["pinned"] = stats.pinned;
   row["bytes"] = stats.bytes;
+  row["limit_bytes"] = stats.limit_bytes;
   row["disk_bytes"] = stats.disk_bytes;
   return row;
 }
@@ -184,13 +204,15 @@ void bind_cache(py::module_& m) {
       .def("open", [](Lease& self) { without_gil([&] { return self.open(); }); })
       .def("release", &Lease::release, py::call_guard<py::gil_scoped_release>());
   m.def("default_cache_dir", &default_cache_dir);
+  m.def("parse_size", [](const std::string& text) { return value_or_throw(parse_size(text)); });
   m.def("encode_entry", &encode, py::arg("meta"), py::arg("sections"));
   m.def("decode_entry", &decode, py::arg("record"), py::arg("id"));
   py::class_<ExportCache>(m, "ExportCache")
-      .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false)
-      .def_static("open", &open_cache, py::arg("dir") = "", py::arg("readonly") = false)
+      .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false,
+           py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
       .def_property_readonly("dir", &ExportCache::dir)
       .def("lookup", &lookup, py::arg("prekey"))
+      .def("lookup_remote", &lookup_remote, py::arg("prekey"))
       .def("load", &load, py::arg("entry"))
       .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"),
            py::arg("leaves") = LeafTree())

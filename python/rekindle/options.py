@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from rekindle import _native
 from rekindle.errors import OptionError
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -22,7 +23,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 # Read by Rekindle or its build, but not an option of a module.
 _OTHER_VARIABLES = {
     f"REKINDLE_{name}"
-    for name in ("BENCHMARKS", "BUNDLE", "CUDA", "DEV", "PYTHON", "SANITIZE", "TESTS", "TORCH")
+    for name in ("ALLOW_NETWORK_DB", "ALLOW_SHARED_DIR", "BENCHMARKS", "BUNDLE", "CUDA", "DEV", "PYTHON", "SANITIZE", "TESTS", "TORCH")
 }
 
 
@@ -44,6 +45,9 @@ class Options:
         run the same kernels.
     dynamic: "auto" or "static". Today each set of input shapes has an export of its own with either.
     memory_budget: bytes for activations; not supported yet, must be None.
+    cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted
+        (default: 5 GiB; 0: never).
+    remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";".
     wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all.
     key_salt: text that becomes part of every key; two salts never share an entry.
     exclude_attributes: names of attributes that are left out of the key, as "package.Class.attribute" or
@@ -58,6 +62,8 @@ class Options:
     numerics: str = "fast"
     dynamic: str = "auto"
     memory_budget: int | None = None
+    cache_size: int | str | None = None
+    remote: str | None = None
     wait_seconds: float = 600.0
     key_salt: str = ""
     exclude_attributes: tuple[str, ...] = ()
@@ -105,6 +111,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         raise OptionError(f"{origin} is {value!r}; it must be text")
     if name == "exclude_attributes":
         return _names(value, origin)
+    if name == "cache_size" and value is not None:
+        return _bytes(value, origin)
     if name == "wait_seconds":
         return _seconds(value, origin)
     if name == "cache_dir" and value is not None:
@@ -124,6 +132,13 @@ def _names(value: Any, origin: str) -> tuple[str, ...]:
                 f"{origin} is {value!r}; it must be names such as 'package.Class.attribute' or 'model.layers[0].attribute'"
             )
     return tuple(names)
+
+
+def _bytes(value: Any, origin: str) -> int:
+    try:
+        return _native.parse_size(str(value))
+    except _native.RekindleError as error:
+        raise OptionError(f"{origin}: {error}") from None
 
 
 def _seconds(value: Any, origin: str) -> float:

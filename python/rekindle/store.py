@@ -7,7 +7,7 @@ import functools
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,9 @@ class Store:
         if mode == "off":
             return Store(None, mode, None)
         try:
-            cache = _native.ExportCache(options.cache_dir or "", readonly or mode == "readonly")
+            cache = _native.ExportCache(
+                options.cache_dir or "", readonly or mode == "readonly", options.cache_size, options.remote
+            )
         except _native.RekindleError as error:
             _native.log_warning(f"the cache is not used: {error}")
             return Store(None, mode, None)
@@ -99,7 +101,7 @@ class Store:
         if self._cache is None or self._mode == "refresh":
             return None
         try:
-            for entry, observations, _ in self._cache.lookup(prekey):
+            for entry, observations, _ in self._candidates(prekey):
                 recorded = json.loads(observations)
                 if verify(recorded) is not None:
                     continue
@@ -109,6 +111,11 @@ class Store:
         except (_native.RekindleError, ValueError) as error:
             _native.log_warning(f"the cache could not be read: {error}")
         return None
+
+    def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, int]]:
+        """Those of the local cache; the other tiers are asked only when none of them holds."""
+        yield from self._cache.lookup(prekey)
+        yield from self._cache.lookup_remote(prekey)
 
     def _load(self, entry: str, observations: list[Any]) -> StoredEntry | None:
         loaded = self._cache.load(entry)

@@ -66,9 +66,10 @@ def test_store_and_load(tmp_path):
     stats = cache.stats()
     assert stats.pop("bytes") > 0
     assert stats.pop("disk_bytes") > 0
+    assert stats.pop("limit_bytes") > 0
     assert stats == {
         "lookups": 2, "hits": 1, "misses": 1, "corrupt": 0, "stores": 1, "store_failures": 0, "bypasses": 1,
-        "bypass_codes": {"opaque_attr": 1}, "seconds_saved": 2.5, "entries": 1,
+        "bypass_codes": {"opaque_attr": 1}, "seconds_saved": 2.5, "entries": 1, "pinned": 0, "evictions": 0, "removals": 0,
     }  # fmt: skip
     cache.remove(entry)
     assert cache.list() == []
