@@ -10,6 +10,7 @@
 #include "export_cache/guarded.h"
 #include "export_cache/journal.h"
 #include "export_cache/object.h"
+#include "export_cache/record.h"
 #include "export_cache/references.h"
 #include "export_cache/tier.h"
 #include "export_cache/tiers/rocksdb_tier.h"
@@ -212,8 +213,8 @@ Result<std::optional<Entry>> ExportCache::load(const Digest& id) {
     if (entry.ok()) return std::optional<Entry>(*std::move(entry));
     record_corrupt(entry.error().message);
     if (mode() == CacheMode::kReadWrite) {
-      REKINDLE_RETURN_IF_ERROR(
-          update([&](Change& change) { return remove_entry(change, id, GoneReason::kCorrupt); }));
+      const GoneReason why = of_another_version(*object) ? GoneReason::kVersion : GoneReason::kCorrupt;
+      REKINDLE_RETURN_IF_ERROR(erase_entry(id, why));
     }
     return load_remote(id);
   });

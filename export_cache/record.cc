@@ -153,6 +153,12 @@ Result<Digest> claimed_record_key(std::string_view bytes) {
   return read_digest(reader);
 }
 
+bool of_another_version(std::string_view bytes) {
+  if (!bytes.starts_with(kMagic)) return false;
+  ByteReader reader(bytes.substr(kMagic.size()));
+  return reader.number<std::uint16_t>() != kRecordVersion && !reader.failed();
+}
+
 Digest read_digest(ByteReader& reader) {
   Digest digest;
   const std::string_view bytes = reader.raw(digest.bytes.size());

@@ -61,6 +61,9 @@ Result<std::string> decode_record(std::string_view record, RecordKind kind, cons
 Result<std::size_t> claimed_record_size(std::string_view bytes);
 Result<Digest> claimed_record_key(std::string_view bytes);
 
+// Whether a record begins here that another version of the format wrote.
+bool of_another_version(std::string_view bytes);
+
 // Unix seconds between 1970 and far ahead: arithmetic with them cannot overflow.
 inline bool is_time(std::int64_t time) { return time >= 0 && time < (std::int64_t{1} << 40); }
 

@@ -210,6 +210,8 @@ void bind_cache(py::module_& m) {
   py::class_<ExportCache>(m, "ExportCache")
       .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false,
            py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
+      .def_static("open", &open_cache, py::arg("dir") = "", py::arg("readonly") = false,
+                  py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
       .def_property_readonly("dir", &ExportCache::dir)
       .def("lookup", &lookup, py::arg("prekey"))
       .def("lookup_remote", &lookup_remote, py::arg("prekey"))

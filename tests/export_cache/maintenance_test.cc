@@ -68,6 +68,14 @@ TEST_CASE("an entry that is gone has a reason", "[export_cache]") {
   set_log_level(LogLevel::kInfo);
   REQUIRE(reason(id) == GoneReason::kCorrupt);
   REQUIRE(reason(kPrekey) == GoneReason::kCorrupt);
+  const Digest foreign = *cache->store(digest_of("foreign"), "", make_entry("foreign"));
+  std::string object = testing::read_file(dir / ("objects/" + foreign.hex()));
+  object[4] = 9;
+  write_file(dir / ("objects/" + foreign.hex()), object);
+  set_log_level(LogLevel::kOff);
+  REQUIRE(!cache->load(foreign)->has_value());
+  set_log_level(LogLevel::kInfo);
+  REQUIRE(reason(foreign) == GoneReason::kVersion);
   const Digest last = *cache->store(digest_of("other"), "", make_entry("three"));
   REQUIRE(cache->clear().ok());
   REQUIRE(reason(last) == GoneReason::kCleared);
