@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from fingerprint_support import edited as replaced
 from module_support import rows
 from rekindle.explanation import leaf_tree
 from rekindle.fingerprint.observations import present
-from rekindle.fingerprint.parts import noting
+from rekindle.fingerprint.parts import note, noting
 from test_fingerprint_mutations import HELPER_EDITS, SUBJECT_EDITS
 from torch import nn
 
@@ -249,6 +250,27 @@ def test_explaining_runs_and_writes_nothing(filled: str, monkeypatch: pytest.Mon
     assert explain(filled, module).reason == "key"
     assert rekindle.cache.stats(filled) == stats
     assert {path: path.stat().st_mtime_ns for path in pathlib.Path(filled).rglob("*")} == before
+
+
+def test_notes_belong_to_their_thread_and_to_the_innermost_context() -> None:
+    found: list[dict[str, Any]] = []
+
+    def other() -> None:
+        with noting() as theirs:
+            note("theirs", "", [("a", 1)])
+        found.append(theirs)
+
+    with noting() as outer:
+        with noting() as inner:
+            note("inner", "x", [("x.a", 1)])
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        note("outer", "", [("a", "text")])
+    note("nobody", "", [("a", 1)])
+    assert inner == {"inner": [(".a", "1")]}
+    assert outer == {"outer": [("a", "text")]}
+    assert found == [{"theirs": [("a", "1")]}]
 
 
 def test_secrets_are_not_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

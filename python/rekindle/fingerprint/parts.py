@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import re
 import sys
+import threading
 from collections.abc import Iterable
 from types import CodeType
 
@@ -25,33 +26,26 @@ _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 _LIST_LIMIT, _ITEM_LIMIT, _SEQUENCE_LIMIT = 200, 80, 600
 _OPAQUE_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])\S{16,}")  # a literal that may well be a secret
 
-_noted: dict[str, Parts] | None = None
+_thread = threading.local()  # noted: of the innermost `noting` of the thread
 
 
 class noting:
-    """Context that gives the parts of all digests of leaves and classes computed in it, by digest."""
+    """Context that gives the parts of all digests of leaves and classes that its thread computes in it."""
 
     def __enter__(self) -> dict[str, Parts]:
-        global _noted
-        self._outer = _noted
-        _noted = {}
-        return _noted
+        self._outer = getattr(_thread, "noted", None)
+        _thread.noted = {}
+        return _thread.noted
 
     def __exit__(self, *_: object) -> None:
-        global _noted
-        _noted = self._outer
-
-
-def is_noting() -> bool:
-    """Whether digests have to be computed anew, for their parts."""
-    return _noted is not None
+        _thread.noted = self._outer
 
 
 def note(digest: str, root: str, leaves: Iterable[Leaf]) -> None:
     """Remember what a digest was made of; `root` is cut from the paths, which continue that of the whole."""
-    if _noted is not None and digest not in _noted:
-        cut = len(root)
-        _noted[digest] = [(path[cut:], leaf_text(path, value)) for path, value in leaves]
+    noted: dict[str, Parts] | None = getattr(_thread, "noted", None)
+    if noted is not None and digest not in noted:
+        noted[digest] = [(path[len(root) :], leaf_text(path, value)) for path, value in leaves]
 
 
 def leaf_text(path: str, value: object) -> str:
