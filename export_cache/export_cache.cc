@@ -35,10 +35,7 @@ ExportCache::ExportCache(CacheOptions options, std::unique_ptr<Remote> remote)
       tier_(make_rocksdb_tier({.dir = options_.dir,
                                .readonly = options_.mode == CacheMode::kReadOnly,
                                .lock_timeout = options_.lock_timeout,
-                               .on_damage =
-                                   [this](const std::string& reason) {
-                                     record_corrupt("database in " + options_.dir + ": " + reason);
-                                   },
+                               .on_damage = [this](const std::string& reason) { record_damage(reason); },
                                .restore = [this](TierWriter& writer) { return restore(writer); }})),
       journal_(std::make_unique<Journal>(journal_dir_)),
       remote_(std::move(remote)) {}
@@ -95,6 +92,12 @@ void ExportCache::record_corrupt(const std::string& what) {
   } else {
     log_warning("corrupt cache content is dropped and exported again: " + what);
   }
+}
+
+void ExportCache::record_damage(const std::string& reason) {
+  record_corrupt("database in " + options_.dir + ": " + reason);
+  const std::lock_guard guard(mutex_);
+  damage_ = reason;
 }
 
 void ExportCache::record_hit(const Digest& id, double seconds_saved) {

@@ -140,6 +140,7 @@ class ExportCache {
   void backfill(std::string object);
   void wait_for_backfill();
   void record_corrupt(const std::string& what);
+  void record_damage(const std::string& reason);
   using ChangeFunction = std::function<Status(Change&)>;
   // One transaction that also folds the journals.
   struct UpdateOptions {
@@ -172,8 +173,9 @@ class ExportCache {
   std::mutex backfill_mutex_;                // guards the two below
   std::thread backfill_;
   int backfill_pid_ = 0;
-  std::mutex mutex_;  // guards the two below
-  Usage unwritten_;   // events that no journal took
+  std::mutex mutex_;    // guards what is below
+  Usage unwritten_;     // events that no journal took
+  std::string damage_;  // of the last database that could not be read; verify takes it
   bool warned_ = false;
 };
 

@@ -237,15 +237,18 @@ Result<VerifyReport> ExportCache::verify(const VerifyOptions& options) {
       REKINDLE_ASSIGN_OR_RETURN(report, check_store(view, options));
       return {};
     };
-    if (!options.repair) {
-      REKINDLE_RETURN_IF_ERROR(tier_->read(check));
-      return report;
-    }
     const auto repair_all = [&](Change& change) -> Status {
       REKINDLE_ASSIGN_OR_RETURN(report, repair(change, options));
       return {};
     };
-    REKINDLE_RETURN_IF_ERROR(update(repair_all, {.reconcile = false}));
+    REKINDLE_RETURN_IF_ERROR(options.repair ? update(repair_all, {.reconcile = false}) : tier_->read(check));
+    // A database that cannot be read looks like an empty one, in which nothing is wrong.
+    const std::lock_guard guard(mutex_);
+    if (const std::string damage = std::exchange(damage_, {}); !damage.empty()) {
+      const bool repaired = mode() == CacheMode::kReadWrite;
+      report.problems.insert(report.problems.begin(),
+                             {VerifyProblem::Kind::kDamagedDatabase, {}, damage, repaired});
+    }
     return report;
   });
 }

@@ -29,6 +29,8 @@ const char* verify_problem_name(VerifyProblem::Kind kind) {
       return "unlisted entry";
     case VerifyProblem::Kind::kRejectedEntry:
       return "rejected entry";
+    case VerifyProblem::Kind::kDamagedDatabase:
+      return "damaged database";
   }
   return "unknown";
 }
@@ -252,6 +254,8 @@ Status repair_problem(Change& change, VerifyProblem& problem) {
     case Kind::kMissingEntry:
     case Kind::kRejectedEntry:
       return remove_entry(change, problem.id, GoneReason::kCorrupt);
+    case Kind::kDamagedDatabase:  // an update replaces it before it begins
+      break;
   }
   return {};
 }

@@ -31,6 +31,7 @@ struct VerifyProblem {
     kMissingEntry,     // a summary or a candidate without its entry
     kUnlistedEntry,    // an entry that no summary or no candidate names
     kRejectedEntry,    // kDeep: VerifyOptions::inspect
+    kDamagedDatabase,  // it cannot be read; a repair sets it aside and rebuilds it from what can be saved
   };
   Kind kind;
   Digest id;         // of the entry, else the key of the record

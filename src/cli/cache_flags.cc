@@ -1,5 +1,6 @@
 #include "src/cli/cache_flags.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -23,6 +24,15 @@ Result<std::unique_ptr<ExportCache>> CacheFlags::open(CacheMode mode) const {
   return ExportCache::open({.dir = chosen, .mode = mode});
 }
 
+Result<std::vector<Digest>> find_entries(ExportCache& cache, const std::vector<std::string>& prefixes) {
+  std::vector<Digest> ids;
+  for (const std::string& prefix : prefixes) {
+    REKINDLE_ASSIGN_OR_RETURN(const Digest id, cache.find(prefix));
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  }
+  return ids;
+}
+
 Result<Entry> load_entry(ExportCache& cache, const Digest& id) {
   REKINDLE_ASSIGN_OR_RETURN(std::optional<Entry> entry, cache.load(id));
   if (entry) return *std::move(entry);
@@ -43,6 +53,8 @@ Json entry_json(const EntryInfo& info) {
   entry["last_used"] = info.last_used;
   entry["hits"] = info.hits;
   entry["seconds_saved"] = info.seconds_saved;
+  entry["cost_seconds"] = info.cost_seconds;
+  entry["pinned"] = info.pinned;
   entry["raw_bytes"] = info.raw_bytes;
   entry["stored_bytes"] = info.stored_bytes;
   entry["sections"] = Json::object();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "export_cache/export_cache.h"
 #include "src/base/result.h"
@@ -23,6 +24,8 @@ struct CacheFlags {
   Result<std::unique_ptr<ExportCache>> open(CacheMode mode) const;
 };
 
+// The ids of the entries that the prefixes name, each once; the Errors of ExportCache::find.
+Result<std::vector<Digest>> find_entries(ExportCache& cache, const std::vector<std::string>& prefixes);
 // The verified entry. kCorruption, with what happens next, when it is not sound.
 Result<Entry> load_entry(ExportCache& cache, const Digest& id);
 // A section of it. kNotFound, naming those it has, when there is none of that name.

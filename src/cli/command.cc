@@ -24,9 +24,9 @@ std::string_view help_page(std::string_view name) {
   return {};
 }
 
-int fail(const Error& error) {
+int fail(const Error& error, int code) {
   std::fprintf(stderr, "rekindle: %s\n", error.message.c_str());
-  return kExitProblem;
+  return code;
 }
 
 }  // namespace rekindle::cli

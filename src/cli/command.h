@@ -42,8 +42,8 @@ struct CommandInfo {
 Registry<CommandInfo>& commands();
 // The text of commands/<name>.md; empty when there is none.
 std::string_view help_page(std::string_view name);
-// Prints "rekindle: message" to stderr; returns kExitProblem.
-int fail(const Error& error);
+// Prints "rekindle: message" to stderr; returns `code`.
+int fail(const Error& error, int code = kExitProblem);
 
 #define REKINDLE_COMMAND(noun, verb, summary, Class)                                                     \
   static const bool rekindle_registered_##noun##_##verb = [] {                                           \

@@ -17,10 +17,11 @@ struct Outcome {
   std::string output;
 };
 
-// `redirect` is shell text, such as "2>&1"; stdin is empty.
+// `redirect` and `environment` are shell text, such as "2>&1" and "HOME=/"; stdin is empty.
 inline Outcome rekindle_command(const std::string& arguments,
-                                const std::string& redirect = "2>/dev/null </dev/null") {
-  const std::string line = std::string(REKINDLE_PROGRAM) + " " + arguments + " " + redirect;
+                                const std::string& redirect = "2>/dev/null </dev/null",
+                                const std::string& environment = "") {
+  const std::string line = environment + " " REKINDLE_PROGRAM " " + arguments + " " + redirect;
   FILE* pipe = popen(line.c_str(), "r");
   REQUIRE(pipe != nullptr);
   Outcome outcome;

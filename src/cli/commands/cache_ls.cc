@@ -54,10 +54,11 @@ class CacheLs : public Command {
         {"ID", "MODEL", "MODE", "INPUTS", "SIZE", "HITS", "SAVED", "USED", "AGE"}};
     for (const EntryInfo& info : entries) {
       const MetaText meta(info);
-      rows.push_back(
-          {short_id(info.id), printable(meta["model"], kMostText), printable(meta["mode"], kMostText),
-           printable(meta["inputs"], kMostText), size_text(info.stored_bytes), std::to_string(info.hits),
-           seconds_text(info.seconds_saved), age_text(info.last_used, now), age_text(info.created, now)});
+      rows.push_back({short_id(info.id) + (info.pinned ? "*" : ""), printable(meta["model"], kMostText),
+                      printable(meta["mode"], kMostText), printable(meta["inputs"], kMostText),
+                      size_text(info.stored_bytes), std::to_string(info.hits),
+                      seconds_text(info.seconds_saved), age_text(info.last_used, now),
+                      age_text(info.created, now)});
     }
     print_table(rows);
   }

@@ -14,24 +14,32 @@ Json stats_json(const std::string& dir, const CacheStats& stats) {
   root["corrupt"] = stats.corrupt;
   root["stores"] = stats.stores;
   root["store_failures"] = stats.store_failures;
+  root["evictions"] = stats.evictions;
+  root["removals"] = stats.removals;
   root["bypasses"] = stats.bypasses;
   root["bypass_codes"] = stats.bypass_codes;
   root["seconds_saved"] = stats.seconds_saved;
   root["entries"] = stats.entries;
+  root["pinned"] = stats.pinned;
   root["bytes"] = stats.bytes;
+  root["limit_bytes"] = stats.limit_bytes;
   root["disk_bytes"] = stats.disk_bytes;
   return root;
 }
 
+std::string limit_text(std::uint64_t bytes) { return bytes == 0 ? "none" : size_text(bytes); }
+
 void print_human(const std::string& dir, const CacheStats& stats) {
   std::vector<std::vector<std::string>> rows = {
       {"directory", dir},
-      {"entries", std::to_string(stats.entries) + ", " + size_text(stats.bytes)},
-      {"on disk", size_text(stats.disk_bytes)},
+      {"entries", std::to_string(stats.entries) + ", pinned " + std::to_string(stats.pinned)},
+      {"bytes", size_text(stats.bytes) + ", limit " + limit_text(stats.limit_bytes) + ", on disk " +
+                    size_text(stats.disk_bytes)},
       {"lookups", std::to_string(stats.lookups)},
       {"hits", std::to_string(stats.hits) + ", saved " + seconds_text(stats.seconds_saved)},
       {"misses", std::to_string(stats.misses)},
       {"stores", std::to_string(stats.stores) + ", failed " + std::to_string(stats.store_failures)},
+      {"evicted", std::to_string(stats.evictions) + ", removed " + std::to_string(stats.removals)},
       {"corrupt", std::to_string(stats.corrupt)},
       {"bypasses", std::to_string(stats.bypasses)}};
   for (const auto& [code, count] : stats.bypass_codes) rows.push_back({"  " + code, std::to_string(count)});
