@@ -34,6 +34,8 @@ std::string wrong_gradient(const Node& node) {
   const Node* producer = tape == nullptr ? nullptr : tape->producer();
   if (producer == nullptr || !has_tape(*producer) || tape->index() != torch_results(*producer))
     return "input " + std::to_string(cotangents) + " is not a tape";
+  if (torch_results(*producer) != static_cast<std::size_t>(cotangents))
+    return "the tape is of " + std::to_string(torch_results(*producer)) + " results, not of " + std::to_string(cotangents);
   for (std::size_t i = static_cast<std::size_t>(cotangents) + 1; i < inputs; ++i) {
     if (node.input(i) == nullptr) return "input " + std::to_string(i) + " is absent but required";
   }

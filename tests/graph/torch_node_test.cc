@@ -50,6 +50,8 @@ TEST_CASE("attributes of a torch node that do not fit it are refused", "[graph]"
   CHECK_THAT(problem("%y = rekindle::TorchGradient(%x, %x, %x) {cotangents = 1}"), Contains("is not a tape"));
   CHECK_THAT(problem("%z, %t = torch::aten.f.default(%x) {_results = 1}\n  "
                      "%y = rekindle::TorchGradient(%x, %t, %x) {cotangents = 2}"), Contains("do not fit"));
+  CHECK_THAT(problem("%z, %t = torch::aten.f.default(%x) {_results = 1}\n  "
+                     "%y = rekindle::TorchGradient(%x, %x, %t, %x) {cotangents = 2}"), Contains("not of 2"));
   CHECK(problem("%z, %t = torch::aten.f.default(%x) {_results = 1}\n  "
                 "%y = rekindle::TorchGradient(%x, %t, %x) {cotangents = 1}") == "none");
 }
