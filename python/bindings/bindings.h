@@ -10,5 +10,6 @@ void bind_calls(pybind11::module_& m);
 void bind_explain(pybind11::module_& m);
 void bind_key(pybind11::module_& m);
 void bind_session(pybind11::module_& m);
+void bind_sets(pybind11::module_& m);
 
 }  // namespace rekindle::python

@@ -10,12 +10,12 @@ from typing import Any
 
 from rekindle import _native
 from rekindle.fingerprint import Fields
-from rekindle.fingerprint.observations import present
+from rekindle.fingerprint.observations import KINDS, present
 from rekindle.fingerprint.parts import Parts, leaf_text, noting, reachable_parts
 
 _ABSENT = "absent"  # kAbsent
 _SHOWN = 20  # differences that a table shows
-_ALWAYS_NAMED = frozenset({"import", "file"})  # kinds of observations that are about a module as a whole
+_ALWAYS_NAMED = frozenset({"import", "file", "module", "version", "binary"})  # kinds of observations that are about a module as a whole
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _text(path: str, text: str | None) -> str:
 def _observation(path: str, text: str) -> list[str | None] | None:
     """The observation that a leaf stands for; None for a field of the key."""
     kind, space, rest = path.partition(" ")
-    if not space or kind not in ("env", "import", "file", "function", "class", "global", "from"):
+    if not space or kind not in KINDS:
         return None
     module, _, name = ("", "", rest) if kind == "env" else rest.partition(":")
     return [kind, module, name, None if text == _ABSENT else text]

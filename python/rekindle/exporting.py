@@ -19,6 +19,7 @@ from rekindle.exporters import Exported, ExportRequest, torchscript
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
+from rekindle.perturbation import SecondCall, call_again
 from rekindle.reasons import Bypass, Reason
 from rekindle.verification import compare_session
 
@@ -45,9 +46,10 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
     start = time.perf_counter()
     torchscript.load_exporter()
+    recorder = Recorder(fingerprint)
     with noting() as noted:
-        with _contents_kept(fingerprint.containers), world.random_states_kept(), Recorder(fingerprint) as recorder:
-            exported = torchscript.export(request)
+        with _contents_kept(fingerprint.containers), world.random_states_kept():
+            exported = torchscript.export(replace(request, watch=recorder))
         changed = fingerprint.difference(describe_again())
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
@@ -56,7 +58,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     joint = _build(exported, inputs, request.grad)
     contract = _contract(exported, request)
     built_at = time.perf_counter()
-    _verify(joint, exported, request, inputs)
+    _verify(joint, exported, request, inputs, again=not recorder.ran_collective)
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
     return NewEntry(
@@ -113,7 +115,7 @@ def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request
     with torch.set_grad_enabled(request.grad):
         expected = _native.Session(made.sections["joint"]).forward(inputs, request.grad)
     try:
-        _verify(joint, replace(made.exported, outputs=expected), request, inputs)
+        _verify(joint, replace(made.exported, outputs=expected), request, inputs, again=False)
     except Bypass as bypass:
         return bypass.message
     finally:
@@ -144,7 +146,8 @@ def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
         raise Bypass(Reason.EXPORT_FAILED, str(error)) from error
 
 
-def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor]) -> None:
+def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], again: bool) -> None:
+    """Compare a session with eager, on the call itself and, if `again`, on perturbed inputs and state."""
     every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
     try:
@@ -152,6 +155,9 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
             compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
+            second = call_again(request, exported.writes) if again else None
+            if second is not None:
+                _verify_second(session, exported, second, names, request.grad)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (RuntimeError, IndexError, _native.RekindleError) as error:
@@ -167,6 +173,19 @@ def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
+
+
+def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], grad: bool) -> None:
+    if second.structure != exported.structure:
+        raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
+    inputs = [second.tensors[i] for i in exported.used]
+    try:
+        compare_session(session, inputs, second.outputs, second.random_states, names, grad, exported.autocast_dtypes)
+    except Bypass as bypass:
+        message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
+        raise Bypass(bypass.reason, message) from bypass
+    finally:
+        torch.set_rng_state(exported.random_states[0])
 
 
 def _mode(request: ExportRequest) -> str:

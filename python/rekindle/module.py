@@ -14,6 +14,8 @@ from rekindle.options import Options
 from rekindle.runtime import Runtime
 from rekindle.status import Status
 
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global{name}") for name in _HOOKS]
 _OWN = ("module", "_options", "_runtime", "_is_full_backward_hook")
 
 
@@ -42,6 +44,11 @@ class Module(nn.Module):
         self.__dict__["training"] = module.training
         if type(self).forward is Module.forward:
             self.__dict__["forward"] = _with_signature_of(module, self._runtime)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _global_hooks_only(self.__dict__):  # the wrapped module runs them; they must not run for this one too
+            return self.forward(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._runtime.call(args, kwargs)
@@ -151,6 +158,11 @@ def _with_signature_of(module: nn.Module, runtime: Runtime) -> Any:
         return runtime.call(args, kwargs)
 
     return forward
+
+
+def _global_hooks_only(attributes: dict[str, Any]) -> bool:
+    """Whether every module has hooks that this one has not been given."""
+    return any(_GLOBAL_HOOKS) and not any(attributes[name] for name in _HOOKS)
 
 
 def status(model: Module) -> Status:

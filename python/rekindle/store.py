@@ -127,7 +127,8 @@ class Store:
         """The entry of an export, not published yet."""
         model = model_label(fingerprint)
         meta = {**_meta(fingerprint, made), "class": model}
-        leaves = lambda: leaf_tree(model, fingerprint.fields, made.observations, made.noted)  # noqa: E731
+        texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
+        leaves = lambda: leaf_tree(model, fingerprint.fields, texts, made.noted)  # noqa: E731
         return StoredEntry("", made.observations, made.sections, meta, leaves)
 
     def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:

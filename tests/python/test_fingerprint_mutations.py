@@ -75,7 +75,7 @@ def test_the_forward_of_the_subject_is_recorded_and_verifies() -> None:
     world = World()
     observed = world.record()
     kinds = {kind for kind, *_ in observed}
-    assert {"function", "global", "env", "import"} <= kinds
+    assert {"global", "code", "library", "env", "import"} <= kinds
     assert ["env", "", "SUBJECT_BRANCH", None] in observed
     assert ["import", "subject_missing", "", None] in observed
     assert verify(observed) is None

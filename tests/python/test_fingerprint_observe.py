@@ -54,8 +54,8 @@ NONDETERMINISTIC = {
     "urandom": ("return x * os.urandom(1)[0]", "urandom()"),
     "uuid": ("return x * (uuid.uuid4().int % 7)", "differs"),
     "secrets": ("return x * secrets.randbelow(3)", "differs"),
-    "file": (f"return x * len(open({os.devnull!r}).read())", "opens a file"),
-    "path": ("from pathlib import Path\nreturn x * len(Path('/dev/null').read_text())", "opens a file"),
+    "file": (f"return x * len(open({os.devnull!r}).read())", "opens or looks for a file"),
+    "path": ("from pathlib import Path\nreturn x * len(Path('/dev/null').read_text())", "opens or looks for a file"),
     "name of the host": ("return x * len(socket.gethostname())", "gethostname()"),
     "process id": ("return x * os.getpid()", "getpid()"),
 }

@@ -95,7 +95,7 @@ def test_a_patched_attention_function_is_noticed(monkeypatch: pytest.MonkeyPatch
     ids = torch.zeros(2, 8, dtype=torch.int64)
     with Recorder(describe(model)) as recorder:
         model(ids, labels=ids)
-    from transformers.integrations import sdpa_attention
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    monkeypatch.setattr(sdpa_attention, "sdpa_attention_forward", lambda *args, **kwargs: None)
-    assert "sdpa_attention_forward" in (verify(recorder.observations) or "")
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", lambda *args, **kwargs: None)
+    assert "ALL_ATTENTION_FUNCTIONS" in (verify(recorder.observations) or "")

@@ -7,6 +7,7 @@ the graph would not mean what eager means. The exporter packages are imported in
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ class ExportRequest:
     """One call to export.
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
-    become graph inputs, arguments first. `grad` tells whether gradients are recorded.
+    become graph inputs, arguments first. `grad` tells whether gradients are recorded. `watch` is entered around the forward.
     """
 
     module: torch.nn.Module
@@ -28,6 +29,7 @@ class ExportRequest:
     parameters: dict[str, torch.nn.Parameter]
     buffers: dict[str, torch.Tensor]
     grad: bool
+    watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
 
 
 @dataclass

@@ -45,7 +45,7 @@ class _Traced(nn.Module):
         buffers = [state[name] for name in request.buffers]
         versions = [buffer._version for buffer in buffers]
         mode = TraceMode(request.parameters.values(), buffers, request.grad)
-        with _replaced(request.module, state), mode:
+        with request.watch, replaced(request.module, state), mode:
             result = request.module(*args, **kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
@@ -70,7 +70,7 @@ def _written(buffer: torch.Tensor, name: str) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[None]:
+def replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[None]:
     """Put `state` in the place of the module's parameters and buffers, under every name a shared one has."""
     by_identity: dict[int, torch.Tensor] = {}
     for name, tensor in state.items():
@@ -104,7 +104,7 @@ def _replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def _attributes_kept(module: nn.Module) -> Iterator[None]:
+def attributes_kept(module: nn.Module) -> Iterator[None]:
     """Undo what the forward does to the modules' attributes, and refuse a forward that does anything to them."""
     before = [(submodule, dict(submodule.__dict__)) for submodule in module.modules()]
     changed = None
@@ -154,7 +154,7 @@ def export(request: ExportRequest) -> Exported:
     random_state = torch.get_rng_state()
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
-        with _attributes_kept(request.module), torch.set_grad_enabled(request.grad):
+        with attributes_kept(request.module), torch.set_grad_enabled(request.grad):
             model = _run_exporter(traced, tensors, names)
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)

@@ -17,6 +17,7 @@ from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.digest import Leaf, digest_leaves
 from rekindle.fingerprint.module_tree import add_module_tree, module_paths
 from rekindle.fingerprint.namespace import add_patches
+from rekindle.fingerprint.registries import add_registries
 from rekindle.fingerprint.signature import add_signature
 from rekindle.fingerprint.tensors import DeviceNames
 from rekindle.fingerprint.values import Walker, register_digest
@@ -86,6 +87,7 @@ def describe(
         add_module_tree(walker, module, devices)
         inputs = add_signature(walker, args, dict(kwargs), devices)
         add_patches(walker)
+        add_registries(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
     return Fingerprint(

@@ -32,6 +32,7 @@ _FLAGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("sdp.mem_efficient", torch.backends.cuda.mem_efficient_sdp_enabled),
     ("sdp.math", torch.backends.cuda.math_sdp_enabled),
     ("sdp.cudnn", torch.backends.cuda.cudnn_sdp_enabled),
+    ("opt_einsum", lambda: f"{torch.backends.opt_einsum.enabled} {torch.backends.opt_einsum.strategy}"),
     ("mha_fastpath", torch.backends.mha.get_fastpath_enabled),
 )
 _PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import sys
 import threading
 import types
 import weakref
 from typing import Any
 
 from rekindle.fingerprint.code import code_digest
-from rekindle.fingerprint.values import Walker, handles, label
+from rekindle.fingerprint.origin import Origin, installed, is_covered_class, origin_of
+from rekindle.fingerprint.values import OF_IMPORT, Walker, attribute_path, handles, label
 
-# Packages whose classes are only named where they are values: the key holds their versions.
-LIBRARY_ROOTS = sys.stdlib_module_names | {"torch"}
 SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
 _VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id"})  # an address, differs from process to process
-_UNSET = object()  # stands for a context variable without a value
 _HEAP_TYPE = 1 << 9
 _DESCRIPTORS = (
     types.WrapperDescriptorType,
@@ -93,9 +90,15 @@ def partial(walker: Walker, path: str, value: functools.partial) -> None:
 
 
 @handles(functools._lru_cache_wrapper)
-def _wrapped(walker: Walker, path: str, value: Any) -> None:
+def _cached_function(walker: Walker, path: str, value: Any) -> None:
+    """A function with a cache: its code; what it has answered is an observation."""
+    if walker.seen(path, value):
+        return
     walker.leaves.append((path, type(value).__name__))
     walker.walk(f"{path}.__wrapped__", value.__wrapped__)
+    from rekindle.fingerprint.answers import meet  # which walks itself
+
+    meet(path, value)
 
 
 @handles(staticmethod, classmethod)
@@ -122,15 +125,30 @@ def cached_property(walker: Walker, path: str, value: functools.cached_property)
 @handles(type)
 def class_value(walker: Walker, path: str, value: type) -> None:
     """A class: its name, and its code unless a version stands for it."""
-    root = value.__module__.partition(".")[0]
-    deep = walker.deep_classes and value.__flags__ & _HEAP_TYPE and root not in LIBRARY_ROOTS
+    deep = value.__flags__ & _HEAP_TYPE and not is_covered_class(value)
     walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value)}"))
 
 
 @handles(types.ModuleType)
 def module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
-    """A module: its name and version."""
-    walker.leaves.append((path, f"module {value.__name__} {getattr(value, '__version__', None)}"))
+    """A module: its name, and what is in it unless a version stands for it. Modules in it are only named."""
+    walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
+    if type(value) is not types.ModuleType or not _is_the_users(value):
+        return
+    if not walker.deep_classes:
+        walker.named.append(value)
+    elif not walker.inside_module and not walker.seen(f"{path}.__dict__", vars(value)):
+        walker.containers.append(vars(value))
+        walker.inside_module = True
+        for name, item in vars(value).items():
+            if name not in OF_IMPORT:
+                walker.walk(attribute_path(path, name), item)
+        walker.inside_module = False
+
+
+def _is_the_users(module: types.ModuleType) -> bool:
+    file = vars(module).get("__file__")
+    return isinstance(file, str) and origin_of(file) is Origin.USER and not installed(file)
 
 
 @handles(weakref.ref)
@@ -143,8 +161,10 @@ def weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
 @handles(contextvars.ContextVar)
 def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
     walker.leaves.append((path, f"context variable {value.name}"))
-    content = value.get(_UNSET)
-    walker.walk(f"{path}.get()", content)
+    try:
+        walker.walk(f"{path}.get()", value.get())
+    except LookupError:
+        walker.leaves.append((f"{path}.get()", "unset"))
 
 
 @handles(*_NOISE)

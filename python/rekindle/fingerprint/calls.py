@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodDescriptorType
 from typing import Any
 
 from rekindle import _native
+from rekindle.fingerprint.origin import Origin, origin_of
 from rekindle.reasons import Bypass, Reason
 
 StartHandler = Callable[[FrameType], bool]
@@ -55,8 +56,12 @@ class MonitoringHook:
 
     def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
         if not isinstance(function, FunctionType) and getattr(function, "__name__", None) in self._watched:
+            if isinstance(function, MethodDescriptorType):  # the profile hook is given the bound method
+                function = function.__get__(first)
             self._on_call(sys._getframe(1), function)
             return None
+        if origin_of(code.co_filename) is Origin.USER:
+            return None  # another function may be called here the next time
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import _abc
+from typing import Any
+
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
+from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.parts import note
-from rekindle.fingerprint.values import Walker
+from rekindle.fingerprint.values import OF_IMPORT, Walker, label
 from rekindle.reasons import Bypass
 
 # Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python,
@@ -19,6 +23,7 @@ _SKIPPED = frozenset(
 _HEAP_TYPE = 1 << 9
 
 _cached: dict[int, tuple[type, str]] = {}
+_own_cached: dict[int, tuple[Any, str, list[Any]]] = {}
 _known: dict[int, tuple[str, object]] = {}
 _depth = 0
 
@@ -43,44 +48,84 @@ class one_pass:
         _depth -= 1
         if _depth == 0:
             _cached.clear()
+            _own_cached.clear()
             _known.clear()
 
 
 def class_digest(cls: type) -> str:
-    """Digest of the class's MRO: names of builtin bases, code and attributes of the others."""
+    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of the user's classes and
+    modules that these refer to, and so on."""
     known = _cached.get(id(cls))
     if known is None:
-        bases = [(_name(base), _own_digest(base)) for base in cls.__mro__]
-        digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in bases)
-        note(digest, "", ((f" {name}", own) for name, own in bases))
+        owners = [*cls.__mro__, *sorted(referred(cls), key=_name)]
+        digests = [(_name(owner), _own(owner)[0]) for owner in owners]
+        digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in digests)
+        note(digest, "", ((f" {name}", own) for name, own in digests))
         known = (cls, digest)
         if _depth:
             _cached[id(cls)] = known
     return known[1]
 
 
-def _name(base: type) -> str:
-    return f"{base.__module__}.{base.__qualname__}"
+def _name(owner: Any) -> str:
+    return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else f"module {owner.__name__}"
 
 
-def _own_digest(base: type) -> str | None:
-    """Digest of what one class body defines, or None for a builtin."""
-    if not base.__flags__ & _HEAP_TYPE:
-        return None
-    try:
-        leaves = walk_members(base).leaves
-    except Bypass as bypass:
-        raise Bypass(bypass.reason, f"in class {_name(base)}: {bypass.message}") from None
-    digest = digest_leaves(leaves)
-    note(digest, "", ((f".{path}", value) for path, value in leaves))
-    return digest
+def referred(cls: type) -> list[Any]:
+    """The user's classes and modules that the class leads to, without those of its own MRO."""
+    own = {id(base) for base in cls.__mro__}
+    seen: dict[int, Any] = {}
+    todo: list[Any] = list(cls.__mro__)
+    while todo:
+        found = todo.pop()
+        if id(found) in seen:
+            continue
+        seen[id(found)] = found
+        if not isinstance(found, type) or (found.__flags__ & _HEAP_TYPE and not is_covered_class(found)):
+            for named in _own(found)[1]:
+                if isinstance(named, type):
+                    todo += (base for base in named.__mro__ if not is_covered_class(base))
+                elif isinstance(found, type):  # modules in a module are only named
+                    todo.append(named)
+    return [found for key, found in seen.items() if key not in own]
 
 
-def walk_members(base: type) -> Walker:
-    """A walk over what one class body defines; raises Bypass for what cannot be digested."""
-    members = vars(base)
+def _own(owner: Any) -> tuple[str | None, list[Any]]:
+    """Digest of what one class body or one module defines, None for a builtin; the classes and modules that it names."""
+    if isinstance(owner, type) and not owner.__flags__ & _HEAP_TYPE:
+        return None, []
+    known = _own_cached.get(id(owner))
+    if known is None:
+        walker = walk_members(owner)
+        known = (owner, digest_leaves(walker.leaves), walker.named)
+        note(known[1], "", ((f".{path}", value) for path, value in walker.leaves))
+        if _depth:
+            _own_cached[id(owner)] = known
+    return known[1], known[2]
+
+
+def walk_members(owner: Any) -> Walker:
+    """A walk over what one class body or one module defines; raises Bypass for what cannot be digested."""
+    members = vars(owner)
+    is_class = isinstance(owner, type)
+    skipped = _SKIPPED if is_class else OF_IMPORT
     walker = Walker(deep_classes=False, known=_known)
-    for key in sorted(members):
-        if key not in _SKIPPED and not key.startswith("__pydantic_"):
-            walker.walk(key, members[key])
+    try:
+        for key in sorted(members):
+            if key not in skipped and not key.startswith("__pydantic_"):
+                walker.walk(key, members[key])
+        if is_class:
+            _add_hidden(walker, owner)
+    except Bypass as bypass:
+        raise Bypass(bypass.reason, f"in {'class ' if is_class else ''}{_name(owner)}: {bypass.message}") from None
     return walker
+
+
+def _add_hidden(walker: Walker, base: type) -> None:
+    """What is registered with an abstract class, and what a dataclass keeps about its fields."""
+    if "_abc_impl" in vars(base):
+        registered = (reference() for reference in _abc._get_dump(base)[0])
+        walker.leaves.append(("_abc_registry", repr(sorted(label(cls) for cls in registered if cls is not None))))
+    for name, field in vars(base).get("__dataclass_fields__", {}).items():
+        if field.metadata:
+            walker.walk(f"__dataclass_fields__.{name}.metadata", field.metadata)

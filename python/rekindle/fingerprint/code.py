@@ -83,7 +83,7 @@ def _const(value: object) -> bytes:
     if value is Ellipsis:
         return b"."
     if kind is bool or kind is int:
-        return f"{kind.__name__} {value}".encode()
+        return f"{kind.__name__} {value:x}".encode()  # hexadecimal, which has no limit of digits
     if kind is float:
         return b"f" + struct.pack(">d", value)
     if kind is complex:

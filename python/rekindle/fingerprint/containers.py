@@ -10,10 +10,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from rekindle.fingerprint.digest import digest128, digest_leaves
-from rekindle.fingerprint.values import Walker, handles, label, leaves_text
+from rekindle.fingerprint.origin import is_covered_class
+from rekindle.fingerprint.values import Walker, attribute_path, handles, label, leaves_text
 
+_ENUM_FIELDS = frozenset({"_name_", "_value_", "__objclass__", "_sort_order_"})
 _TEXT_LIMIT = 160  # longer texts are digested
 _PRIMITIVES = frozenset({type(None), bool, int, float, str})
+
+
+def _plain_text(value: Any) -> str | None:
+    """The repr of a container of plain values, or None if an integer is too long for decimal digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return None
 
 
 def _clip(kind: str, size: int, text: str) -> str:
@@ -59,9 +69,11 @@ def sequence(walker: Walker, path: str, value: Any) -> None:
     if type(value) is not tuple and walker.seen(path, value):
         return
     if set(map(type, value)) <= _PRIMITIVES:
-        text = repr(value) if type(value) in (list, tuple) else f"{kind} {list(value)!r}"
-        walker.leaves.append((path, _clip(kind, len(value), text)))
-        return
+        text = _plain_text(value if type(value) in (list, tuple) else list(value))
+        if text is not None:
+            text = text if type(value) in (list, tuple) else f"{kind} {text}"
+            walker.leaves.append((path, _clip(kind, len(value), text)))
+            return
     walker.leaves.append((path, f"{kind}[{len(value)}]"))
     for index, item in enumerate(value):
         walker.walk(f"{path}[{index}]", item)
@@ -84,8 +96,9 @@ def items(walker: Walker, path: str, kind: str, pairs: Iterable[tuple[Any, Any]]
     pairs = list(pairs)
     walker.leaves.append((path, f"{kind}[{len(pairs)}]"))
     for index, (key, item) in enumerate(pairs):
-        if type(key) in _PRIMITIVES:
-            walker.walk(f"{path}[{key!r}]", item)
+        text = _plain_text(key) if type(key) in _PRIMITIVES else None
+        if text is not None:
+            walker.walk(f"{path}[{text}]", item)
         else:
             walker.walk(f"{path}.keys[{index}]", key)
             walker.walk(f"{path}.values[{index}]", item)
@@ -99,8 +112,9 @@ def unordered(walker: Walker, path: str, value: Any) -> None:
         if walker.seen(path, value):
             return
     kind = type(value).__name__
-    if set(map(type, value)) <= _PRIMITIVES:
-        walker.leaves.append((path, _clip(kind, len(value), f"{kind} {sorted(map(repr, value))}")))
+    plain = [_plain_text(item) for item in value] if set(map(type, value)) <= _PRIMITIVES else [None]
+    if None not in plain:
+        walker.leaves.append((path, _clip(kind, len(value), f"{kind} {sorted(plain)}")))  # type: ignore[type-var]
         return
     texts = []
     for item in value:
@@ -114,15 +128,24 @@ def unordered(walker: Walker, path: str, value: Any) -> None:
     )
 
 
+def _class_text(walker: Walker, cls: type) -> str:
+    return label(cls) if is_covered_class(cls) else walker.add_class(cls)
+
+
 def enum_member(walker: Walker, path: str, value: enum.Enum) -> None:
     """An enum member: class, name and value."""
-    walker.leaves.append((path, f"enum {label(type(value))}.{value.name}"))
-    walker.walk(f"{path}.value", value.value)
+    if walker.seen(path, value):
+        return
+    walker.leaves.append((path, f"enum {_class_text(walker, type(value))}.{value._name_}"))
+    walker.walk(f"{path}.value", value._value_)
+    for name, item in vars(value).items():
+        if name not in _ENUM_FIELDS:
+            walker.walk(attribute_path(path, name), item)
 
 
 def namedtuple(walker: Walker, path: str, value: Any) -> None:
     """A named tuple or struct sequence: class and items."""
-    walker.leaves.append((path, f"tuple {label(type(value))}[{len(value)}]"))
+    walker.leaves.append((path, f"tuple {_class_text(walker, type(value))}[{len(value)}]"))
     names = getattr(value, "_fields", range(len(value)))
     for name, item in zip(names, value, strict=True):
         walker.walk(f"{path}.{name}", item)

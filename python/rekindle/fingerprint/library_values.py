@@ -104,6 +104,8 @@ def _ndarray(walker: Walker, path: str, value: Any) -> None:
         raise opaque(path, value, f" of dtype {value.dtype} and {value.nbytes} bytes, which is not digested")
     walker.tensors.append((path, value))
     layout = f"{value.dtype.str} {list(value.shape)}"
+    if not value.flags.c_contiguous:
+        layout += f" strides {list(value.strides)}"
     walker.leaves.append((path, f"ndarray {layout} {digest128(value.tobytes())}"))
 
 

@@ -12,13 +12,16 @@ from typing import Any
 import torch
 
 from rekindle.fingerprint import Fingerprint
-from rekindle.fingerprint.callables import LIBRARY_ROOTS
-from rekindle.fingerprint.classes import one_pass, walk_members
+from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.namespace import NAMESPACES
+from rekindle.fingerprint.origin import is_covered_class, is_covered_function
 from rekindle.fingerprint.resolve import ABSENT
 from rekindle.fingerprint.values import Walker
+from rekindle.fingerprint.world import ALL_NAMES, ALL_VALUES
 
 _HEAP_TYPE = 1 << 9
+# Observations that stay as they are as long as the process lives, or whose change the results already follow.
+_OF_THE_PROCESS = frozenset({"version", "binary", "order", "answers", "query"})
 
 
 class Watched:
@@ -59,14 +62,30 @@ class Watched:
         return list(self._contents.values())
 
     def _observe(self, kind: str, module: str, name: str) -> None:
+        if kind in _OF_THE_PROCESS:
+            return
         if kind == "env":
-            self._add_item(os.environ._data, os.environ.encodekey(name))  # type: ignore[attr-defined]
+            self._add_variable(name)
             return
         self._add_item(sys.modules, module)
         loaded = sys.modules.get(module)
-        if name and loaded is not None:
+        if loaded is None:
+            return
+        if kind == "module":
+            self._add_value(module, loaded)
+        elif name:
             value = self._follow(vars(loaded), name.split("."))
-            self._add_value(f"{module}.{name}", value)
+            if kind not in ("code", "library"):
+                self._add_value(f"{module}.{name}", value)
+            elif type(value) is types.FunctionType:
+                self._add_containers([value])
+
+    def _add_variable(self, name: str) -> None:
+        data = os.environ._data  # type: ignore[attr-defined]
+        if name in (ALL_NAMES, ALL_VALUES):
+            self._add_containers([data])
+        else:
+            self._add_item(data, os.environ.encodekey(name))  # type: ignore[attr-defined]
 
     def _follow(self, namespace: dict[str, Any], chain: list[str]) -> Any:
         """The value at the end of a chain, as observations._follow finds it; every link is watched."""
@@ -93,8 +112,9 @@ class Watched:
         return ABSENT
 
     def _add_value(self, path: str, value: Any) -> None:
-        root = (getattr(value, "__module__", None) or "").partition(".")[0]
-        if value is ABSENT or (isinstance(value, (type, types.FunctionType)) and root in LIBRARY_ROOTS):
+        if value is ABSENT or (isinstance(value, type) and is_covered_class(value)):
+            return
+        if type(value) is types.FunctionType and is_covered_function(value):
             return
         walker = Walker()
         walker.walk(path, value)
@@ -112,11 +132,14 @@ class Watched:
             self._add_class(cls)
 
     def _add_class(self, cls: type) -> None:
-        for base in cls.__mro__:
+        for base in (*cls.__mro__, *referred(cls)):
+            if not isinstance(base, type):
+                self._add_value(base.__name__, base)
+                continue
             if id(base) in self._containers or not base.__flags__ & _HEAP_TYPE:
                 continue
             self._containers[id(base)] = base
-            if base.__module__.partition(".")[0] not in LIBRARY_ROOTS:
+            if not is_covered_class(base):
                 self._add_parts(walk_members(base))
 
     def _add_containers(self, containers: Iterable[Any]) -> None:

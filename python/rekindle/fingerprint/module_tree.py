@@ -9,7 +9,7 @@ from torch.nn.modules import module as module_globals
 
 from rekindle.fingerprint import tensors
 from rekindle.fingerprint.objects import volatile_fields
-from rekindle.fingerprint.values import Walker
+from rekindle.fingerprint.values import Walker, attribute_path
 from rekindle.reasons import Bypass, Reason
 
 # What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
@@ -76,17 +76,17 @@ class _TreeWalk:
         skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
-                walker.walk(f"{path}.{name}", value)
+                walker.walk(attribute_path(path, name), value)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
         walker = self._walker
         state = module.__dict__
         walker.containers += (state["_parameters"], state["_buffers"])
         for name, parameter in state["_parameters"].items():
-            self._add_tensor(f"{path}.{name}", parameter, "")
+            self._add_tensor(attribute_path(path, name), parameter, "")
         transient = state["_non_persistent_buffers_set"]
         for name, buffer in state["_buffers"].items():
-            self._add_tensor(f"{path}.{name}", buffer, " transient" if name in transient else " persistent")
+            self._add_tensor(attribute_path(path, name), buffer, " transient" if name in transient else " persistent")
 
     def _add_tensor(self, path: str, tensor: torch.Tensor | None, suffix: str) -> None:
         walker = self._walker
@@ -113,7 +113,7 @@ class _TreeWalk:
         if attributes:
             walker.containers.append(attributes)
             for name, value in attributes.items():
-                walker.walk(f"{path}.{name}", value)
+                walker.walk(attribute_path(path, name), value)
 
 
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
@@ -133,7 +133,7 @@ def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
 
 def child_name(path: str, name: str) -> str:
     """Path of a child as one would write it in Python."""
-    return f"{path}[{name}]" if name.isdigit() else f"{path}.{name}"
+    return f"{path}[{name}]" if name.isdigit() else attribute_path(path, name)
 
 
 def _refuse_unsupported(path: str, module: torch.nn.Module) -> None:

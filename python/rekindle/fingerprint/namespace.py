@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from rekindle.fingerprint.values import Walker
+from rekindle.fingerprint.origin import is_covered_class
+from rekindle.fingerprint.resolve import codes_of
+from rekindle.fingerprint.values import Walker, label
 
 TORCH_DIR = os.path.dirname(torch.__file__) + os.sep
+
+_C_FUNCTIONS = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
+)  # fmt: skip
 
 NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("torch.nn.functional", torch.nn.functional),
@@ -24,14 +30,28 @@ NAMESPACES: tuple[tuple[str, Any], ...] = (
 
 
 def add_patches(walker: Walker) -> None:
-    """Add one leaf set per Python function from elsewhere; torch's own functions are covered by its
-    version."""
-    for name, function in _foreign():
-        walker.walk(name, function)
+    """Add leaves for what is not torch's own under a name of torch's; what is, its version stands for."""
+    for owner, namespace in NAMESPACES:
+        for name, value in list(vars(namespace).items()):
+            if not name.startswith("__") or namespace is torch.Tensor:
+                _add_patch(walker, f"patched.{owner}.{name}", name, value)
 
 
-def _foreign() -> Iterator[tuple[str, types.FunctionType]]:
-    for label, namespace in NAMESPACES:
-        for name, value in vars(namespace).items():
-            if type(value) is types.FunctionType and not value.__code__.co_filename.startswith(TORCH_DIR):
-                yield f"patched.{label}.{name}", value
+def _add_patch(walker: Walker, path: str, name: str, value: Any) -> None:
+    if type(value) is types.FunctionType:
+        if not value.__code__.co_filename.startswith(TORCH_DIR):
+            walker.walk(path, value)
+        elif value.__name__ != name:  # a few are, in every torch: their texts are the same everywhere
+            walker.emit(path, f"function {label(value)}")
+    elif isinstance(value, _C_FUNCTIONS):
+        if value.__name__ != name:
+            walker.emit(path, f"{type(value).__name__} {label(value)}")
+    elif callable(value) and not isinstance(value, type):
+        kind = type(value)
+        if not (is_covered_class(kind) or kind.__module__ == "pybind11_builtins") or isinstance(value, (functools.partial, types.MethodType)):
+            walker.walk(path, value)
+    elif isinstance(value, (property, staticmethod, classmethod)):
+        for code in codes_of(value):
+            if not code.co_filename.startswith(TORCH_DIR):
+                walker.walk(path, value)
+                break

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from rekindle.fingerprint.containers import items, sequence, unordered
-from rekindle.fingerprint.values import Walker, handlers, handles, label
+from rekindle.fingerprint.values import Walker, attribute_path, handlers, handles
 
 _HEAP_TYPE = 1 << 9
 _POINTER = object.__basicsize__ // 2
@@ -55,7 +55,7 @@ def plain_object(walker: Walker, path: str, value: Any) -> None:
     if walker.seen(path, value):
         return
     cls = type(value)
-    walker.leaves.append((path, f"object {walker.add_class(cls) if walker.deep_classes else label(cls)}"))
+    walker.leaves.append((path, f"object {walker.add_class(cls)}"))
     for base in (dict, list, tuple, set, frozenset, str, int, float, bytes):
         if isinstance(value, base):
             _base_content(walker, path, base, value)
@@ -66,7 +66,7 @@ def plain_object(walker: Walker, path: str, value: Any) -> None:
         skipped = volatile_fields(cls)
         for name, item in attributes.items():
             if name not in skipped and not walker.left_out(path, cls, name):
-                walker.walk(f"{path}.{name}", item)
+                walker.walk(attribute_path(path, name), item)
     for base in cls.__mro__:
         for name, member in vars(base).items():
             if type(member) is types.MemberDescriptorType:

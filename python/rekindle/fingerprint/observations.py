@@ -1,30 +1,35 @@
 """Single observations: [kind, module, name, text], and the check of a list of them against the present.
 
 kinds: "function" and "class" (code that ran, under a name), "global" (a name and the attributes taken from
-it), "from" (a name imported inside a function), "import" (whether a module can be imported), "env" (an
-environment variable), "file" (the source of a module first loaded by the forward). text is None for what is
-absent.
+it), "from" (a name imported inside a function), "module" (all that a module of the user's defines), "import"
+(whether a module can be imported), "env" (an environment variable), "file" (the source of a module first
+loaded by the forward), "code" and "library" (code of torch or Python that ran, and names it read), "version"
+(of an installed package), "binary" (the build of an extension module), "query" (a question about the process), "order" (that of the items of sets),
+"answers" (of a cached function; not a text to be equal to). text is None for what is absent.
 """
 
 from __future__ import annotations
 
-import builtins
 import os
 import sys
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rekindle.fingerprint import world
-from rekindle.fingerprint.callables import LIBRARY_ROOTS
+from rekindle.fingerprint import answers, library_code, queries, world
+from rekindle.fingerprint.binaries import build_id
 from rekindle.fingerprint.classes import class_digest, one_pass
-from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.digest import digest128
-from rekindle.fingerprint.resolve import ABSENT, find, locate
+from rekindle.fingerprint.origin import is_covered_class, is_covered_function
+from rekindle.fingerprint.resolve import ABSENT, find, follow, locate
 from rekindle.fingerprint.values import label, value_text
 from rekindle.fingerprint.versions import distribution_version
+from rekindle.reasons import Bypass
 
 Observation = list["str | None"]
+KINDS = frozenset(
+    "function class global from module import env file code library version binary query order answers".split()
+)
 
 
 def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
@@ -47,43 +52,70 @@ def present(
             # A module that is not loaded yet in this process is stood for by its source file.
             if kind == "file" or module not in files or module in sys.modules:
                 try:
-                    new = present_text(kind, module, name)
+                    new = _now(kind, module, name, old)
                 except Exception as error:
                     new = f"can no longer be digested: {error}"
             yield kind, module, name, old, new
+
+
+def _now(kind: str, module: str, name: str, old: str | None) -> str | None:
+    """The present text, which is the old one if that still holds."""
+    if kind == "answers":
+        return old if answers.hold(module, name, old or "") else "other answers"
+    return present_text(kind, module, name)
 
 
 def title(kind: str, module: str, name: str) -> str:
     """What an observation is about, for a sentence."""
     if kind == "env":
         return f"environment variable {name}"
-    if kind in ("import", "file"):
+    if kind in ("import", "file", "module"):
         return f"module {module}"
+    if kind in ("code", "library"):
+        return f"{module}.{name}"
+    if kind in ("version", "binary", "query", "order"):
+        return {"version": f"the version of {module}", "binary": f"the build of {module}", "query": f"{module}.{name}()", "order": f"the order of sets of {name}"}[kind]
     return f"{'global' if kind == 'from' else kind} {module}.{name}"
 
 
 def present_text(kind: str, module: str, name: str) -> str | None:
     """The text that stands for the observed thing as it is now; raises Bypass if it cannot be digested."""
     if kind == "env":
-        return world.env_text(name, os.environ.get(name))
+        return world.env_now(name)
     if kind == "import":
         return None if locate(module) is None else "present"
     if kind == "file":
         return _file_text(module)
-    if kind in ("function", "class"):
-        value = find(module, name)
-        return None if value is ABSENT else _value_text(f"{module}.{name}", value, deep=True)
+    if kind == "binary":
+        return build_id(getattr(sys.modules.get(module), "__file__", None) or "")
+    if kind == "version":
+        return distribution_version(module)
+    if kind == "query":
+        return queries.answer(module, name)
+    if kind == "order":
+        return world.order_text(name)
+    if kind == "code":
+        return library_code.code_text(find(module, name))
+    return _loaded_text(kind, module, name)
+
+
+def _loaded_text(kind: str, module: str, name: str) -> str | None:
+    """Text of what a loaded module holds."""
     loaded = sys.modules.get(module)
     if loaded is None:
         return None
-    value = _follow(vars(loaded), name.split("."))[0]
+    if kind == "module":
+        return value_text(module, loaded)
+    value = find(module, name) if kind in ("function", "class") else follow(vars(loaded), name.split("."))[0]
+    if kind == "library":
+        return library_code.read_text(value)
     return None if value is ABSENT else _value_text(f"{module}.{name}", value)
 
 
 def used_chain(namespace: dict[str, Any], chain: tuple[str, ...]) -> tuple[str, ...]:
     """The part of a chain that reads modules and classes; what is read from a value is covered by the
     value."""
-    return chain[: _follow(namespace, chain)[1]]
+    return chain[: follow(namespace, chain)[1]]
 
 
 def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
@@ -95,45 +127,26 @@ def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
     return f"{base}.{name}" if name else base
 
 
-def _follow(namespace: dict[str, Any], chain: Sequence[str]) -> tuple[Any, int]:
-    """The value at the end of a chain and how many names it took; ABSENT if a name is not there."""
-    value = namespace.get(chain[0], ABSENT)
-    if value is ABSENT:
-        value = vars(builtins).get(chain[0], ABSENT)
-    used = 1
-    for name in chain[1:]:
-        # Modules of other classes make their attributes when asked, which no check may do.
-        if type(value) is types.ModuleType:
-            value = vars(value).get(name, ABSENT)
-        elif isinstance(value, type):
-            value = _class_attribute(value, name)
-        else:
-            break
-        used += 1
-    return value, used
-
-
-def _class_attribute(cls: type, name: str) -> Any:
-    for base in cls.__mro__:
-        if name in vars(base):
-            return vars(base)[name]
-    return ABSENT
-
-
-def _value_text(path: str, value: Any, deep: bool = False) -> str:
-    """Text of an observed value. Classes and functions of versioned libraries are named, others digested."""
+def _value_text(path: str, value: Any) -> str:
+    """Text of an observed value. What a version stands for is named, other things are digested."""
     if isinstance(value, type):
-        root = value.__module__.partition(".")[0]
-        if not deep and (root in LIBRARY_ROOTS or distribution_version(root) is not None):
-            return f"class {label(value)} {distribution_version(root)}"
-        return f"class {label(value)} {class_digest(value)}"
-    if type(value) is types.FunctionType and _root(value) in LIBRARY_ROOTS:
-        return f"function {label(value)} {code_digest(value.__code__)}"
+        return f"class {label(value)} {_class_version(value)}"
+    if type(value) is types.FunctionType and is_covered_function(value):
+        return str(library_code.read_text(value))
     return value_text(path, value)
 
 
-def _root(function: types.FunctionType) -> str:
-    return (function.__module__ or "").partition(".")[0]
+def _class_version(cls: type) -> str | None:
+    """Digest of a class, or the version that stands for it."""
+    if is_covered_class(cls):
+        return None
+    try:
+        return class_digest(cls)
+    except Bypass:
+        version = distribution_version(cls.__module__.partition(".")[0])
+        if version is None:
+            raise
+        return version
 
 
 def _file_text(module: str) -> str | None:

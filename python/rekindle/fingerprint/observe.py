@@ -9,31 +9,33 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from rekindle import single_flight
-from rekindle.fingerprint import Fingerprint, observations, world
+from rekindle import _native, single_flight
+from rekindle.fingerprint import Fingerprint, imports, observations, queries, world
 from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
+from rekindle.fingerprint.library_code import LibraryCode
+from rekindle.fingerprint.noted import Noted
 from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, origin_of_frame
 from rekindle.fingerprint.reads import reads_of
-from rekindle.fingerprint.resolve import ABSENT, class_codes, codes_of, find_owner
+from rekindle.fingerprint.resolve import ABSENT, class_codes, codes_of, find_owner, follow
+from rekindle.fingerprint.unkept import refuse_unkept
 from rekindle.reasons import Bypass, Reason
 
 __all__ = ["Observation", "Recorder", "verify"]
 
-_RANK_READS = ("get_rank", "get_world_size")
-
 
 class Recorder:
-    """Context manager around an export; `observations` holds when it left without an exception.
+    """Context manager around the forward of an export; `observations` holds when it left without an exception.
 
     fingerprint: of the same call; code that it covers needs no observation of its own. Leaving raises Bypass
     if the recorded forward did what cannot be checked later, unless the body raised; `bypass` holds it in
@@ -49,31 +51,38 @@ class Recorder:
                 self._covered.update(map(id, nested_code(function.__code__)))
             for cls in fingerprint.classes:
                 self._covered.update(map(id, class_codes(cls)))
-        self._texts: dict[tuple[str, str, str], str | None] = {}
-        self._imports: set[str] = set()
+        self.ran_collective = False
+        self._noted = Noted(self._covered)
+        self._library = LibraryCode()
+        self._sorting: tuple[int, int] | None = None  # frame and instruction that call sorted() and the like
 
     def __enter__(self) -> Recorder:
-        self._modules_before = frozenset(sys.modules)
         self._outside = {id(frame): frame for frame in _frames(sys._getframe(1))}
         self._collector_codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
         self._random = world.random_states()
         self._environment = world.EnvironmentReads(_read_is_ours)
+        self._probe = imports.Probe(self._on_search)
         self._hook = CallHook(self._on_start, self._on_watched, world.WATCHED)
-        self._hook.start()
         self._environment.__enter__()
+        self._probe.__enter__()
+        _native.watch_sets(self._on_iteration)
+        self._hook.start()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._hook.stop()
+        _native.unwatch_sets()
+        self._probe.__exit__()
         self._environment.__exit__()
         self._outside.clear()
         if self.bypass is None and error is None:
-            try:
-                self._finish()
-            except Bypass as bypass:
-                self.bypass = bypass
+            _apart(self._finish, self._refuse)
         if self.bypass is not None and error is None:
             raise self.bypass
+
+    def _refuse(self, error: Exception) -> None:
+        """Raised where the recorder is left, not inside the user's forward."""
+        self.bypass = self.bypass or error
 
     def _on_start(self, frame: types.FrameType) -> bool:
         """Handle code that starts; returns whether it need not be seen again."""
@@ -82,25 +91,38 @@ class Recorder:
             return True
         origin = origin_of_frame(frame)
         if origin is not Origin.USER:
-            if world.is_collective(code):
-                single_flight.let_others_go_on()
-                return True
-            if code.co_name not in _RANK_READS or not code.co_filename.endswith("distributed_c10d.py"):
-                return True
-            self._on_rank_read(frame)
-            return False
+            return self._on_library(frame, origin)
         if self._is_aside(frame):
             return False  # the forward may still call it
-        state = torch._C._get_tracing_state()
-        torch._C._set_tracing_state(None)  # the content of a tensor may be read here, which is not part of the forward
-        try:
-            with torch._C.DisableTorchFunction():
-                self._record(frame, code)
-        except Exception as error:  # raised where the recorder is left, not inside the user's forward
-            self.bypass = error
-        finally:
-            torch._C._set_tracing_state(state)
+        _apart(lambda: self._record(frame, code), self._refuse)
         return True
+
+    def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
+        code, caller = frame.f_code, frame.f_back
+        if world.is_collective(code):
+            self._on_collective()
+            return True
+        if origin is Origin.REKINDLE:
+            return True
+        question = queries.asked(code)
+        imported = imports.searched(frame)
+        if question is None and imported is None and not queries.differs(code):
+            if not self._is_aside(frame):
+                self._library.add(frame, origin)
+            return True
+        if caller is None or not _is_user(caller) or self._is_aside(frame):
+            return False  # the user's own call is to be seen
+        if imported is not None:
+            self._noted.imported(*imported)
+        elif question is not None:
+            self._noted.add(("query", *question))
+        else:
+            self._refuse(_nondeterministic(caller, f"calls {code.co_name}(), which other processes answer otherwise"))
+        return False
+
+    def _on_collective(self) -> None:
+        self.ran_collective = True
+        single_flight.let_others_go_on()
 
     def _is_aside(self, frame: types.FrameType | None) -> bool:
         """Whether the frame runs for the garbage collector, which may start anywhere, or for an import."""
@@ -113,49 +135,69 @@ class Recorder:
             frame = frame.f_back
         return False
 
-    def _on_rank_read(self, frame: types.FrameType) -> None:
-        caller = frame.f_back
-        if caller is not None and _is_user(caller):
-            self.bypass = Bypass(
-                Reason.NONDETERMINISTIC,
-                f"{_where(caller)} reads the rank or world size; "
-                "read it in __init__ and keep it as an attribute",
-            )
-
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
-        if world.is_collective_call(function):
-            single_flight.let_others_go_on()
-            return
-        if self.bypass is not None or not world.is_nondeterministic(function) or self._is_aside(frame):
-            return
         name = function.__name__
-        caller: types.FrameType | None = frame
-        direct = origin_of_frame(frame)
-        if name in world.CLOCKS and direct is not Origin.USER:
-            return  # time stamps of loggers and the like never reach a tensor
-        while caller is not None and origin_of_frame(caller) is Origin.STDLIB:
-            if caller.f_globals.get("__name__") in ("linecache", "tokenize", "logging", "warnings"):
-                return
-            caller = caller.f_back
-        if caller is None or origin_of_frame(caller) is not Origin.USER:
+        if world.is_collective_call(function):
+            self._on_collective()
+        elif self.bypass is not None or self._is_aside(frame):
             return
-        what = "opens a file" if name in world.FILES else f"calls {name}(), which differs from run to run"
-        self.bypass = Bypass(
-            Reason.NONDETERMINISTIC,
-            f"{_where(caller)} {what}; "
-            "do it outside the forward and pass the result as an input or attribute",
-        )
+        elif name in world.ORDERING:
+            self._on_ordering(frame, function)
+        elif queries.reads_address(function):
+            if _is_user(frame):
+                self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
+        elif queries.differs_in_c(function):
+            if _is_user(frame):
+                self._refuse(_nondeterministic(frame, f"calls {name}(), which other processes answer otherwise"))
+        elif world.is_nondeterministic(function):
+            self._on_nondeterministic(frame, name)
+
+    def _on_ordering(self, frame: types.FrameType, function: Any) -> None:
+        owner = getattr(function, "__self__", None)
+        if function in (sorted, any, all):
+            self._sorting = (id(frame), frame.f_lasti)
+        elif function.__name__ == "pop" and isinstance(owner, (set, frozenset)):
+            self._on_iteration(owner, frame)
+        elif function.__name__ == "fromkeys" and isinstance(owner, type) and _is_user(frame):
+            self._noted.add(("order", "sets", "texts"))  # its argument may be a set, whose items it takes without an iterator
+
+    def _on_iteration(self, items: Any, frame: types.FrameType | None = None) -> None:
+        """Handle the begin of an iteration over a set."""
+        frame = frame or sys._getframe(1)
+        if self._sorting == (id(frame), frame.f_lasti) or self._is_aside(frame):
+            return
+        asking = _beyond(frame, (Origin.STDLIB,))
+        kind = world.order_kind(items)
+        if kind is not None and asking is not None and _is_user(asking):
+            self._noted.add(("order", "sets", kind))
+
+    def _on_nondeterministic(self, frame: types.FrameType, name: str) -> None:
+        is_file = name in world.FILES
+        if name in world.CLOCKS and not _is_user(frame):
+            return  # time stamps of loggers and the like never reach a tensor
+        passed = (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY) if is_file else (Origin.STDLIB,)
+        caller = _beyond(frame, passed, ("linecache", "tokenize", "logging", "warnings"))
+        if caller is None or not _is_user(caller):
+            return
+        what = "opens or looks for a file" if is_file else f"calls {name}(), which differs from run to run"
+        self._refuse(_nondeterministic(caller, what))
+
+    def _on_search(self, name: str) -> None:
+        """Handle a module that is looked for: for the forward, not for another module or for a library."""
+        frame = _beyond(sys._getframe(2), (Origin.STDLIB,))
+        if frame is not None and _is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            self._noted.searched(name)
 
     def _record(self, frame: types.FrameType, code: types.CodeType) -> None:
-        if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a module or class
-            if code.co_filename.startswith("<") and frame.f_back and _is_user(frame.f_back):
-                raise Bypass(
-                    Reason.OPAQUE_VALUE,
-                    f"{_where(frame.f_back)} runs code made by exec or eval; define a function instead",
-                )
-            return
+        caller = frame.f_back
+        if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
+            where = _where(caller) if caller and _is_user(caller) else _where(frame)
+            raise Bypass(
+                Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead"
+            )
+        refuse_unkept(code, _where(frame))
         namespace = frame.f_globals
-        if id(code) not in self._covered:
+        if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
             owner = find_owner(code, namespace, _first_type(frame, code))
             if owner is None:
                 raise Bypass(
@@ -163,7 +205,7 @@ class Recorder:
                     f"{_where(frame)} ran, but no name in a loaded module leads to it; "
                     "define it at the top level of a module, or keep it as an attribute of its caller",
                 )
-            self._note(owner)
+            self._noted.add(owner)
         self._record_reads(code, namespace)
 
     def _record_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
@@ -178,18 +220,33 @@ class Recorder:
                 "import it as a module",
             )
         for chain in reads.chains:
-            self._note(("global", module_name, ".".join(observations.used_chain(namespace, chain))))
-        for name, level, names in reads.imports:
-            target = observations.absolute_name(name, level, namespace)
-            self._imports.add(target)
+            self._record_chain(code, module_name, namespace, chain)
+        targets = [observations.absolute_name(name, level, namespace) for name, level, _ in reads.imports]
+        for target, (_, _, names) in zip(targets, reads.imports, strict=True):
+            self._noted.searched(target)
             for part in names or ():
                 if part != "*":
-                    self._texts.setdefault(("from", target, part), None)
+                    self._noted.named(target, part)
+        self._noted.taken(reads, targets, code.co_names)
 
-    def _note(self, key: tuple[str, str, str]) -> None:
-        if key not in self._texts:
-            with one_pass():
-                self._texts[key] = observations.present_text(*key)
+    def _record_chain(
+        self, code: types.CodeType, module: str, namespace: dict[str, Any], chain: tuple[str, ...]
+    ) -> None:
+        if "__dict__" in chain:  # all of what it is taken from
+            chain = chain[: chain.index("__dict__")]
+        value, used = follow(namespace, chain)
+        if value is sys.modules:
+            raise Bypass(
+                Reason.OPAQUE_VALUE, f"{module}.{code.co_qualname} reads sys.modules; import what it needs by name"
+            )
+        if value is globals or value is locals or value is vars or value is dir:
+            self._noted.add(("module", module, ""))
+        if (value is os.environ or value is os.environb) and "_data" in chain[used:]:
+            self._environment.note(world.ALL_VALUES)
+        self._noted.add(("global", module, ".".join(chain[:used])))
+        if value is ABSENT and used > 1:  # made when it is asked for, as __dict__ is
+            self._noted.add(("global", module, ".".join(chain[: used - 1])))
+        self._noted.version_of(value)
 
     def _finish(self) -> None:
         if world.random_states() != self._random:
@@ -199,30 +256,40 @@ class Recorder:
                 "use torch's generators instead",
             )
         with one_pass():
-            for (kind, module, name), before in self._texts.items():
-                after = observations.present_text(kind, module, name)
-                if kind != "from" and after != before:
-                    raise Bypass(
-                        Reason.STATE_MUTATED,
-                        f"the forward changed {observations.title(kind, module, name)}: "
-                        f"{before or 'absent'} -> {after or 'absent'}; keep state in buffers",
-                    )
-                if kind == "from" and module not in sys.modules:
-                    continue  # in a branch that was not taken; whether it could be imported is noted below
-                self.observations.append([kind, module, name, after])
-        for target in sorted(self._imports):
-            self.observations.append(["import", target, "", observations.present_text("import", target, "")])
-        for name, text in self._environment.texts().items():
-            self.observations.append(["env", "", name, text])
-        for module in sorted({key[1] for key in self._texts} - self._modules_before):
-            if module in sys.modules:
-                self.observations.append(["file", module, "", observations.present_text("file", module, "")])
+            self.observations = self._noted.observations()
+            for key in self._library.keys(self._covered):
+                self.observations.append([*key, observations.present_text(*key)])
+        self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]
+
+
+def _apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
+    """Run what is not part of the forward: the content of a tensor may be read."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        with torch._C.DisableTorchFunction():
+            action()
+    except Exception as error:
+        on_error(error)
+    finally:
+        torch._C._set_tracing_state(state)
 
 
 def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _beyond(
+    frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tuple[str, ...] = ()
+) -> types.FrameType | None:
+    """The first frame that is of none of these origins; None where a module of `ending` is on the way."""
+    while frame is not None and origin_of_frame(frame) in passed:
+        if frame.f_globals.get("__name__") in ending:
+            return None
+        frame = frame.f_back
+    return frame
 
 
 def _first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
@@ -239,10 +306,15 @@ def _is_user(frame: types.FrameType) -> bool:
 def _read_is_ours() -> bool:
     """Whether the environment is read by Rekindle itself: the frame above the patched method and the
     mapping's own."""
-    frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None and origin_of_frame(frame) is Origin.STDLIB:
-        frame = frame.f_back
+    frame = _beyond(sys._getframe(2), (Origin.STDLIB,))
     return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
+
+
+def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:
+    return Bypass(
+        Reason.NONDETERMINISTIC,
+        f"{_where(frame)} {what}; do it outside the forward and pass the result as an input or attribute",
+    )
 
 
 def _where(frame: types.FrameType) -> str:

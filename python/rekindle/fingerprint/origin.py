@@ -29,7 +29,29 @@ _LIBRARY_NAMES = ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes
 _LIBRARIES = tuple(_SITE + name + end for name in _LIBRARY_NAMES for end in (os.sep, ".py"))
 _ROOTS = {"torch": Origin.TORCH, "rekindle": Origin.REKINDLE} | dict.fromkeys(_LIBRARY_NAMES, Origin.LIBRARY)
 
+_COVERED_ROOTS = sys.stdlib_module_names | {"torch"}
+
 _known: dict[str, Origin] = {}
+
+
+def installed(filename: str) -> bool:
+    """Whether the file belongs to a package that was installed, not to one that is being worked on."""
+    return filename.startswith(_SITE)
+
+
+def is_covered_class(cls: type) -> bool:
+    """Whether the versions of Python and torch stand for a class. A class of a module that only shares its name with one
+    of the standard library is the user's."""
+    root = cls.__module__.partition(".")[0]
+    if root not in _COVERED_ROOTS:
+        return False
+    file = getattr(sys.modules.get(root), "__file__", None)
+    return file is None or origin_of(file) is not Origin.USER
+
+
+def is_covered_function(function: types.FunctionType) -> bool:
+    """Whether the versions of Python and torch stand for a function, whatever it says of itself."""
+    return origin_of(function.__code__.co_filename) in (Origin.TORCH, Origin.STDLIB)
 
 
 def origin_of_frame(frame: types.FrameType) -> Origin:

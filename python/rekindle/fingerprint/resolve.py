@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -31,6 +32,31 @@ def find(module_name: str, qualname: str) -> Any:
         if value is ABSENT:
             return ABSENT
     return value
+
+
+def follow(namespace: dict[str, Any], chain: Sequence[str]) -> tuple[Any, int]:
+    """The value at the end of a chain and how many names it took; ABSENT if a name is not there."""
+    value = namespace.get(chain[0], ABSENT)
+    if value is ABSENT:
+        value = vars(builtins).get(chain[0], ABSENT)
+    used = 1
+    for name in chain[1:]:
+        # Modules of other classes make their attributes when asked, which no check may do.
+        if type(value) is types.ModuleType:
+            value = vars(value).get(name, ABSENT)
+        elif isinstance(value, type):
+            value = _class_attribute(value, name)
+        else:
+            break
+        used += 1
+    return value, used
+
+
+def _class_attribute(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+    return ABSENT
 
 
 def codes_of(value: Any) -> Iterator[types.CodeType]:
@@ -69,10 +95,13 @@ def _filled(cell: types.CellType) -> bool:
 
 
 def class_codes(cls: type) -> Iterator[types.CodeType]:
-    """Every code object of the Python classes in the MRO."""
+    """Every code object of the Python classes in the MRO, of functions in their containers too."""
     for base in cls.__mro__:
         for member in vars(base).values():
             yield from codes_of(member)
+            if type(member) in (dict, list, tuple):
+                for item in member.values() if type(member) is dict else member:
+                    yield from codes_of(item)
 
 
 def _holds(value: Any, code: types.CodeType) -> bool:

@@ -7,8 +7,9 @@ of a real string is quoted, so it never reads like the text of something else. W
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rekindle.fingerprint.digest import Leaf, digest_leaves
@@ -16,6 +17,14 @@ from rekindle.fingerprint.parts import note
 from rekindle.reasons import Bypass, Reason
 
 Handler = Callable[["Walker", str, Any], None]
+
+# What the import system and Python keep in a module's namespace.
+OF_IMPORT = frozenset(
+    "__name__ __doc__ __package__ __loader__ __spec__ __path__ __file__ __cached__ __builtins__ __annotations__ "
+    "__warningregistry__ __version__".split()
+)
+
+_walks: list[Walker] | None = None
 
 handlers: dict[type, Handler] = {}  # by exact type
 resolved: dict[type, Handler] = {}  # every type met so far
@@ -85,6 +94,11 @@ def label(value: Any) -> str:
     return f"{getattr(value, '__module__', None) or '?'}.{name}"
 
 
+def attribute_path(path: str, name: str) -> str:
+    """Path of an attribute; a name that is no identifier is quoted, so that it never reads like two."""
+    return f"{path}.{name}" if name.isidentifier() else f"{path}.{name!r}"
+
+
 class Walker:
     """One walk over values that may share parts. Not reentrant; one use per digest.
 
@@ -92,7 +106,7 @@ class Walker:
     digested. functions, classes: what the walk covers by code. registered: (value, digest) of values of
     registered types. excluded: attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their
     code; inside the digest of a class other classes are named only, so that no digest depends on where the
-    walk began. known: objects by identity that have a path already.
+    walk began, and collected in `named`. known: objects by identity that have a path already.
     """
 
     def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None) -> None:
@@ -103,7 +117,9 @@ class Walker:
         self.registered: list[tuple[Any, str]] = []
         self.excluded: frozenset[str] = frozenset()
         self.classes: dict[int, type] = {}
+        self.named: list[Any] = []
         self.deep_classes = deep_classes
+        self.inside_module = False
         self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
@@ -126,6 +142,7 @@ class Walker:
         self.tensors += inner.tensors
         self.containers += inner.containers
         self.registered += inner.registered
+        self.named += inner.named
 
     def left_out(self, path: str, cls: type, name: str) -> bool:
         """Whether the user excluded an attribute of the object of class `cls` at `path`."""
@@ -148,6 +165,9 @@ class Walker:
         """Label and digest of a class's code, MRO included; the class is noted as covered."""
         from rekindle.fingerprint.classes import class_digest
 
+        if not self.deep_classes:
+            self.named.append(cls)
+            return label(cls)
         self.classes[id(cls)] = cls
         return f"{cls.__module__}.{cls.__qualname__} {class_digest(cls)}"
 
@@ -156,7 +176,20 @@ def value_text(path: str, value: Any) -> str:
     """One line that stands for a value: the value itself when short, else its kind and digest."""
     walker = Walker()
     walker.walk(path, value)
+    if _walks is not None:
+        _walks.append(walker)
     return leaves_text(walker.leaves)
+
+
+@contextlib.contextmanager
+def walks_kept(walks: list[Walker]) -> Iterator[None]:
+    """Context in which the walks behind `value_text` are added to `walks`: what they met is covered by the texts."""
+    global _walks
+    before, _walks = _walks, walks
+    try:
+        yield
+    finally:
+        _walks = before
 
 
 def leaves_text(leaves: list[Leaf]) -> str:

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 
+from rekindle import _native
+from rekindle.fingerprint.binaries import build_id
+from rekindle.fingerprint.digest import digest_parts
 from rekindle.fingerprint.values import Walker
 
 FORMAT = 1  # of the fields; see docs/key-format.md
 
+_TORCH_CPU = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+_EXPORTERS = Path(__file__).parent.parent / "exporters"
+
 _found: dict[str, str | None] = {}
+
+
+@functools.cache
+def _exporters() -> str:
+    """Digest of the code that makes a graph of a module, which no hit loads."""
+    return digest_parts(path.read_bytes() for path in sorted(_EXPORTERS.glob("*.py")))
 
 
 def distribution_version(package: str) -> str | None:
@@ -36,7 +51,10 @@ def add_versions(walker: Walker, classes: Iterable[type]) -> None:
     walker.emit("version.python", f"{platform.python_implementation()} {platform.python_version()}")
     walker.emit("version.bytecode", importlib.util.MAGIC_NUMBER.hex())
     walker.emit("version.torch", f"{torch.__version__} {torch.version.git_version}")
+    walker.emit("version.torch.build", build_id(_TORCH_CPU))
     walker.emit("version.rekindle", distribution_version("rekindle"))
+    walker.emit("version.rekindle.build", build_id(_native.__file__))
+    walker.emit("version.rekindle.exporters", _exporters())
     roots = {cls.__module__.partition(".")[0] for cls in classes}
     for root in sorted(roots - sys.stdlib_module_names - {"torch", "rekindle"}):
         walker.emit(f"version.{root}", distribution_version(root))

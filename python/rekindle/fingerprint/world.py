@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from rekindle.fingerprint.digest import digest128
+from rekindle.fingerprint import queries
+from rekindle.fingerprint.digest import digest128, digest_parts
 
 _SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
 _TEXT_LIMIT = 64
+# No variable can have such a name.
+ALL_NAMES = "=names in os.environ"
+ALL_VALUES = "=values in os.environ"
 
 
 def is_secret(name: str) -> bool:
@@ -31,37 +35,56 @@ def env_text(name: str, value: str | None) -> str | None:
     return f"str[{len(value)}] {digest128(value.encode('utf-8', 'surrogateescape'))}"
 
 
+def env_now(name: str) -> str | None:
+    """What is remembered of a variable, or of all of them, as they are now. Reads past whoever watches the mapping."""
+    data = os.environ._data  # type: ignore[attr-defined]
+    if name == ALL_NAMES:
+        return digest_parts(sorted(data))
+    if name == ALL_VALUES:
+        return digest_parts(part for pair in sorted(data.items()) for part in pair)
+    value = data.get(os.environ.encodekey(name))  # type: ignore[attr-defined]
+    return env_text(name, None if value is None else os.environ.decodevalue(value))  # type: ignore[attr-defined]
+
+
 class EnvironmentReads:
-    """Context in which every read of os.environ, of unset variables too, is noted in `values`."""
+    """Context in which every read of os.environ, of unset variables too, is noted in `texts`, by name."""
 
     def __init__(self, skip: Callable[[], bool]) -> None:
-        self.values: dict[str, str | None] = {}
+        self.texts: dict[str, str | None] = {}
         self._skip = skip
         self._original: Any = None
 
     def __enter__(self) -> EnvironmentReads:
         kind = type(os.environ)
-        original = self._original = kind.__getitem__
+        original = self._original = {name: getattr(kind, name) for name in ("__getitem__", "__iter__", "__len__")}
 
         def read(environ: Any, key: Any) -> Any:
-            # `get`, `in`, os.getenv and copy all come here.
-            if environ is os.environ and isinstance(key, str) and key not in self.values and not self._skip():
-                self.values[key] = environ._data.get(environ.encodekey(key))
-            return original(environ, key)
+            # `get`, `in`, os.getenv and copy all come here, of os.environ and of os.environb.
+            if isinstance(key, (str, bytes)) and not self._skip():
+                self.note(os.fsdecode(key))
+            return original["__getitem__"](environ, key)
 
-        kind.__getitem__ = read  # type: ignore[method-assign]
+        def names(environ: Any) -> Any:
+            if not self._skip():
+                self.note(ALL_NAMES)
+            return original["__iter__"](environ)
+
+        def count(environ: Any) -> int:
+            if not self._skip():
+                self.note(ALL_NAMES)
+            return int(original["__len__"](environ))
+
+        kind.__getitem__, kind.__iter__, kind.__len__ = read, names, count  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
-        type(os.environ).__getitem__ = self._original  # type: ignore[method-assign]
+        for name, method in self._original.items():
+            setattr(type(os.environ), name, method)
 
-    def texts(self) -> dict[str, str | None]:
-        """Variable name to what is remembered of it."""
-        decode = os.environ.decodevalue
-        return {
-            name: env_text(name, None if value is None else decode(value))
-            for name, value in self.values.items()
-        }
+    def note(self, name: str) -> None:
+        """Remember a variable as it is now, unless it was read before."""
+        if name not in self.texts:
+            self.texts[name] = env_now(name)
 
 
 def random_states() -> tuple[Any, ...]:
@@ -96,7 +119,8 @@ ENTROPY = frozenset(
     "urandom getrandom random getrandbits uuid1 uuid4 generate_time_safe uuid_generate_time_safe "
     "connect recv recv_into send sendall getaddrinfo gethostname getpid".split()
 )
-FILES = frozenset({"open"})
+FILES = frozenset("open stat lstat access listdir scandir readlink".split())
+ORDERING = frozenset({"sorted", "any", "all", "pop", "fromkeys"})
 # Methods of a ProcessGroup, which C++ has; and what DistributedDataParallel calls.
 COLLECTIVES = frozenset(
     "allreduce allreduce_coalesced reduce broadcast allgather allgather_coalesced _allgather_base "
@@ -104,7 +128,26 @@ COLLECTIVES = frozenset(
     "alltoall alltoall_base gather scatter send recv recv_anysource barrier monitored_barrier "
     "_broadcast_coalesced".split()
 )
-WATCHED = CLOCKS | ENTROPY | FILES | COLLECTIVES
+WATCHED = CLOCKS | ENTROPY | FILES | COLLECTIVES | ORDERING | queries.NAMES
+_PROCESS = os.urandom(8).hex()
+_PROBE = "rekindle"
+_STABLE = (int, float, bool, complex)  # types whose hashes are the same everywhere
+
+
+def order_kind(items: Any) -> str | None:
+    """"texts" if the order of a set of such items depends on the seed of hashes alone, "objects" if on addresses, None if
+    on nothing."""
+    kinds = {type(item) for item in items}
+    if kinds <= set(_STABLE):
+        return None
+    return "texts" if kinds <= {str, bytes, *_STABLE} else "objects"
+
+
+def order_text(kind: str) -> str:
+    """Equal in processes that order the items of equal sets alike."""
+    return f"{hash(_PROBE):x}" if kind == "texts" else f"{_PROCESS} {os.getpid()}"
+
+
 _OWNERS = frozenset({"time", "posix", "nt", "_random", "random", "_uuid", "_socket", "datetime", "io", "_io"})
 
 

@@ -1,0 +1,75 @@
+"""What a forward imports and takes from modules that it imported itself."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rekindle.fingerprint.reads import Reads
+
+
+class Probe:
+    """Context in which `on_search(name)` is called for every module that is looked for and not loaded yet."""
+
+    def __init__(self, on_search: Callable[[str], None]) -> None:
+        self._on_search = on_search
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """As the import system asks; finds nothing."""
+        self._on_search(name)
+
+    def __enter__(self) -> Probe:
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+
+
+def reads_from(reads: Reads, targets: list[str], names: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """Observations, as (kind, module, name), of what code with these reads may take from its imports.
+
+    targets: their absolute names. names: all attribute names in the code. A module that is used in another way than for
+    its attributes counts as a whole. Modules that are not loaded are left out.
+    """
+    seen: set[int] = set()
+    for index, (target, (_, _, parts)) in enumerate(zip(targets, reads.imports, strict=True)):
+        for part in parts or (None,):
+            found = _imported(target, part)
+            if (index, part) in reads.escaping:
+                yield from (("module", module.__name__, "") for module in found)
+            for module in found:
+                yield from _attributes(module, names, seen)
+
+
+def _imported(target: str, part: str | None) -> list[types.ModuleType]:
+    """The modules that an import statement names: a.b and, for `import a.b`, a."""
+    names = [target, target.partition(".")[0]] if part is None else [f"{target}.{part}"]
+    loaded = [sys.modules.get(name) for name in dict.fromkeys(names)]
+    value = vars(sys.modules[target]).get(part) if part is not None and target in sys.modules else None
+    return [module for module in (*loaded, value) if type(module) is types.ModuleType]
+
+
+def _attributes(module: types.ModuleType, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, str, str]]:
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    for name in names:
+        value = vars(module).get(name)
+        if type(value) is types.ModuleType:
+            yield from _attributes(value, names, seen)
+        elif name in vars(module):
+            yield "global", module.__name__, name
+
+
+def searched(frame: types.FrameType) -> tuple[str, str | None, bool] | None:
+    """For a starting function of importlib that takes the name of a module: the name, the package it is relative to, and
+    whether the module itself is returned."""
+    code = frame.f_code
+    if code.co_name not in ("import_module", "find_spec") or "importlib" not in code.co_filename:
+        return None
+    if code.co_filename.startswith("<") or "name" not in frame.f_locals or "package" not in frame.f_locals:
+        return None  # a finder of the import system
+    return frame.f_locals["name"], frame.f_locals["package"], code.co_name == "import_module"

@@ -1,0 +1,86 @@
+"""Code of Python, torch and NumPy that ran for the user's: what tells that nobody has patched it since.
+
+The versions in the key stand for it, so nothing here refuses anything: what cannot be told is left to the version.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from rekindle.fingerprint.code import code_digest
+from rekindle.fingerprint.digest import digest_leaves
+from rekindle.fingerprint.origin import Origin, origin_of
+from rekindle.fingerprint.reads import reads_of
+from rekindle.fingerprint.resolve import ABSENT, codes_of, find, follow
+from rekindle.fingerprint.values import Walker, label
+from rekindle.reasons import Bypass
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+class LibraryCode:
+    """Collects the code that ran; `keys` are the observations it takes, as (kind, module, name)."""
+
+    def __init__(self) -> None:
+        self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}
+
+    def add(self, frame: types.FrameType, origin: Origin) -> None:
+        """Note a frame that starts; what torch's code reads counts too."""
+        self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
+
+    def keys(self, covered: set[int]) -> list[tuple[str, str, str]]:
+        """Without those of code that is covered otherwise, and without what has no name."""
+        found: dict[tuple[str, str, str], None] = {}
+        for code, namespace, with_reads in list(self._ran.values()):
+            module = namespace.get("__name__")
+            if not isinstance(module, str):
+                continue
+            value = find(module, code.co_qualname)
+            if id(code) not in covered and any(held is code for held in codes_of(value)):
+                found["code", module, code.co_qualname] = None
+            for chain in reads_of(code).chains if with_reads else ():
+                value, used = follow(namespace, chain)
+                if _tells(value):
+                    found["library", module, ".".join(chain[:used])] = None
+        return list(found)
+
+
+def code_text(value: Any) -> str | None:
+    """Text of library code by what it runs: digests of code and defaults."""
+    if value is ABSENT:
+        return None
+    leaves = [("code", code_digest(code)) for code in codes_of(value)]
+    return f"{type(value).__name__} {digest_leaves([*leaves, *_defaults(value)])}"
+
+
+def read_text(value: Any) -> str | None:
+    """Text of what library code reads by name: functions, classes and modules by theirs, other things by their type."""
+    if value is ABSENT:
+        return None
+    if type(value) is types.FunctionType:
+        return f"function {label(value)} {code_text(value)}"
+    if isinstance(value, _C_FUNCTIONS):
+        return f"{type(value).__name__} {label(value)}"
+    if isinstance(value, type):
+        return f"class {label(value)}"
+    return f"module {vars(value).get('__name__')}" if isinstance(value, types.ModuleType) else f"a {label(type(value))}"
+
+
+def _tells(value: Any) -> bool:
+    """Whether the text of a value says which one it is. What an export puts in the place of torch's own does not count."""
+    if type(value) is types.FunctionType:
+        return origin_of(value.__code__.co_filename) is not Origin.REKINDLE
+    return isinstance(value, (*_C_FUNCTIONS, type, types.ModuleType))
+
+
+def _defaults(value: Any) -> list[tuple[str, Any]]:
+    if type(value) is not types.FunctionType:
+        return []
+    walker = Walker()
+    try:
+        walker.walk("defaults", value.__defaults__)
+        walker.walk("keyword defaults", value.__kwdefaults__)
+    except Bypass:
+        return []
+    return walker.leaves

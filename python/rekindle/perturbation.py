@@ -1,0 +1,80 @@
+"""A second call of an exported module, with other numbers: what a trace froze without a warning shows there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from rekindle import _native
+from rekindle.contract import flatten_outputs, rebuild_arguments
+from rekindle.exporters import ExportRequest
+from rekindle.exporters.torchscript import attributes_kept, replaced
+from rekindle.reasons import Bypass
+
+_SEED = 20_011
+
+
+@dataclass
+class SecondCall:
+    """What eager made of perturbed inputs. tensors: arguments, parameters and buffers before the call; structure, outputs: the
+    result, see contract.py; random_states: of the CPU generator before and after."""
+
+    tensors: list[torch.Tensor]
+    structure: object
+    outputs: list[torch.Tensor]
+    random_states: tuple[torch.Tensor, torch.Tensor]
+
+
+def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
+    """Run the module in eager once more on perturbed copies of everything, from another random state.
+
+    writes: the parameters and buffers, by position, whose new contents are the last outputs.
+
+    Leaves the module, the arguments and the random state as they were. None if the forward does not take such inputs, as
+    one that checks them: then they tell nothing.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    state = {**request.parameters, **request.buffers}
+    arguments = [_perturbed(tensor, generator, True) for tensor in request.arguments]
+    changed = {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
+    used = {name: tensor.clone() if name in request.buffers else tensor for name, tensor in changed.items()}
+    before = torch.get_rng_state()
+    try:
+        torch.set_rng_state(torch.Generator().manual_seed(_SEED).get_state())
+        states = [torch.get_rng_state()]
+        args, kwargs = rebuild_arguments(request.args, request.kwargs, arguments)
+        with attributes_kept(request.module), replaced(request.module, used), torch.set_grad_enabled(request.grad):
+            result = request.module(*args, **kwargs)
+        states.append(torch.get_rng_state())
+    except Bypass:
+        raise
+    except Exception as error:  # of the user's forward, which may well refuse numbers that nobody gave it
+        _native.log_debug(f"{type(request.module).__name__} was not tried on perturbed inputs: {type(error).__name__}: {error}")
+        return None
+    finally:
+        torch.set_rng_state(before)
+    tensors = [*arguments, *changed.values()]
+    structure, outputs = flatten_outputs(result, [*arguments, *used.values()])
+    outputs += [[*used.values()][i].detach() for i in writes]
+    return SecondCall(tensors, structure, outputs, (states[0], states[1]))
+
+
+def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bool) -> torch.Tensor:
+    """A copy with other numbers of the same kind: signs, zeros and infinities stay, integers are exchanged among each other."""
+    copy = tensor.detach().clone(memory_format=torch.preserve_format)
+    with torch.no_grad():
+        if copy.is_floating_point() or copy.is_complex():
+            noise = torch.rand(copy.shape, generator=generator, dtype=torch.float64)
+            copy.mul_((0.5 + noise).to(copy.dtype))
+            if isinstance(tensor, nn.Parameter):  # where zeros are numbers like others
+                copy.add_((0.02 * (noise - 0.5)).to(copy.dtype))
+        elif is_argument and copy.dtype is not torch.bool and copy.numel() > 1:
+            order = torch.randperm(copy.numel(), generator=generator)
+            copy.copy_(copy.reshape(-1)[order].reshape(copy.shape))
+    if isinstance(tensor, nn.Parameter):
+        parameter = nn.Parameter(copy, tensor.requires_grad)
+        parameter.__dict__.update(tensor.__dict__)
+        return parameter
+    return copy.requires_grad_(tensor.requires_grad)
