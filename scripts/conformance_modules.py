@@ -91,7 +91,7 @@ _MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Any]]]]
     "vit": _vision("ViTForImageClassification", "ViTConfig", **_SMALL, image_size=64),
     "resnet": _vision("ResNetForImageClassification", "ResNetConfig", embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2]),
     "convnext": _vision("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[8, 16], depths=[2, 2], num_stages=2),
-    "efficientnet": _vision("EfficientNetForImageClassification", "EfficientNetConfig", width_coefficient=0.25, hidden_dim=32),
+    "efficientnet": _vision("EfficientNetForImageClassification", "EfficientNetConfig", width_coefficient=0.25, hidden_dim=320),
     "mobilenet": _vision("MobileNetV2ForImageClassification", "MobileNetV2Config", depth_multiplier=0.35),
     "segformer": _vision("SegformerForImageClassification", "SegformerConfig", hidden_sizes=[8, 8, 16, 16]),
 }  # fmt: skip
