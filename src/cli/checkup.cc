@@ -155,11 +155,11 @@ Finding check_journals(const std::string& dir) {
 Finding check_quarantine(const std::string& dir) {
   const Pile pile = pile_of(dir, "quarantine-");
   if (pile.files == 0) return {"quarantine", "none"};
-  return {"quarantine", text_of(pile), Verdict::kNote,
-          "A damaged database was set aside and replaced by an empty one. Look for disk errors; when not "
-          "needed any "
-          "more: rm -r " +
-              dir + "/quarantine-*"};
+  return {
+      "quarantine", text_of(pile), Verdict::kNote,
+      "A damaged database was set aside and rebuilt from the entries. Look for disk errors; when not needed "
+      "any more: rm -r " +
+          dir + "/quarantine-*"};
 }
 
 Finding check_database(const std::string& dir) {
