@@ -100,6 +100,11 @@ void ExportCache::record_damage(const std::string& reason) {
   damage_ = reason;
 }
 
+std::string ExportCache::take_damage() {
+  const std::lock_guard guard(mutex_);
+  return std::exchange(damage_, {});
+}
+
 void ExportCache::record_hit(const Digest& id, double seconds_saved) {
   record({.kind = EventKind::kHit, .entry = id, .seconds = is_amount(seconds_saved) ? seconds_saved : 0});
 }

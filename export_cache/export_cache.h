@@ -141,6 +141,7 @@ class ExportCache {
   void wait_for_backfill();
   void record_corrupt(const std::string& what);
   void record_damage(const std::string& reason);
+  std::string take_damage();
   using ChangeFunction = std::function<Status(Change&)>;
   // One transaction that also folds the journals.
   struct UpdateOptions {

@@ -26,8 +26,8 @@ std::optional<int> parse_format(std::string_view text) {
 
 Error another_format(const std::string& dir, const std::string& found, bool newer) {
   return unsupported("the cache in " + dir + " has format " + found + ", this Rekindle uses format " +
-                     std::to_string(kCacheFormat) + "; it is left as it is: " +
-                     (newer ? "upgrade Rekindle, or " : "delete it, or ") +
+                     std::to_string(kCacheFormat) +
+                     "; it is left as it is: " + (newer ? "upgrade Rekindle, or " : "delete it, or ") +
                      "choose another directory with REKINDLE_CACHE_DIR");
 }
 
@@ -44,8 +44,13 @@ Status check_format(const std::string& dir, bool writable) {
     }
     return {};
   }
+  // Format 1 kept everything in the database; beside entries of their own the file was lost, and is written
+  // again.
   std::error_code unreadable;
-  if (std::filesystem::exists(dir + "/db", unreadable)) return another_format(dir, "1", false);
+  if (std::filesystem::exists(dir + "/db", unreadable) &&
+      !std::filesystem::exists(dir + "/objects", unreadable)) {
+    return another_format(dir, "1", false);
+  }
   if (!writable) return {};
   REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(path, 0600));
   REKINDLE_RETURN_IF_ERROR(file.write(std::string(kPrefix) + std::to_string(kCacheFormat) + "\n"));

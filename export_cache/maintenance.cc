@@ -241,10 +241,10 @@ Result<VerifyReport> ExportCache::verify(const VerifyOptions& options) {
       REKINDLE_ASSIGN_OR_RETURN(report, repair(change, options));
       return {};
     };
+    take_damage();  // what earlier calls met is over
     REKINDLE_RETURN_IF_ERROR(options.repair ? update(repair_all, {.reconcile = false}) : tier_->read(check));
     // A database that cannot be read looks like an empty one, in which nothing is wrong.
-    const std::lock_guard guard(mutex_);
-    if (const std::string damage = std::exchange(damage_, {}); !damage.empty()) {
+    if (const std::string damage = take_damage(); !damage.empty()) {
       const bool repaired = mode() == CacheMode::kReadWrite;
       report.problems.insert(report.problems.begin(),
                              {VerifyProblem::Kind::kDamagedDatabase, {}, damage, repaired});

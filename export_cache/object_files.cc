@@ -63,7 +63,8 @@ Result<std::vector<Digest>> ObjectChanges::ids() const {
 }
 
 Status ObjectChanges::put(const Digest& id, std::string_view bytes) {
-  if (mkdir(files_.dir().c_str(), 0700) != 0 && errno != EEXIST) return system_error("create", files_.dir(), errno);
+  if (mkdir(files_.dir().c_str(), 0700) != 0 && errno != EEXIST)
+    return system_error("create", files_.dir(), errno);
   REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(files_.path(id), 0600));
   REKINDLE_RETURN_IF_ERROR(file.write(bytes));
   removed_.erase(id);
@@ -81,7 +82,11 @@ Status ObjectChanges::publish() {
   constexpr std::size_t kFew = 8;
   if (added_.size() > kFew) REKINDLE_RETURN_IF_ERROR(sync_file_system(files_.dir()));  // one wait for all
   for (auto& [id, added] : added_) {
-    added.replaces = access(files_.path(id).c_str(), F_OK) == 0;
+    const std::string path = files_.path(id);
+    added.replaces = access(path.c_str(), F_OK) == 0;
+    // No file takes the place of a directory, which is none of ours.
+    std::error_code failed;
+    if (fs::is_directory(path, failed)) fs::remove_all(path, failed);
     REKINDLE_RETURN_IF_ERROR(added_.size() > kFew ? added.file.publish_unsynced() : added.file.publish());
     added.published = true;
   }
@@ -96,8 +101,9 @@ void ObjectChanges::undo() {
 
 void ObjectChanges::discard() {
   for (const Digest& id : removed_) {
-    if (unlink(files_.path(id).c_str()) == 0 || errno == ENOENT) continue;
-    log_warning(system_error("delete", files_.path(id), errno).message);
+    std::error_code failed;
+    fs::remove_all(files_.path(id), failed);  // damage may have put a directory there
+    if (failed) log_warning(system_error("delete", files_.path(id), failed.value()).message);
   }
 }
 

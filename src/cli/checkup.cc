@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "export_cache/export_cache.h"
+#include "export_cache/filesystem.h"
 #include "export_cache/record.h"
 #include "src/cli/system_facts.h"
 #include "src/cli/table.h"
@@ -82,7 +83,7 @@ Finding check_file_system(const std::string& dir) {
   const auto mount = mount_of(dir);
   if (!mount.ok()) return {"file system", "unknown", Verdict::kNote, mount.error().message};
   const std::string value = mount->type + " on " + mount->point;
-  if (mount->is_network()) {
+  if (is_network_filesystem(mount->type)) {
     return {"file system", value, Verdict::kWrong,
             "The database needs a local disk: locks of a network file system do not reach other machines; "
             "use a local directory"};

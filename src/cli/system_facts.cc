@@ -3,17 +3,12 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 namespace rekindle::cli {
 namespace {
-
-constexpr std::array kNetworkTypes = {"nfs",  "nfs4",   "cifs", "smb3",      "smbfs", "lustre",
-                                      "gpfs", "beegfs", "ceph", "glusterfs", "9p",    "afs"};
 
 // Blanks in mountinfo's paths are written as \040, and so on.
 std::string unescaped(const std::string& text) {
@@ -53,10 +48,6 @@ std::string lock_name(const struct stat& info) {
 }
 
 }  // namespace
-
-bool Mount::is_network() const {
-  return type.starts_with("fuse.") || std::ranges::find(kNetworkTypes, type) != kNetworkTypes.end();
-}
 
 Result<Mount> mount_of(const std::string& path) {
   std::error_code failed;

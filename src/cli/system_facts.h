@@ -13,9 +13,6 @@ struct Mount {
   std::string type;   // "ext4", "nfs4", "fuse.sshfs"
   std::string point;  // where it is mounted
   bool readonly = false;
-
-  // Locks and renames of the database's files cannot be relied on there.
-  bool is_network() const;
 };
 
 // The mount that `path`, which exists, lies on. kIo when /proc does not tell.

@@ -138,6 +138,21 @@ TEST_CASE("verify is clean, finds damage, repairs it, and says so by its exit co
   REQUIRE(rekindle_command("cache verify --dir " + dir / "none").code == 3);
 }
 
+TEST_CASE("a directory in the place of an entry is damage like any other", "[cli]") {
+  const TempDir dir;
+  const std::string id = store(dir.path(), "one"), object = dir / ("objects/" + id);
+  std::filesystem::remove(object);
+  std::filesystem::create_directories(object + "/inside");
+  const std::string verify = "cache verify --dir " + dir.path();
+  REQUIRE(rekindle_command(verify).code == 2);
+  REQUIRE(store(dir.path(), "one") == id);
+  REQUIRE(rekindle_command(verify).code == 0);
+  std::filesystem::remove(object);
+  std::filesystem::create_directories(object + "/inside");
+  REQUIRE(rekindle_command(verify + " --repair").code == 1);
+  REQUIRE(rekindle_command(verify).code == 0);
+}
+
 TEST_CASE("verify does not take a database that cannot be read for an empty one", "[cli]") {
   const TempDir dir;
   store(dir.path(), "one");

@@ -234,9 +234,11 @@ TEST_CASE("a directory of another format is named and left alone", "[export_cach
   write_file(dir / "format", "something else\n");
   refused("that is not known");
   fs::remove(dir / "format");
+  fs::rename(dir / "objects", dir / "elsewhere");
   refused("1");
-  write_file(dir / "format", "rekindle cache format 2\n");
+  fs::rename(dir / "elsewhere", dir / "objects");
   REQUIRE(open_cache(dir.path())->lookup(kPrekey)->size() == 1);
+  REQUIRE(testing::read_file(dir / "format") == "rekindle cache format 2\n");
 }
 
 TEST_CASE("journals of processes that only hit are folded at a start, and lose nothing", "[export_cache]") {

@@ -52,6 +52,11 @@ class Worker:
         """Uses the cache in every way and reports; raises Broken when a byte was wrong or it crashed."""
         return json.loads(self.run(["use", directory], "\n".join(names), **how).stdout)
 
+    def refuses(self, directory: pathlib.Path) -> bool:
+        """Whether the directory is refused because its format is not ours."""
+        done = self.run(["use", directory], allowed=(0, 1))
+        return done.returncode == 1 and "it is left as it is" in done.stderr
+
     def run(
         self,
         words: list[Any],
