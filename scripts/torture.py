@@ -72,7 +72,7 @@ def corrupt_rounds(worker: Worker, rounds: int, seed: int) -> str:
         what = corruption.corrupt(directory, choose)
         with Worker.kept_on_failure(directory, f"corrupt round {number}, seed {seed}: {what}"):
             if what.place == "format" and worker.refuses(directory):
-                shutil.copy(template / "format", directory)  # what the message asks for; nothing was touched
+                restore_format(directory, template)  # what the message asks for; nothing was touched
             report = worker.use(directory, names)
             check_corruption(report, what)
         kind = table[what.place]
@@ -91,6 +91,13 @@ def corrupt_rounds(worker: Worker, rounds: int, seed: int) -> str:
             *rows,
         ]
     )
+
+
+def restore_format(directory: pathlib.Path, template: pathlib.Path) -> None:
+    """Does for the file `format` what a person would."""
+    path = directory / "format"
+    path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.copy(template / "format", path)
 
 
 def check_corruption(report: dict, what: corruption.Corruption) -> None:

@@ -54,6 +54,9 @@ bool is_damage(const rocksdb::Status& status) {
     // RocksDB calls a table that it was not given a descriptor for corrupt, and quotes the system.
     if (text.find(std::strerror(refusal)) != std::string::npos) return false;
   }
+  for (const int misplaced : {EISDIR, ENOTDIR}) {
+    if (text.find(std::strerror(misplaced)) != std::string::npos) return true;
+  }
   return status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported() ||
          status.IsPathNotFound();
 }

@@ -55,7 +55,8 @@ class Worker:
     def refuses(self, directory: pathlib.Path) -> bool:
         """Whether the directory is refused because its format is not ours."""
         done = self.run(["use", directory], allowed=(0, 1))
-        return done.returncode == 1 and "it is left as it is" in done.stderr
+        reasons = ("it is left as it is", f"{directory}/format ")
+        return done.returncode == 1 and any(reason in done.stderr for reason in reasons)
 
     def run(
         self,
