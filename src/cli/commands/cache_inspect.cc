@@ -5,6 +5,7 @@
 #include "src/cli/cache_flags.h"
 #include "src/cli/command.h"
 #include "src/cli/table.h"
+#include "src/pipeline/pipeline.h"
 
 namespace rekindle::cli {
 namespace {
@@ -44,6 +45,9 @@ class CacheInspect : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("id", prefix_, "Id of the entry, or the start of it")->required()->type_name("ID");
+    app.add_flag("--graph", graph_, "Also the differentiated graph, as text (docs/ir.md)");
+    app.add_flag("--contract", contract_,
+                 "Also how a call's tensors and the graph's inputs and outputs correspond");
     flags_.declare(app);
   }
 
@@ -59,24 +63,51 @@ class CacheInspect : public Command {
     auto leaves = (*cache)->leaves({*id});
     if (!leaves.ok()) return fail(leaves.error());
     for (const EntryInfo& info : *entries) {
-      if (info.id == *id && *entry) return print(info, leaves->front());
+      if (info.id == *id && *entry) return print(info, **entry, leaves->front());
     }
     return fail(corruption("entry " + id->hex() + " is corrupt; the next training run exports it again"));
   }
 
  private:
-  int print(const EntryInfo& info, const LeafTree& tree) const {
-    if (!flags_.json) {
-      print_human(info, tree);
-      return kExitOk;
+  int print(const EntryInfo& info, const Entry& entry, const LeafTree& tree) const {
+    Json parts;  // what was asked for besides
+    if (graph_) {
+      const auto text = graph_text(entry, info.id);
+      if (!text.ok()) return fail(text.error());
+      parts["graph"] = *text;
     }
-    Json root = entry_json(info);
-    root["fields"] = fields_json(tree);
-    print_json(root);
+    if (contract_) {
+      const auto contract = section_of(entry, info.id, "contract");
+      if (!contract.ok()) return fail(contract.error());
+      parts["contract"] = Json::parse(*contract, nullptr, /*allow_exceptions=*/false);
+      if (parts["contract"].is_discarded())
+        return fail(corruption("the contract of " + info.id.hex() + " is no JSON"));
+    }
+    flags_.json ? print_all_json(info, tree, parts) : print_all(info, tree, parts);
     return kExitOk;
   }
 
+  static Result<std::string> graph_text(const Entry& entry, const Digest& id) {
+    REKINDLE_ASSIGN_OR_RETURN(const std::string joint, section_of(entry, id, "joint"));
+    return pipeline::describe_joint_graph(joint);
+  }
+
+  static void print_all(const EntryInfo& info, const LeafTree& tree, const Json& parts) {
+    print_human(info, tree);
+    for (const auto& [name, part] : parts.items()) {
+      fmt::print("\n{}\n{}\n", name, part.is_string() ? part.get<std::string>() : part.dump(2));
+    }
+  }
+
+  static void print_all_json(const EntryInfo& info, const LeafTree& tree, const Json& parts) {
+    Json root = entry_json(info);
+    root["fields"] = fields_json(tree);
+    for (const auto& [name, part] : parts.items()) root[name] = part;
+    print_json(root);
+  }
+
   std::string prefix_;
+  bool graph_ = false, contract_ = false;
   CacheFlags flags_;
 };
 
