@@ -141,6 +141,10 @@ class Store:
         def write() -> None:
             try:
                 self._cache.store(prekey, observations, meta, entry.sections, entry.leaves())
+            except _native.Unsupported as error:
+                if "read-only" not in str(error):
+                    raise
+                _native.log_debug(f"an entry is not stored: {error}")  # opening the directory has said so
             finally:
                 on_written()
 
