@@ -56,7 +56,8 @@ Status read_bundle(const std::string& path, const std::function<Status(std::stri
   if (!read.ok()) return read.error();
   if (!*read) return not_found("there is no bundle " + path);
   const std::string_view bytes = **read;
-  if (!bytes.starts_with(kMagic)) return corruption(path + " is not a bundle; make one with: rekindle cache pack");
+  if (!bytes.starts_with(kMagic))
+    return corruption(path + " is not a bundle; make one with: rekindle cache pack");
   ByteReader reader(bytes.substr(kMagic.size()));
   if (const auto version = reader.number<std::uint32_t>(); version != kBundleVersion && !reader.failed()) {
     return unsupported("bundle " + path + " has format version " + std::to_string(version) +

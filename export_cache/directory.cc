@@ -39,7 +39,8 @@ Status make_directories(const fs::path& dir) {
 
 Status check_trust(const CacheOptions& options, const struct stat& info) {
   const std::string& dir = options.dir;
-  if (S_ISLNK(info.st_mode)) return distrust(dir, "is a link; name the directory itself with REKINDLE_CACHE_DIR");
+  if (S_ISLNK(info.st_mode))
+    return distrust(dir, "is a link; name the directory itself with REKINDLE_CACHE_DIR");
   if (!S_ISDIR(info.st_mode)) return distrust(dir, std::string("is not a directory") + kRemedy);
   if (options.allow_shared_dir) return {};
   if (options.mode == CacheMode::kReadWrite && !trusted_owner(info)) {
@@ -62,8 +63,8 @@ void keep_database_local(CacheOptions& options) {
   if (options.mode == CacheMode::kReadOnly && fs::exists(options.dir + "/db", unreadable)) return;
   const std::string local = node_local_dir(options.dir, options.filesystem_type);
   const std::string access = options.mode == CacheMode::kReadOnly ? " ro" : "";
-  log_info("cache directory " + options.dir + " is on a network file system (" + type + "); the database is kept in " +
-           local + " and the directory is shared as a tier");
+  log_info("cache directory " + options.dir + " is on a network file system (" + type +
+           "); the database is kept in " + local + " and the directory is shared as a tier");
   options.remote = "file://" + options.dir + access + (options.remote.empty() ? "" : ";" + options.remote);
   options.dir = local;
 }

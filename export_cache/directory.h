@@ -19,17 +19,17 @@
 
 namespace rekindle {
 
-// When options.dir is on a network file system, where neither RocksDB nor OS locks can be trusted: moves it to a
-// directory of this machine and puts the given one in front of the remote tiers. Not with allow_network_database, and
-// not to read a cache that lies there (kReadOnly).
+// When options.dir is on a network file system, where neither RocksDB nor OS locks can be trusted: moves it
+// to a directory of this machine and puts the given one in front of the remote tiers. Not with
+// allow_network_database, and not to read a cache that lies there (kReadOnly).
 void keep_database_local(CacheOptions& options);
 
-// Makes options.dir ready and returns the mode in which it can be used. kReadWrite: creates it (0700, parents too)
-// unless it exists; one that exists, is ours or root's, and cannot be written is used as kReadOnly (a prebuilt image).
-// kReadOnly: writes nothing and accepts a missing directory, an empty cache.
+// Makes options.dir ready and returns the mode in which it can be used. kReadWrite: creates it (0700, parents
+// too) unless it exists; one that exists, is ours or root's, and cannot be written is used as kReadOnly (a
+// prebuilt image). kReadOnly: writes nothing and accepts a missing directory, an empty cache.
 //
-// kInvalidArgument when it is not a directory, is a link, others may write in it (unless allow_shared_dir), or it
-// belongs to another user (kReadOnly allows that); kIo when the system refuses.
+// kInvalidArgument when it is not a directory, is a link, others may write in it (unless allow_shared_dir),
+// or it belongs to another user (kReadOnly allows that); kIo when the system refuses.
 Result<CacheMode> prepare_directory(const CacheOptions& options);
 
 // Bytes that the files below `dir` take on the disk; what cannot be read counts as zero.

@@ -131,8 +131,8 @@ Result<Tombstones> ExportCache::read_tombstones(TierReader& view) {
   return tombstones.ok() ? tombstones : Tombstones{};  // they only explain; verify reports the damage
 }
 
-// After a kill, a damaged database, or a file that somebody deleted, records and entries may not match. What has no
-// entry leaves; an entry that has no record gets one again, for it names all that leads to it.
+// After a kill, a damaged database, or a file that somebody deleted, records and entries may not match. What
+// has no entry leaves; an entry that has no record gets one again, for it names all that leads to it.
 Status ExportCache::reconcile(Change& change) {
   REKINDLE_ASSIGN_OR_RETURN(const std::vector<Digest> objects, change.writer.keys(Table::kEntry));
   if (objects.size() == change.usage.counters.entries) return {};
@@ -178,8 +178,9 @@ Status ExportCache::update(const ChangeFunction& change, UpdateOptions how) {
       return change(pieces);
     });
   };
-  return tier_->update(transaction, [&] { fold->remove_files(); },
-                       how.wait ? Tier::Patience::kWait : Tier::Patience::kDoNotWait);
+  return tier_->update(
+      transaction, [&] { fold->remove_files(); },
+      how.wait ? Tier::Patience::kWait : Tier::Patience::kDoNotWait);
 }
 
 Status ExportCache::restore(TierWriter& writer) {

@@ -51,9 +51,9 @@ struct Change;
 class ExportCache {
  public:
   // Creates the directory (0700) unless read-only; dir() and mode() tell what is used in the end: see
-  // keep_database_local and prepare_directory in directory.h. kInvalidArgument when the directory cannot be trusted or
-  // options.remote is wrong, kUnsupported when another Rekindle wrote it (format.h). Opens no database, unless the
-  // cache is above its size limit or journals have piled up.
+  // keep_database_local and prepare_directory in directory.h. kInvalidArgument when the directory cannot be
+  // trusted or options.remote is wrong, kUnsupported when another Rekindle wrote it (format.h). Opens no
+  // database, unless the cache is above its size limit or journals have piled up.
   static Result<std::unique_ptr<ExportCache>> open(CacheOptions options = {});
   ~ExportCache();
 
@@ -64,16 +64,17 @@ class ExportCache {
 
   // The candidates under `prekey`, newest first; empty when there are none. Counts a lookup.
   Result<std::vector<Candidate>> lookup(const Digest& prekey);
-  // The candidates that the remote tiers have under `prekey`, newest first. To be asked when no local one holds;
-  // empty without tiers, or when they fail (counted, one warning).
+  // The candidates that the remote tiers have under `prekey`, newest first. To be asked when no local one
+  // holds; empty without tiers, or when they fail (counted, one warning).
   Result<std::vector<Candidate>> lookup_remote(const Digest& prekey);
   // The verified entry, from here or else from a remote tier (it is then stored here in the background);
-  // std::nullopt when there is none or when it was corrupt (counted, and removed unless read-only). Counts no hit:
-  // see record_hit.
+  // std::nullopt when there is none or when it was corrupt (counted, and removed unless read-only). Counts no
+  // hit: see record_hit.
   Result<std::optional<Entry>> load(const Digest& id);
-  // Publishes the entry and its candidate in one durable step, evicts when the cache is above its size limit, hands
-  // the entry to the remote tiers, and returns its id. Store only what has been loaded back and has run. kInvalidArgument when a bound
-  // of entry.h or manifest.h is exceeded; like every other Error, it counts a store failure. Folds the journals.
+  // Publishes the entry and its candidate in one durable step, evicts when the cache is above its size limit,
+  // hands the entry to the remote tiers, and returns its id. Store only what has been loaded back and has
+  // run. kInvalidArgument when a bound of entry.h or manifest.h is exceeded; like every other Error, it
+  // counts a store failure. Folds the journals.
   Result<Digest> store(const Digest& prekey, std::string observations, const Entry& entry);
 
   // For one export per prekey among the processes of this machine: see single_flight.h. Only of use when not

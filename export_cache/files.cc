@@ -87,7 +87,8 @@ Status sync_directory(const std::string& dir) {
   const Descriptor opened(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() < 0) return system_error("open", dir, errno);
   // Some file systems cannot sync a directory and need not.
-  if (fsync(opened.get()) != 0 && errno != EINVAL && errno != ENOTSUP) return system_error("sync", dir, errno);
+  if (fsync(opened.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    return system_error("sync", dir, errno);
   return {};
 }
 

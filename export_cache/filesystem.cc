@@ -37,10 +37,17 @@ bool lies_in(const std::string& path, const std::string& mount) {
 
 // Where mountinfo cannot be read: by statfs, for the network ones alone.
 std::string type_by_magic(const std::string& path) {
-  constexpr std::array<std::pair<std::uint32_t, const char*>, 11> kMagics = {
-      {{0x6969, "nfs"}, {0xFF534D42, "cifs"}, {0xFE534D42, "smb3"}, {0x517B, "smbfs"}, {0x0BD00BD0, "lustre"},
-       {0x47504653, "gpfs"}, {0x01021997, "9p"}, {0x65735546, "fuse"}, {0x00C36400, "ceph"},
-       {0x5346414F, "afs"}, {0x19830326, "beegfs"}}};
+  constexpr std::array<std::pair<std::uint32_t, const char*>, 11> kMagics = {{{0x6969, "nfs"},
+                                                                              {0xFF534D42, "cifs"},
+                                                                              {0xFE534D42, "smb3"},
+                                                                              {0x517B, "smbfs"},
+                                                                              {0x0BD00BD0, "lustre"},
+                                                                              {0x47504653, "gpfs"},
+                                                                              {0x01021997, "9p"},
+                                                                              {0x65735546, "fuse"},
+                                                                              {0x00C36400, "ceph"},
+                                                                              {0x5346414F, "afs"},
+                                                                              {0x19830326, "beegfs"}}};
   struct statfs info;
   if (statfs(path.c_str(), &info) != 0) return {};
   for (const auto& [magic, name] : kMagics) {
@@ -75,7 +82,8 @@ std::string filesystem_type(const std::string& path) {
   std::error_code failed;
   fs::path existing = fs::weakly_canonical(fs::absolute(path, failed), failed);
   if (failed) existing = path;
-  while (!fs::exists(existing, failed) && existing != existing.parent_path()) existing = existing.parent_path();
+  while (!fs::exists(existing, failed) && existing != existing.parent_path())
+    existing = existing.parent_path();
   std::ifstream file("/proc/self/mountinfo");
   std::ostringstream text;
   text << file.rdbuf();
@@ -84,11 +92,13 @@ std::string filesystem_type(const std::string& path) {
 }
 
 bool is_network_filesystem(std::string_view type) {
-  constexpr std::array kNetwork = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "9p", "ceph", "afs",
-                                   "beegfs", "beegfs_nodev", "glusterfs", "orangefs", "pvfs2", "wekafs", "panfs",
-                                   "ocfs2", "gfs2", "virtiofs", "vboxsf", "prl_fs", "ncpfs", "coda", "fuse"};
-  constexpr std::array kLocalFuse = {"fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.bindfs",
-                                     "fuse.ntfs", "fuse.exfat", "fuse.encfs", "fuse.gocryptfs"};
+  constexpr std::array kNetwork = {
+      "nfs",  "nfs4",     "cifs",         "smb3",      "smbfs",    "lustre", "gpfs",   "9p",    "ceph",
+      "afs",  "beegfs",   "beegfs_nodev", "glusterfs", "orangefs", "pvfs2",  "wekafs", "panfs", "ocfs2",
+      "gfs2", "virtiofs", "vboxsf",       "prl_fs",    "ncpfs",    "coda",   "fuse"};
+  constexpr std::array kLocalFuse = {"fuse.fuse-overlayfs", "fuse.mergerfs", "fuse.ntfs-3g",
+                                     "fuse.bindfs",         "fuse.ntfs",     "fuse.exfat",
+                                     "fuse.encfs",          "fuse.gocryptfs"};
   if (std::ranges::find(kNetwork, type) != kNetwork.end()) return true;
   return type.starts_with("fuse.") && std::ranges::find(kLocalFuse, type) == kLocalFuse.end();
 }

@@ -1,4 +1,5 @@
-// The format of a cache directory as a whole: the file `format` at its root, one line "rekindle cache format N".
+// The format of a cache directory as a whole: the file `format` at its root, one line "rekindle cache format
+// N".
 //
 // Version history
 //   1  everything in the database; had no such file
@@ -13,8 +14,8 @@ namespace rekindle {
 
 inline constexpr int kCacheFormat = 2;
 
-// kUnsupported, naming both versions and the remedy, when `dir` has another format than kCacheFormat; nothing in it
-// is touched then. A directory without a cache has none yet: `writable` gives it one.
+// kUnsupported, naming both versions and the remedy, when `dir` has another format than kCacheFormat; nothing
+// in it is touched then. A directory without a cache has none yet: `writable` gives it one.
 Status check_format(const std::string& dir, bool writable);
 
 }  // namespace rekindle

@@ -9,7 +9,6 @@
 #include "export_cache/export_cache.h"
 #include "export_cache/guarded.h"
 #include "export_cache/journal.h"
-#include "export_cache/object.h"
 #include "export_cache/record.h"
 #include "export_cache/references.h"
 #include "export_cache/tier.h"
@@ -249,58 +248,6 @@ Result<VerifyReport> ExportCache::verify(const VerifyOptions& options) {
       report.problems.insert(report.problems.begin(),
                              {VerifyProblem::Kind::kDamagedDatabase, {}, damage, repaired});
     }
-    return report;
-  });
-}
-
-Result<std::uint64_t> ExportCache::pack(std::vector<Digest> ids, const std::string& path) {
-  return guarded("pack", [&]() -> Result<std::uint64_t> {
-    REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) -> Status {
-      if (ids.empty()) {
-        REKINDLE_ASSIGN_OR_RETURN(ids, view.keys(Table::kSummary));
-      }
-      return write_bundle(path, ids, [&](const Digest& id) -> Result<std::string> {
-        REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> object, view.get(Table::kEntry, id));
-        if (!object) return not_found("no entry " + id.hex() + " in " + dir());
-        REKINDLE_RETURN_IF_ERROR(check_object(*object, id));
-        return *std::move(object);
-      });
-    }));
-    return ids.size();
-  });
-}
-
-Result<UnpackReport> ExportCache::unpack(const std::string& path) {
-  constexpr std::size_t kTogether = 128;  // entries a commit; each holds a file open
-  return guarded("unpack", [&]() -> Result<UnpackReport> {
-    UnpackReport report;
-    std::vector<std::pair<std::string, ObjectParts>> waiting;
-    const auto flush = [&]() -> Status {
-      std::uint64_t known = 0;
-      REKINDLE_RETURN_IF_ERROR(update([&](Change& change) -> Status {
-        known = 0;
-        for (const auto& [object, parts] : waiting) {
-          REKINDLE_ASSIGN_OR_RETURN(const auto summary, change.writer.get(Table::kSummary, parts.info.id));
-          known += summary ? 1 : 0;
-          REKINDLE_RETURN_IF_ERROR(put_object(change, object, parts));
-        }
-        return evict(change);
-      }));
-      report.known += known;
-      report.added += waiting.size() - known;
-      waiting.clear();
-      return {};
-    };
-    REKINDLE_RETURN_IF_ERROR(read_bundle(path, [&](std::string_view object) -> Status {
-      auto parts = take_apart(object, std::time(nullptr));
-      if (!parts.ok()) {
-        ++report.unsound;
-        return {};
-      }
-      waiting.emplace_back(object, *std::move(parts));
-      return waiting.size() < kTogether ? Status() : flush();
-    }));
-    if (!waiting.empty()) REKINDLE_RETURN_IF_ERROR(flush());
     return report;
   });
 }

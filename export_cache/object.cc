@@ -19,7 +19,8 @@ Result<std::string> encode_object(std::string_view entry_record, const Digest& i
     writer.number(reference.created);
     writer.string(reference.observations);
   }
-  REKINDLE_ASSIGN_OR_RETURN(const std::string tail, encode_record(RecordKind::kCandidates, id, writer.bytes()));
+  REKINDLE_ASSIGN_OR_RETURN(const std::string tail,
+                            encode_record(RecordKind::kCandidates, id, writer.bytes()));
   return std::string(entry_record) + tail;
 }
 
@@ -38,8 +39,8 @@ Result<Entry> decode_object_entry(std::string_view object, const Digest& expecte
 
 Result<std::vector<Reference>> decode_object_references(std::string_view object, const Digest& expected) {
   REKINDLE_ASSIGN_OR_RETURN(const std::string_view record, entry_record_of(object));
-  REKINDLE_ASSIGN_OR_RETURN(
-      const std::string raw, decode_record(object.substr(record.size()), RecordKind::kCandidates, expected));
+  REKINDLE_ASSIGN_OR_RETURN(const std::string raw,
+                            decode_record(object.substr(record.size()), RecordKind::kCandidates, expected));
   ByteReader reader(raw);
   std::vector<Reference> references;
   for (std::uint64_t left = reader.count(sizeof(Digest) + 16); left > 0 && !reader.failed(); --left) {
@@ -48,7 +49,8 @@ Result<std::vector<Reference>> decode_object_references(std::string_view object,
     reference.created = reader.number<std::int64_t>();
     const std::string_view observations = reader.string();
     const bool sound = observations.size() <= kMaxObservationBytes && is_time(reference.created);
-    if (!sound || references.size() == kMaxPrekeys) return corruption("candidates record " + expected.hex() + ": out of bounds");
+    if (!sound || references.size() == kMaxPrekeys)
+      return corruption("candidates record " + expected.hex() + ": out of bounds");
     reference.observations = observations;
     references.push_back(std::move(reference));
   }

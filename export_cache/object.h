@@ -1,13 +1,13 @@
-// Object: an entry as it travels outside the database, with the candidates that lead to it, so that a file of one
-// can be found again by whoever has nothing else.
+// Object: an entry as it travels outside the database, with the candidates that lead to it, so that a file of
+// one can be found again by whoever has nothing else.
 //
-//   object     := entry_record candidates_record                          two records, see export_cache/record.h
-//   entry_record      := record(kind entry, key = entry id)               see export_cache/entry.h
-//   candidates_record := record(kind candidates, key = entry id, raw = references)
+//   object     := entry_record candidates_record                          two records, see
+//   export_cache/record.h entry_record      := record(kind entry, key = entry id)               see
+//   export_cache/entry.h candidates_record := record(kind candidates, key = entry id, raw = references)
 //   references := count:u64 { prekey:16 bytes created:i64 observations:string }*
 //
-// The candidates come second and have a checksum of their own: when they rot, the entry is still whole. Format
-// version history: the record's version.
+// The candidates come second and have a checksum of their own: when they rot, the entry is still whole.
+// Format version history: the record's version.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ struct Reference {
   bool operator==(const Reference&) const = default;
 };
 
-// At most kMaxPrekeys references, the newest; kInvalidArgument when one is out of bounds. `entry_record` is what encode_entry returned for `id`.
+// At most kMaxPrekeys references, the newest; kInvalidArgument when one is out of bounds. `entry_record` is
+// what encode_entry returned for `id`.
 Result<std::string> encode_object(std::string_view entry_record, const Digest& id,
                                   std::vector<Reference> references);
 

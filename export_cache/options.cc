@@ -35,9 +35,7 @@ std::uint64_t default_size_limit() {
   const auto parsed = parse_size(text);
   if (parsed.ok()) return *parsed;
   static std::once_flag warned;
-  std::call_once(warned, [&] {
-    log_warning("REKINDLE_CACHE_SIZE is ignored: " + parsed.error().message);
-  });
+  std::call_once(warned, [&] { log_warning("REKINDLE_CACHE_SIZE is ignored: " + parsed.error().message); });
   return kDefaultSizeLimit;
 }
 

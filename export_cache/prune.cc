@@ -24,7 +24,8 @@ std::string age_text(std::int64_t seconds) {
   return std::to_string(seconds) + " seconds";
 }
 
-// Why the entry must stay; empty when it need not. Far ahead of our clock is not in use: it would stay for ever.
+// Why the entry must stay; empty when it need not. Far ahead of our clock is not in use: it would stay for
+// ever.
 std::string protection(const EntryInfo& entry, std::int64_t now) {
   if (entry.pinned) return "pinned";
   if (std::abs(now - touched(entry)) < kInUseSeconds) return "in use";
@@ -42,7 +43,8 @@ std::string selection(const EntryInfo& entry, const PrunePolicy& policy, std::in
   }
   const std::string torch = policy.not_torch.empty() ? "" : meta_value(entry, "torch");
   if (!policy.not_torch.empty() && torch != policy.not_torch) {
-    return "made with torch " + (torch.empty() ? "of an unknown version" : torch) + ", not " + policy.not_torch;
+    return "made with torch " + (torch.empty() ? "of an unknown version" : torch) + ", not " +
+           policy.not_torch;
   }
   if (policy.older_than || policy.unused_since || !policy.not_torch.empty() || policy.max_bytes) return {};
   if (policy.keep_last) return "not among the newest " + std::to_string(*policy.keep_last) + " of its model";
@@ -104,7 +106,8 @@ PrunePlan plan_prune(const std::vector<EntryInfo>& entries, const PrunePolicy& p
   std::vector<const EntryInfo*> kept;
   for (const EntryInfo* entry : seen) {
     const std::string why = selection(*entry, policy, now);
-    const std::string stays = last.contains(entry->id) ? "among the newest of its model" : protection(*entry, now);
+    const std::string stays =
+        last.contains(entry->id) ? "among the newest of its model" : protection(*entry, now);
     if (why.empty() || !stays.empty()) kept.push_back(entry);
     if (!why.empty() && stays.empty()) plan.removed.push_back({*entry, why});
     if (!why.empty() && !stays.empty() && !last.contains(entry->id)) plan.spared.push_back({*entry, stays});

@@ -70,8 +70,8 @@ Status drop_reference(Change& change, const Digest& prekey, const Digest& id) {
 }
 
 // The object with the references of the one that is there already.
-Result<std::string> merged_object(const std::optional<std::string>& old, std::string_view object, const Digest& id,
-                                  const std::vector<Reference>& references) {
+Result<std::string> merged_object(const std::optional<std::string>& old, std::string_view object,
+                                  const Digest& id, const std::vector<Reference>& references) {
   if (!old) return std::string(object);
   const auto older = decode_object_references(*old, id);
   if (!older.ok()) return std::string(object);

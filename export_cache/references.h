@@ -1,5 +1,5 @@
-// Which candidates lead to which entries, kept from both ends: a manifest names entries, a summary names the prekeys
-// whose manifests name it. Parts of one update; nothing is visible before it commits.
+// Which candidates lead to which entries, kept from both ends: a manifest names entries, a summary names the
+// prekeys whose manifests name it. Parts of one update; nothing is visible before it commits.
 #pragma once
 
 #include <string_view>
@@ -32,11 +32,12 @@ struct ObjectParts {
 // kCorruption, naming what failed, unless it is sound and something leads to it. `created`: see EntryInfo.
 Result<ObjectParts> take_apart(std::string_view object, std::int64_t created);
 
-// Writes an object with its summary and its candidates, merged with what is there. Entries to which nothing leads any more leave (kReplaced).
+// Writes an object with its summary and its candidates, merged with what is there. Entries to which nothing
+// leads any more leave (kReplaced).
 Status put_object(Change& change, std::string_view object, ObjectParts parts);
 
-// Removes the entry with all that is stored under its id, every candidate that leads to it, and leaves tombstones.
-// No error when absent.
+// Removes the entry with all that is stored under its id, every candidate that leads to it, and leaves
+// tombstones. No error when absent.
 Status remove_entry(Change& change, const Digest& id, GoneReason reason);
 
 // Counts entries and bytes anew, when their counters cannot be trusted.

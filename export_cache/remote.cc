@@ -56,7 +56,8 @@ Result<std::unique_ptr<Remote>> Remote::parse(std::string_view text) {
       return invalid_argument("'" + entry->name + "' names no kind of tier; known: " + known_schemes() +
                               "; write it like file:///shared/rekindle");
     }
-    REKINDLE_ASSIGN_OR_RETURN(entry->tier, (*factory)(std::string(one.substr(separator + kSeparator.size()))));
+    REKINDLE_ASSIGN_OR_RETURN(entry->tier,
+                              (*factory)(std::string(one.substr(separator + kSeparator.size()))));
     remote->tiers_.push_back(std::move(entry));
   }
   return remote;

@@ -2,8 +2,8 @@
 //
 //   REKINDLE_REMOTE := tier { ";" tier }*          tier := <scheme>://<place> [" ro"]
 //
-// With " ro" a tier is read and never written. A tier that fails three times in a row is left alone for the rest of
-// the process; its first failure is one warning. Thread rule: all calls may come from any thread.
+// With " ro" a tier is read and never written. A tier that fails three times in a row is left alone for the
+// rest of the process; its first failure is one warning. Thread rule: all calls may come from any thread.
 #pragma once
 
 #include <atomic>

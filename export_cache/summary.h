@@ -31,7 +31,7 @@ struct EntryInfo {
   std::string meta;                               // Entry::meta
   std::map<std::string, std::uint64_t> sections;  // name -> bytes
   std::vector<Digest> prekeys;                    // whose manifests lead here, oldest first
-  double cost_seconds = 0;                        // what a hit saves: cost_seconds of meta, else export_seconds
+  double cost_seconds = 0;  // what a hit saves: cost_seconds of meta, else export_seconds
   // From usage and pins, not from the summary.
   std::uint64_t hits = 0;
   double seconds_saved = 0;

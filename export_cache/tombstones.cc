@@ -57,8 +57,7 @@ Result<std::string> encode_tombstones(const Tombstones& tombstones) {
 }
 
 Result<Tombstones> decode_tombstones(std::string_view record) {
-  REKINDLE_ASSIGN_OR_RETURN(const std::string raw,
-                            decode_record(record, RecordKind::kTombstones, Digest{}));
+  REKINDLE_ASSIGN_OR_RETURN(const std::string raw, decode_record(record, RecordKind::kTombstones, Digest{}));
   ByteReader reader(raw);
   Tombstones tombstones;
   const std::uint64_t count = reader.count(kTombstoneBytes);

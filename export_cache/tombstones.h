@@ -1,8 +1,8 @@
 // Tombstones: which entries are gone, and why; so that a miss can be explained. A ring of the newest.
 //
 //   stored    := record(kind tombstones, key = zero, raw = tombstones)     see export_cache/record.h
-//   tombstones := count:u64 tombstone*                                     oldest first, at most kMaxTombstones
-//   tombstone := id:16 bytes prekey:16 bytes reason:u8 time:i64
+//   tombstones := count:u64 tombstone*                                     oldest first, at most
+//   kMaxTombstones tombstone := id:16 bytes prekey:16 bytes reason:u8 time:i64
 //
 // Format version history: the record's version.
 #pragma once
@@ -22,11 +22,11 @@ inline constexpr std::size_t kMaxTombstones = 1024;
 
 // DO NOT CHANGE THESE VALUES: they are stored.
 enum class GoneReason : std::uint8_t {
-  kEvicted = 1,  // to keep the size bound
-  kCorrupt = 2,  // it failed a check
-  kRemoved = 3,  // on request: remove or prune
-  kCleared = 4,  // with everything else
-  kVersion = 5,  // another format version had written it
+  kEvicted = 1,   // to keep the size bound
+  kCorrupt = 2,   // it failed a check
+  kRemoved = 3,   // on request: remove or prune
+  kCleared = 4,   // with everything else
+  kVersion = 5,   // another format version had written it
   kReplaced = 6,  // a newer export with the same observations took its place, or too many candidates did
 };
 // "evicted", "corrupt", ... for messages and JSON.

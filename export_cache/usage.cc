@@ -52,9 +52,9 @@ void Usage::apply(const CacheEvent& event) {
 Result<std::string> encode_usage(const Usage& usage) {
   ByteWriter writer;
   const CacheStats& counters = usage.counters;
-  for (const std::uint64_t counter : {counters.lookups, counters.hits, counters.corrupt, counters.stores,
-                                      counters.store_failures, counters.bypasses, counters.evictions,
-                                      counters.removals}) {
+  for (const std::uint64_t counter :
+       {counters.lookups, counters.hits, counters.corrupt, counters.stores, counters.store_failures,
+        counters.bypasses, counters.evictions, counters.removals}) {
     writer.number(counter);
   }
   writer.number(counters.seconds_saved);
@@ -86,9 +86,9 @@ Result<Usage> decode_usage(std::string_view record) {
   ByteReader reader(raw);
   Usage usage;
   CacheStats& counters = usage.counters;
-  for (std::uint64_t* counter : {&counters.lookups, &counters.hits, &counters.corrupt, &counters.stores,
-                                 &counters.store_failures, &counters.bypasses, &counters.evictions,
-                                 &counters.removals}) {
+  for (std::uint64_t* counter :
+       {&counters.lookups, &counters.hits, &counters.corrupt, &counters.stores, &counters.store_failures,
+        &counters.bypasses, &counters.evictions, &counters.removals}) {
     *counter = reader.number<std::uint64_t>();
   }
   counters.seconds_saved = reader.number<double>();

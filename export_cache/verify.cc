@@ -86,8 +86,8 @@ class Checker {
   Status check_single(Table table) {
     REKINDLE_ASSIGN_OR_RETURN(const auto record, view_.get(table, Digest{}));
     if (!record) return {};
-    const Status status = table == Table::kUsage ? status_of(decode_usage(*record))
-                                                 : status_of(decode_tombstones(*record));
+    const Status status =
+        table == Table::kUsage ? status_of(decode_usage(*record)) : status_of(decode_tombstones(*record));
     if (!status.ok()) found(Kind::kUnsoundRecord, Digest{}, status.error().message);
     return {};
   }
@@ -103,7 +103,8 @@ class Checker {
     REKINDLE_ASSIGN_OR_RETURN(const std::vector<Digest> keys, view_.keys(Table::kEntry));
     const std::set<Digest> present(keys.begin(), keys.end());
     for (const auto& [id, prekeys] : listed_) {
-      if (!present.contains(id)) found(Kind::kMissingEntry, id, "entry " + id.hex() + " is listed and not there");
+      if (!present.contains(id))
+        found(Kind::kMissingEntry, id, "entry " + id.hex() + " is listed and not there");
     }
     for (const auto& [id, prekeys] : named_) {
       if (present.contains(id) || listed_.contains(id)) continue;
@@ -111,14 +112,16 @@ class Checker {
     }
     for (const Digest& id : keys) {
       check_named(id);
-      if (options_.depth != VerifyOptions::Depth::kQuick && sampled()) REKINDLE_RETURN_IF_ERROR(check_bytes(id));
+      if (options_.depth != VerifyOptions::Depth::kQuick && sampled())
+        REKINDLE_RETURN_IF_ERROR(check_bytes(id));
     }
     return {};
   }
 
   void check_named(const Digest& id) {
     const auto listed = listed_.find(id);
-    if (listed == listed_.end()) return found(Kind::kUnlistedEntry, id, "entry " + id.hex() + " is not listed");
+    if (listed == listed_.end())
+      return found(Kind::kUnlistedEntry, id, "entry " + id.hex() + " is not listed");
     for (const Digest& prekey : listed->second) {
       if (named_[id].contains(prekey)) continue;
       return found(Kind::kUnlistedEntry, id,
@@ -143,7 +146,9 @@ class Checker {
     return {};
   }
 
-  bool sampled() { return options_.sample >= 1 || std::uniform_real_distribution<>(0, 1)(random_) < options_.sample; }
+  bool sampled() {
+    return options_.sample >= 1 || std::uniform_real_distribution<>(0, 1)(random_) < options_.sample;
+  }
 
   template <typename T>
   static Status status_of(const Result<T>& result) {
@@ -189,13 +194,15 @@ Status drop_unsound_records(TierWriter& writer, const Digest& key) {
 // From the manifests, for an object whose second half is unsound.
 Result<std::vector<Reference>> collect_references(TierReader& view, const Digest& id) {
   std::vector<Reference> references;
-  REKINDLE_RETURN_IF_ERROR(view.for_each(Table::kManifest, [&](const Digest& prekey, std::string_view record) {
-    auto candidates = decode_manifest(record, prekey);
-    if (!candidates.ok()) return;
-    for (Candidate& candidate : *candidates) {
-      if (candidate.entry == id) references.push_back({prekey, candidate.created, candidate.observations});
-    }
-  }));
+  REKINDLE_RETURN_IF_ERROR(
+      view.for_each(Table::kManifest, [&](const Digest& prekey, std::string_view record) {
+        auto candidates = decode_manifest(record, prekey);
+        if (!candidates.ok()) return;
+        for (Candidate& candidate : *candidates) {
+          if (candidate.entry == id)
+            references.push_back({prekey, candidate.created, candidate.observations});
+        }
+      }));
   return references;
 }
 

@@ -13,14 +13,16 @@ namespace rekindle {
 
 struct VerifyOptions {
   enum class Depth {
-    kQuick,    // the index: every record decodes, manifests and summaries name each other, every entry is there
+    kQuick,  // the index: every record decodes, manifests and summaries name each other, every entry is there
     kDefault,  // also every entry's bytes: lengths, checksums, digests, ids
     kDeep,     // also what `inspect` says of every sound entry
   };
   Depth depth = Depth::kDefault;
-  double sample = 1;    // of the entries whose bytes are read; 0 to 1, chosen anew each time
-  bool repair = false;  // drop what is unsound (counted as corrupt), write again what can be derived from the rest
-  // kDeep: an Error names what is wrong with the entry. The cache knows bytes only, so the caller brings this.
+  double sample = 1;  // of the entries whose bytes are read; 0 to 1, chosen anew each time
+  bool repair =
+      false;  // drop what is unsound (counted as corrupt), write again what can be derived from the rest
+  // kDeep: an Error names what is wrong with the entry. The cache knows bytes only, so the caller brings
+  // this.
   std::function<Status(const Digest& id, const Entry& entry)> inspect{};
 };
 

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tables that may pile up before a commit merges them. Every commit leaves one; reading one more costs less than
-// rewriting all.
+// Tables that may pile up before a commit merges them. Every commit leaves one; reading one more costs less
+// than rewriting all.
 constexpr int kMostTables = 16;
 
 // RocksDB would write a LOG file at every open, even a read-only one.
@@ -115,7 +115,8 @@ Error Database::failure(const std::string& verb, const std::string& text, bool i
 
 Result<std::optional<std::string>> Database::get(std::string_view key) {
   std::string value;
-  const rocksdb::Status status = handle_->db->Get(rocksdb::ReadOptions(), rocksdb::Slice(key.data(), key.size()), &value);
+  const rocksdb::Status status =
+      handle_->db->Get(rocksdb::ReadOptions(), rocksdb::Slice(key.data(), key.size()), &value);
   if (status.IsNotFound()) return std::optional<std::string>();
   if (!status.ok()) return failure("read", status.ToString(), is_damage(status));
   return std::optional<std::string>(std::move(value));
@@ -143,7 +144,8 @@ Status Database::commit(const Batch& batch) {
   if (status.ok()) status = handle_->db->Flush(rocksdb::FlushOptions());
   if (!status.ok()) return failure("write", status.ToString(), is_damage(status));
   std::string tables;
-  if (handle_->db->GetProperty("rocksdb.num-files-at-level0", &tables) && std::atoi(tables.c_str()) >= kMostTables) {
+  if (handle_->db->GetProperty("rocksdb.num-files-at-level0", &tables) &&
+      std::atoi(tables.c_str()) >= kMostTables) {
     // The commit stands whatever becomes of this.
     status = handle_->db->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr);
     if (!status.ok() && is_damage(status)) damage_ = status.ToString();

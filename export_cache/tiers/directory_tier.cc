@@ -1,5 +1,6 @@
-// The tier "file": a directory that machines share, local or on a network file system. Files are 0444, directories
-// have the permissions of the root, so a root of mode 2775 is shared by a group. Every file appears by a rename.
+// The tier "file": a directory that machines share, local or on a network file system. Files are 0444,
+// directories have the permissions of the root, so a root of mode 2775 is shared by a group. Every file
+// appears by a rename.
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -41,7 +42,8 @@ class DirectoryTier : public RemoteTier {
     if (mkdir(dir.c_str(), 0700) != 0) {
       return errno == EEXIST ? Status() : Status(system_error("create", dir, errno));
     }
-    if (chmod(dir.c_str(), root.st_mode & 07777) != 0) return system_error("set the permissions of", dir, errno);
+    if (chmod(dir.c_str(), root.st_mode & 07777) != 0)
+      return system_error("set the permissions of", dir, errno);
     return {};
   }
 
@@ -50,7 +52,8 @@ class DirectoryTier : public RemoteTier {
 
 Result<std::unique_ptr<RemoteTier>> make_directory_tier(const std::string& place) {
   if (!std::filesystem::path(place).is_absolute()) {
-    return invalid_argument("'file://" + place + "' is not an absolute path; write it like file:///shared/rekindle");
+    return invalid_argument("'file://" + place +
+                            "' is not an absolute path; write it like file:///shared/rekindle");
   }
   return std::unique_ptr<RemoteTier>(std::make_unique<DirectoryTier>(place));
 }

@@ -51,8 +51,8 @@ class RocksDbTier : public Tier {
     return damaged_again();
   }
 
-  Status update(const std::function<Status(TierWriter&)>& change,
-                const std::function<void()>& committed, Patience patience) override {
+  Status update(const std::function<Status(TierWriter&)>& change, const std::function<void()>& committed,
+                Patience patience) override {
     if (options_.readonly) return unsupported("the cache in " + options_.dir + " is open read-only");
     REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kWrite));
     const auto timeout = patience == Patience::kWait ? options_.lock_timeout : std::chrono::milliseconds(0);
@@ -74,8 +74,8 @@ class RocksDbTier : public Tier {
   Status clear(const std::function<void()>& committed) override {
     if (options_.readonly) return unsupported("the cache in " + options_.dir + " is open read-only");
     REKINDLE_ASSIGN_OR_RETURN(const FileLock lock, acquire(FileLock::Kind::kExclusive));
-    // Renamed first: a kill half-way through the deletion leaves no half of anything behind. The database goes last:
-    // without it the entries would be taken for lost records and come back.
+    // Renamed first: a kill half-way through the deletion leaves no half of anything behind. The database
+    // goes last: without it the entries would be taken for lost records and come back.
     const std::string grave = quarantine_name();
     REKINDLE_RETURN_IF_ERROR(move_aside(objects_.dir(), grave + "-objects"));
     unlink(state_path_.c_str());
@@ -138,7 +138,8 @@ class RocksDbTier : public Tier {
     return io_error("the cache database " + db_dir_ + " is damaged again and again; check the disk");
   }
 
-  // Null, for a read, when there is none yet. Fills `damage` when it is damaged or older than the commit `committed`.
+  // Null, for a read, when there is none yet. Fills `damage` when it is damaged or older than the commit
+  // `committed`.
   Result<std::unique_ptr<Database>> open_database(Database::Access access, std::uint64_t committed,
                                                   std::string& damage) {
     REKINDLE_ASSIGN_OR_RETURN(const bool there, Database::exists(db_dir_));
@@ -162,7 +163,8 @@ class RocksDbTier : public Tier {
 
   Status update_once(const std::function<Status(TierWriter&)>& change, std::uint64_t committed,
                      std::string& damage) {
-    REKINDLE_ASSIGN_OR_RETURN(const auto database, open_database(Database::Access::kWrite, committed, damage));
+    REKINDLE_ASSIGN_OR_RETURN(const auto database,
+                              open_database(Database::Access::kWrite, committed, damage));
     View writer(objects_, [&] { return database.get(); });
     Status result = change(writer);
     if (result.ok() && database->damage().empty()) result = writer.commit(*database);
@@ -210,7 +212,8 @@ class RocksDbTier : public Tier {
   }
 
   std::string quarantine_name() const {
-    return options_.dir + "/quarantine-" + std::to_string(std::time(nullptr)) + "-" + std::to_string(getpid());
+    return options_.dir + "/quarantine-" + std::to_string(std::time(nullptr)) + "-" +
+           std::to_string(getpid());
   }
 
   Status move_aside(const std::string& from, const std::string& to) {

@@ -1,13 +1,13 @@
-// RocksDbTier: the tier in a local directory. Entries lie in files of their own (object_files.h), all other records
-// in a RocksDB database.
+// RocksDbTier: the tier in a local directory. Entries lie in files of their own (object_files.h), all other
+// records in a RocksDB database.
 //
-// The database is opened for one call and closed at its end, under a lock file of ours (shared with a read-only open
-// for read, exclusive for update), so no reader ever runs beside a writer and no handle lives across user code or a
-// fork. A read of entries alone opens no database and takes no lock.
+// The database is opened for one call and closed at its end, under a lock file of ours (shared with a
+// read-only open for read, exclusive for update), so no reader ever runs beside a writer and no handle lives
+// across user code or a fork. A read of entries alone opens no database and takes no lock.
 //
-// A database that is damaged, or that lost commits it had acknowledged, is repaired as far as it goes, else renamed
-// to quarantine-<seconds>-<pid> (the newest is kept) and replaced by an empty one; then `restore` writes the lost
-// records again from the entries.
+// A database that is damaged, or that lost commits it had acknowledged, is repaired as far as it goes, else
+// renamed to quarantine-<seconds>-<pid> (the newest is kept) and replaced by an empty one; then `restore`
+// writes the lost records again from the entries.
 #pragma once
 
 #include <chrono>

@@ -13,7 +13,8 @@ Status put_state(const std::string& path, const State& state) {
   ByteWriter writer;
   writer.number(state.sequence);
   writer.number(state.note);
-  REKINDLE_ASSIGN_OR_RETURN(const std::string record, encode_record(RecordKind::kState, Digest{}, writer.bytes()));
+  REKINDLE_ASSIGN_OR_RETURN(const std::string record,
+                            encode_record(RecordKind::kState, Digest{}, writer.bytes()));
   REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(path, 0600));
   REKINDLE_RETURN_IF_ERROR(file.write(record));
   return file.publish_unsynced();

@@ -1,8 +1,8 @@
-// Compares three places for the bytes of an entry: inside of RocksDB's tables, in its blob files, and in a file of
-// their own beside the database: blob_bench [DIR]. docs/decisions/0007 has the figures.
+// Compares three places for the bytes of an entry: inside of RocksDB's tables, in its blob files, and in a
+// file of their own beside the database: blob_bench [DIR]. docs/decisions/0007 has the figures.
 //
-// Every operation opens and closes the database, as the cache does. Written against RocksDB itself, so that the
-// comparison can be repeated with another release.
+// Every operation opens and closes the database, as the cache does. Written against RocksDB itself, so that
+// the comparison can be repeated with another release.
 #include <fcntl.h>
 #include <rocksdb/db.h>
 #include <rocksdb/options.h>
@@ -144,7 +144,8 @@ double milliseconds(int runs, const F& f) {
   for (int i = 0; i < runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
     f(i);
-    all.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    all.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   std::ranges::nth_element(all, all.begin() + runs / 2);
   return all[static_cast<std::size_t>(runs / 2)];
@@ -157,7 +158,8 @@ void bench_many(const std::string& dir, Place place) {
   constexpr int kEntries = 10'000, kBatch = 200;
   for (int first = 0; first < kEntries; first += kBatch) {
     std::vector<std::pair<std::string, std::string>> items;
-    for (int i = first; i < first + kBatch; ++i) items.emplace_back(key_of(i), noise(16 << 10, std::uint64_t(i)));
+    for (int i = first; i < first + kBatch; ++i)
+      items.emplace_back(key_of(i), noise(16 << 10, std::uint64_t(i)));
     if (place == Place::kFiles) {  // without a sync for each: filling is not what is measured
       for (auto& [key, bytes] : items) {
         const int fd = open((dir + "/objects/" + key).c_str(), O_WRONLY | O_CREAT, 0600);
@@ -177,9 +179,8 @@ void bench_many(const std::string& dir, Place place) {
 void bench_large(const std::string& dir, Place place) {
   Store store(dir, place);
   constexpr int kEntries = 60;
-  std::printf("  put 2 MiB, durable                 %8.2f ms\n", milliseconds(kEntries, [&](int i) {
-                store.put(key_of(i), noise(2 << 20, std::uint64_t(i)));
-              }));
+  std::printf("  put 2 MiB, durable                 %8.2f ms\n",
+              milliseconds(kEntries, [&](int i) { store.put(key_of(i), noise(2 << 20, std::uint64_t(i))); }));
   std::printf("  open and get 2 MiB                 %8.2f ms\n",
               milliseconds(kEntries, [&](int i) { store.get(key_of(i)); }));
   std::vector<std::string> half;
@@ -239,7 +240,8 @@ void bench_rot(const std::string& dir, Place place) {
   store.put_all(items);
   fs::path largest;
   for (const auto& file : fs::recursive_directory_iterator(dir)) {
-    if (file.is_regular_file() && (largest.empty() || file.file_size() > fs::file_size(largest))) largest = file;
+    if (file.is_regular_file() && (largest.empty() || file.file_size() > fs::file_size(largest)))
+      largest = file;
   }
   const int fd = open(largest.c_str(), O_RDWR);
   char byte = 0;
@@ -259,7 +261,8 @@ void bench_rot(const std::string& dir, Place place) {
   const auto compacted = db->CompactRange(all, nullptr, nullptr);
   const auto written = db->Put(rocksdb::WriteOptions(), "another", "value");
   std::printf("  one flipped byte: %d of 30 entries right; compaction: %s; a put after it: %s\n", right,
-              compacted.ok() ? "OK" : compacted.ToString().substr(0, 40).c_str(), written.ToString().substr(0, 40).c_str());
+              compacted.ok() ? "OK" : compacted.ToString().substr(0, 40).c_str(),
+              written.ToString().substr(0, 40).c_str());
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Times the export cache as a training process and the command use it: store_bench [ENTRIES] [DIR].
 //
-// Fills a cache with ENTRIES (10,000) small entries through bundles, then prints percentiles and the mean processor time in
-// milliseconds; the latter does not depend on what else runs.
-// docs/store.md has the figures.
+// Fills a cache with ENTRIES (10,000) small entries through bundles, then prints percentiles and the mean
+// processor time in milliseconds; the latter does not depend on what else runs. docs/store.md has the
+// figures.
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,9 +46,11 @@ void report(const char* what, int runs, const F& f) {
   }
   const double cpu_each = 1000.0 * double(std::clock() - cpu) / CLOCKS_PER_SEC / runs;
   std::ranges::sort(all);
-  const auto at = [&](double share) { return all[std::min(all.size() - 1, std::size_t(share * double(all.size())))]; };
-  std::printf("%-24s p50 %8.2f  p95 %8.2f  p99 %8.2f  cpu %8.2f  (%d runs)\n", what, at(0.5), at(0.95), at(0.99),
-              cpu_each, runs);
+  const auto at = [&](double share) {
+    return all[std::min(all.size() - 1, std::size_t(share * double(all.size())))];
+  };
+  std::printf("%-24s p50 %8.2f  p95 %8.2f  p99 %8.2f  cpu %8.2f  (%d runs)\n", what, at(0.5), at(0.95),
+              at(0.99), cpu_each, runs);
   std::fflush(stdout);
 }
 
@@ -61,8 +63,9 @@ std::string noise(const std::string& seed, std::size_t size) {
 Entry entry_of(const std::string& name, std::size_t size) {
   Entry entry;
   entry.sections = {{"joint", noise(name, size)}, {"contract", R"({"inputs": [], "outputs": []})"}};
-  entry.meta = R"({"model":"transformers.BertModel","mode":"train","inputs":"int64[2, 128], int64[2, 128]",)"
-               R"("created":1700000000,"export_seconds":11.5,"cost_seconds":14.25,"torch":"2.11.0+cpu","rekindle":"0.1.0"})";
+  entry.meta =
+      R"({"model":"transformers.BertModel","mode":"train","inputs":"int64[2, 128], int64[2, 128]",)"
+      R"("created":1700000000,"export_seconds":11.5,"cost_seconds":14.25,"torch":"2.11.0+cpu","rekindle":"0.1.0"})";
   return entry;
 }
 
@@ -73,11 +76,13 @@ void fill(ExportCache& cache, const std::string& dir, int entries) {
   for (int i = 0; i < entries; ++i) {
     const Entry entry = entry_of("filler " + std::to_string(i), 2'000);
     ids.push_back(entry_id(entry));
-    const std::vector<Reference> references = {{digest_of(std::to_string(i)), 1'700'000'000, noise("obs", 3'000)}};
+    const std::vector<Reference> references = {
+        {digest_of(std::to_string(i)), 1'700'000'000, noise("obs", 3'000)}};
     objects.push_back(take(encode_object(take(encode_entry(entry)), ids.back(), references)));
   }
   std::size_t next = 0;
-  const Status packed = write_bundle(dir + "/bundle", ids, [&](const Digest&) { return Result<std::string>(objects[next++]); });
+  const Status packed =
+      write_bundle(dir + "/bundle", ids, [&](const Digest&) { return Result<std::string>(objects[next++]); });
   if (!packed.ok()) std::exit(1);
   const auto start = Clock::now();
   std::printf("filled with %d entries", int(take(cache.unpack(dir + "/bundle")).added));
@@ -96,7 +101,8 @@ int main(int argc, char** argv) {
   fill(*cache, dir, entries);
   std::vector<Digest> ids;
   report("store 2 MB, durable", 30, [&](int i) {
-    ids.push_back(take(cache->store(digest_of("large " + std::to_string(i)), "obs", entry_of("large " + std::to_string(i), 2'000'000))));
+    ids.push_back(take(cache->store(digest_of("large " + std::to_string(i)), "obs",
+                                    entry_of("large " + std::to_string(i), 2'000'000))));
   });
   const auto reader = take(ExportCache::open({.dir = dir + "/cache", .mode = CacheMode::kReadOnly}));
   report("open the cache", 100, [&](int) { take(ExportCache::open({.dir = dir + "/cache"})); });

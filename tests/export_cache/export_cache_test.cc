@@ -219,7 +219,8 @@ TEST_CASE("entries are found by a unique prefix and removed", "[export_cache]") 
   REQUIRE(cache->remove(ids[3]).error().code == ErrorCode::kNotFound);
   REQUIRE(cache->find(ids[3].hex()).error().code == ErrorCode::kNotFound);
   REQUIRE(cache->lookup(digest_of("3"))->empty());
-  REQUIRE(counters(*cache) == expected({.lookups = 1, .misses = 1, .stores = 17, .removals = 1, .entries = 16}));
+  REQUIRE(counters(*cache) ==
+          expected({.lookups = 1, .misses = 1, .stores = 17, .removals = 1, .entries = 16}));
 }
 
 TEST_CASE("removed bytes go back to the disk, clear leaves nothing", "[export_cache]") {

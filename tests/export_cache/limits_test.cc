@@ -1,4 +1,5 @@
-// What the system refuses: open files, file sizes. Each in a process of its own, for limits cannot be raised again.
+// What the system refuses: open files, file sizes. Each in a process of its own, for limits cannot be raised
+// again.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -44,7 +45,8 @@ TEST_CASE("child runs out of open files", "[.child]") {
     set_limit(RLIMIT_NOFILE, files);
     INFO(files);
     const auto candidates = cache->lookup(digest_of("prekey"));
-    const auto stored = cache->store(digest_of("new " + std::to_string(files)), "", noisy_entry(std::to_string(files), 10'000));
+    const auto stored = cache->store(digest_of("new " + std::to_string(files)), "",
+                                     noisy_entry(std::to_string(files), 10'000));
     set_limit(RLIMIT_NOFILE, normal);
     if (candidates.ok()) REQUIRE(candidates->size() == 1);
     if (!candidates.ok()) REQUIRE(candidates.error().code == ErrorCode::kIo);

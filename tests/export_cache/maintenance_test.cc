@@ -85,7 +85,8 @@ TEST_CASE("an entry that is gone has a reason", "[export_cache]") {
 
 TEST_CASE("tombstones are a ring", "[export_cache]") {
   Tombstones ring;
-  for (std::uint64_t i = 0; i < kMaxTombstones + 10; ++i) ring.add({digest_of(std::to_string(i)), {}, GoneReason::kEvicted, 1});
+  for (std::uint64_t i = 0; i < kMaxTombstones + 10; ++i)
+    ring.add({digest_of(std::to_string(i)), {}, GoneReason::kEvicted, 1});
   REQUIRE(ring.all().size() == kMaxTombstones);
   REQUIRE(!ring.find(digest_of("9")));
   REQUIRE(ring.find(digest_of("10")));
@@ -165,7 +166,8 @@ TEST_CASE("verify finds each kind of harm, and repair leaves a clean cache", "[e
 TEST_CASE("verify reads a sample when asked", "[export_cache]") {
   const TempDir dir;
   auto cache = open_cache(dir.path());
-  for (int i = 0; i < 20; ++i) REQUIRE(cache->store(digest_of(std::to_string(i)), "", make_entry(std::to_string(i))).ok());
+  for (int i = 0; i < 20; ++i)
+    REQUIRE(cache->store(digest_of(std::to_string(i)), "", make_entry(std::to_string(i))).ok());
   REQUIRE(cache->verify({})->entries_read == 20);
   REQUIRE(cache->verify({.sample = 0})->entries_read == 0);
   REQUIRE(cache->verify({.depth = VerifyOptions::Depth::kQuick})->entries_read == 0);
@@ -244,7 +246,9 @@ TEST_CASE("a directory of another format is named and left alone", "[export_cach
 TEST_CASE("journals of processes that only hit are folded at a start, and lose nothing", "[export_cache]") {
   const TempDir dir;
   const Digest id = *open_cache(dir.path())->store(kPrekey, "", make_entry("one"));
-  const auto journals = [&] { return std::distance(fs::directory_iterator(dir / "journal"), fs::directory_iterator()); };
+  const auto journals = [&] {
+    return std::distance(fs::directory_iterator(dir / "journal"), fs::directory_iterator());
+  };
   for (int i = 0; i < 70; ++i) open_cache(dir.path())->record_hit(id, 1);
   REQUIRE(journals() < 70);
   const auto cache = open_cache(dir.path());

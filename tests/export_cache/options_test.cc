@@ -87,7 +87,10 @@ TEST_CASE("a directory that cannot be trusted or made is refused with the remedy
   testing::write_file(temp / "file", "x");
   REQUIRE(prepare_directory({.dir = temp / "file", .mode = CacheMode::kReadWrite}).error().code ==
           ErrorCode::kInvalidArgument);
-  REQUIRE(prepare_directory({.dir = temp / "file/below", .mode = CacheMode::kReadWrite}).error().code == ErrorCode::kIo);
-  REQUIRE(prepare_directory({.dir = "/proc/nowhere", .mode = CacheMode::kReadWrite}).error().code == ErrorCode::kIo);
-  REQUIRE(prepare_directory({.dir = "", .mode = CacheMode::kReadWrite}).error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(prepare_directory({.dir = temp / "file/below", .mode = CacheMode::kReadWrite}).error().code ==
+          ErrorCode::kIo);
+  REQUIRE(prepare_directory({.dir = "/proc/nowhere", .mode = CacheMode::kReadWrite}).error().code ==
+          ErrorCode::kIo);
+  REQUIRE(prepare_directory({.dir = "", .mode = CacheMode::kReadWrite}).error().code ==
+          ErrorCode::kInvalidArgument);
 }

@@ -98,7 +98,8 @@ TEST_CASE("what saves the most seconds per byte lately is kept", "[export_cache]
   REQUIRE(value_per_byte(old, kNow) < value);
   REQUIRE(value_per_byte(once_hot, kNow) < value);
   // One export of 90 seconds outlives many small ones of 0.3.
-  const std::vector<EntryInfo> entries = {info("a1", 5, 1000, 0.3), info("a2", 5, 5000, 90), info("a3", 5, 1000, 0.3)};
+  const std::vector<EntryInfo> entries = {info("a1", 5, 1000, 0.3), info("a2", 5, 5000, 90),
+                                          info("a3", 5, 1000, 0.3)};
   REQUIRE(removed({.max_bytes = 6000}, entries) == Names{"a1"});
 }
 
@@ -169,7 +170,8 @@ TEST_CASE("a store above the size limit evicts to the low water mark, and space 
   auto cache = open_limited(kLimit);
   std::vector<Digest> ids;
   for (int i = 0; i < 5; ++i) {
-    ids.push_back(*cache->store(digest_of(std::to_string(i)), "", testing::noisy_entry(std::to_string(i), 190'000)));
+    ids.push_back(
+        *cache->store(digest_of(std::to_string(i)), "", testing::noisy_entry(std::to_string(i), 190'000)));
   }
   testing::make_older(dir.path(), 3600);
   REQUIRE(cache->pin(ids[0]).ok());

@@ -52,7 +52,8 @@ TEST_CASE("every tier keeps, replaces and separates records", "[export_cache]") 
     const TempDir dir;
     const auto tier = make_tier(scheme, place_for(scheme, dir));
     const Digest key = digest_of("key");
-    for (const Space space : {Space::kManifests, Space::kObjects}) REQUIRE(!tier->get(space, key)->has_value());
+    for (const Space space : {Space::kManifests, Space::kObjects})
+      REQUIRE(!tier->get(space, key)->has_value());
     const std::string large(3'000'000, '\0');
     REQUIRE(tier->put(Space::kManifests, key, "one").ok());
     REQUIRE(tier->put(Space::kObjects, key, large).ok());
@@ -76,7 +77,8 @@ TEST_CASE("a reader of any tier sees old bytes or new ones, never a mixture", "[
     std::atomic<bool> done = false;
     std::atomic<int> failures = 0;
     std::thread writer([&] {
-      for (int i = 0; i < 10; ++i) failures += tier->put(Space::kObjects, key, i % 2 == 0 ? b : a).ok() ? 0 : 1;
+      for (int i = 0; i < 10; ++i)
+        failures += tier->put(Space::kObjects, key, i % 2 == 0 ? b : a).ok() ? 0 : 1;
       done = true;
     });
     int wrong = 0;
@@ -153,7 +155,8 @@ TEST_CASE("rotten bytes in a tier are a counted miss and are replaced by the nex
   set_log_level(LogLevel::kInfo);
 }
 
-TEST_CASE("a tier that fails is left alone after three failures, and nothing else suffers", "[export_cache]") {
+TEST_CASE("a tier that fails is left alone after three failures, and nothing else suffers",
+          "[export_cache]") {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
   const auto cache = open_shared(dir / "a", "file://" + dir / "missing");
@@ -177,7 +180,8 @@ TEST_CASE("a list of tiers is read, and a wrong one is named", "[export_cache]")
     REQUIRE(remote.error().message.find("file:///shared/rekindle") != std::string::npos);
   }
   const TempDir dir;
-  REQUIRE(ExportCache::open({.dir = dir.path(), .remote = "nosuch:///a"}).error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(ExportCache::open({.dir = dir.path(), .remote = "nosuch:///a"}).error().code ==
+          ErrorCode::kInvalidArgument);
 }
 
 TEST_CASE("on a network file system the database moves to this machine", "[export_cache]") {
@@ -214,10 +218,12 @@ TEST_CASE("the file system of a path is that of its longest mount point", "[expo
   REQUIRE(mount_type(mounts, "/mnt/with space/x") == "fuse.sshfs");
   REQUIRE(mount_type(mounts, "/over/x") == "cifs");
   REQUIRE(mount_type("", "/x").empty());
-  for (const char* type : {"nfs", "nfs4", "cifs", "lustre", "gpfs", "9p", "fuse", "fuse.sshfs", "fuse.gcsfuse"}) {
+  for (const char* type :
+       {"nfs", "nfs4", "cifs", "lustre", "gpfs", "9p", "fuse", "fuse.sshfs", "fuse.gcsfuse"}) {
     REQUIRE(is_network_filesystem(type));
   }
-  for (const char* type : {"ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "fuseblk", "fuse.fuse-overlayfs", ""}) {
+  for (const char* type :
+       {"ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "fuseblk", "fuse.fuse-overlayfs", ""}) {
     REQUIRE(!is_network_filesystem(type));
   }
   REQUIRE(!is_network_filesystem(filesystem_type("/proc/self")));

@@ -3,8 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -102,7 +102,8 @@ TEST_CASE("tables do not see each other", "[export_cache]") {
   const TempDir dir;
   const auto tier = make_rocksdb_tier({.dir = dir.path()});
   REQUIRE(tier->update([&](TierWriter& writer) -> Status {
-                for (const Table table : {Table::kEntry, Table::kManifest, Table::kSummary, Table::kUsage, Table::kPin}) {
+                for (const Table table :
+                     {Table::kEntry, Table::kManifest, Table::kSummary, Table::kUsage, Table::kPin}) {
                   writer.put(table, kKey, std::string(1, static_cast<char>(table)));
                 }
                 return {};
@@ -207,8 +208,10 @@ TEST_CASE("a missing or cut database file loses no entry and is counted", "[expo
       if (harm == std::string("emptied")) fs::resize_file(path, 0);
       if (harm == std::string("halved")) fs::resize_file(path, fs::file_size(path) / 2);
       check_nothing_lost(dir.path(), entry, name + " " + harm);
-      // Lost commits are never lost silently. The files left out carry no commit: CURRENT is part of every harm.
-      const bool carries = !empty && (name.ends_with(".sst") || name.starts_with("MANIFEST") || name == "CURRENT");
+      // Lost commits are never lost silently. The files left out carry no commit: CURRENT is part of every
+      // harm.
+      const bool carries =
+          !empty && (name.ends_with(".sst") || name.starts_with("MANIFEST") || name == "CURRENT");
       if (carries) REQUIRE(open_cache(dir.path())->stats()->corrupt > 0);
     }
   }
