@@ -79,9 +79,9 @@ CASES = (
     Case("config field", "plain object", top="class Config:\n    def __init__(self):\n        self.scale = 2.0", init="self.config = Config()",
          body="return self.linear(x) * self.config.scale", edit=("scale = 2.0", "scale = 3.0"), explained="config.scale"),
     Case("config field", "dataclass", top=_CONFIG, init="self.config = Config()", body="return getattr(F, self.config.act)(self.linear(x))",
-         edit=("'relu'", "'tanh'"), explained="config.act"),
+         edit=("'relu'", "'tanh'"), explained="Config.act"),
     Case("config field", "nested", top=_CONFIG + "class Outer:\n    pass", init="self.outer = Outer()\nself.outer.inner = Config()",
-         body="return self.linear(x) * self.outer.inner.scale", edit=("2.0", "3.0"), explained="inner.scale"),
+         body="return self.linear(x) * self.outer.inner.scale", edit=("2.0", "3.0"), explained="scale"),
     Case("config field", "frozen with slots", top="import dataclasses\n@dataclasses.dataclass(frozen=True, slots=True)\nclass Config:\n"
          "    scale: float = 2.0", init="self.config = Config()", body="return self.linear(x) * self.config.scale",
          edit=("2.0", "3.0"), explained="config"),
