@@ -235,7 +235,8 @@ TEST_CASE("a database that is gone or replaced by an older copy is written again
   REQUIRE(cache->lookup(digest_of("other"))->size() == 1);
   REQUIRE(cache->list()->size() == 2);
   REQUIRE(cache->stats()->corrupt == 1);
-  REQUIRE(cache->verify({})->clean());
+  // The object that met the damage reports it once; another one finds nothing wrong any more.
+  REQUIRE(open_cache(dir.path())->verify({})->clean());
   set_log_level(LogLevel::kInfo);
 }
 
