@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "session/autograd_node.h"
+#include "session/host_function.h"
 #include "session/op.h"
 #include "session/plan_cache.h"
 #include "session/torch_operator.h"
@@ -55,6 +56,7 @@ Status check_operator(const graph::Node& node) {
 struct Session::Impl {
   std::shared_ptr<PlanCache> plans;
   std::atomic<std::shared_ptr<const Replay>> replay;
+  std::atomic<std::shared_ptr<const HostFunctions>> functions;
   bool draws = false;  // the forward graph draws random numbers
 };
 
@@ -88,6 +90,7 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   const Plan& plan = frame->plan();
   std::vector<at::Tensor> outputs;
   {
+    const HostScope host(impl_->functions.load());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its casts are in the graph
     for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
@@ -103,6 +106,10 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
                                         torch::autograd::collect_next_edges(differentiable));
   for (const std::size_t output : joint.cotangent_of) torch::autograd::set_history(outputs[output], node);
   return outputs;
+}
+
+void Session::set_functions(HostFunctions functions) {
+  impl_->functions = std::make_shared<const HostFunctions>(std::move(functions));
 }
 
 void Session::set_replay(Replay replay) { impl_->replay = std::make_shared<const Replay>(std::move(replay)); }

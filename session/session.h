@@ -35,6 +35,10 @@ struct SessionOptions {
 using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
                                                      const std::vector<at::Tensor>& cotangents)>;
 
+// Code that the graph calls by number; see host_function.h. Takes the node's inputs, undefined where absent, and returns its
+// results. What it throws leaves the session as it is.
+using HostFunctions = std::vector<std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>>;
+
 struct SessionStats {
   std::size_t plans = 0;          // alive now
   std::size_t plans_made = 0;     // since the session was made
@@ -60,6 +64,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Makes the plan for these inputs without running it (start-up, tests). Same errors as forward().
   void prepare(std::span<const at::Tensor> inputs, bool record);
 
+  // What the graph's calls of host functions mean, for forwards from now on.
+  void set_functions(HostFunctions functions);
   // For forwards from now on. Without one, a backward with create_graph=True is an error.
   void set_replay(Replay replay);
 

@@ -71,6 +71,7 @@ void bind_session(py::module_& m) {
       .def(
           "prepare", [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { self.prepare(inputs, record); },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def("set_functions", &Session::set_functions, py::arg("functions"))
       .def("set_replay", &Session::set_replay, py::arg("replay"))
       .def("describe_plan", &Session::describe_plan)
       .def("stats", &stats)

@@ -1,0 +1,177 @@
+"""Custom autograd Functions run inside the graph as in eager: results, gradients, calls; cold, warm and over several steps."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from typing import Any
+
+import function_cases
+import pytest
+import rekindle
+import torch
+from function_cases import CALLS, FUNCTIONS, Tripled
+from module_support import assert_same
+from semantics_support import made_of, rows
+from torch import nn
+
+
+def _steps(model: nn.Module, module: nn.Module) -> Any:
+    """Three steps, the second of another batch size; then one without gradients."""
+    torch.manual_seed(3)
+    CALLS.clear()
+    found = []
+    for size in (5, 3, 5):
+        x = rows(size, size, 4).requires_grad_()
+        result = model(x)
+        result.float().square().sum().backward()
+        found.append([result.detach(), x.grad, *(parameter.grad for parameter in module.parameters())])
+        module.zero_grad()
+    with torch.no_grad():
+        found.append(model(rows()))
+    return [found, list(CALLS), torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_a_function_runs_inside_the_graph(name: str) -> None:
+    torch.manual_seed(0)
+    module = FUNCTIONS[name]()
+    theirs = _steps(module, module)
+    for source in ("export", "local"):
+        own = copy.deepcopy(module)
+        model = rekindle.Module(own, rekindle.Options(fallback="error"))
+        ours = _steps(model, own)
+        assert_same(ours[0], theirs[0])
+        assert torch.equal(ours[2], theirs[2])
+        status = rekindle.status(model)
+        assert (status.source, status.eager_calls) == (source, 0)
+        rekindle.store.flush()
+    assert ours[1] == theirs[1], "a warm process calls each Function as often as eager"
+
+
+def test_contexts_die_with_the_backward() -> None:
+    made = FUNCTIONS["Tripled"]()
+    model = rekindle.Module(made, rekindle.Options(fallback="error"))
+    model(rows()).sum().backward()
+    seen: list[weakref.ref[Any]] = []
+    backward = Tripled.backward
+
+    class Watched:
+        pass
+
+    result = model(rows())
+    node = result.grad_fn
+    seen.append(weakref.ref(node))
+    result.sum().backward()
+    del result, node
+    gc.collect()
+    assert [reference() for reference in seen] == [None]
+    assert Tripled.backward is backward
+
+
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, when: Any) -> torch.Tensor:
+        if when.forward:
+            raise KeyError("in forward")
+        ctx.when = when
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        if ctx.when.backward:
+            raise ZeroDivisionError("in backward")
+        return gradient, None
+
+
+class When:
+    forward = False
+    backward = False
+
+
+class RaisingModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.when = When
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Raises.apply(self.linear(x), When)
+
+
+def test_exceptions_keep_their_type_and_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = rekindle.Module(RaisingModule(), rekindle.Options(fallback="error"))
+    model(rows()).sum().backward()
+    result = model(rows())
+    handle = When.__dict__["backward"]
+    assert handle is False
+    with pytest.raises(ZeroDivisionError, match="in backward"):
+        type.__setattr__(When, "backward", True)
+        try:
+            result.sum().backward()
+        finally:
+            type.__setattr__(When, "backward", False)
+    model(rows()).sum().backward()
+    assert rekindle.status(model).eager_calls == 0
+
+
+class TakesAnything(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, thing: Any) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * 2, None
+
+
+def test_an_object_that_nothing_leads_to_is_a_bypass_that_names_it() -> None:
+    module = made_of(lambda self, x: TakesAnything.apply(self.a(x), object()))()
+    model = rekindle.Module(module)
+    torch.testing.assert_close(model(rows()), module(rows()))
+    ((reason, message),) = rekindle.status(model).bypass
+    assert reason == "python_op"
+    assert "argument 1 of the autograd Function TakesAnything is a builtins.object" in message
+
+
+def test_an_entry_can_name_autograd_functions_only() -> None:
+    from rekindle.python_ops import bind
+    from rekindle.reasons import Bypass
+
+    call = {"function": [["module", "os"], ["attribute", "system"]], "arguments": [], "results": [0], "count": 1, "dirty": []}
+    with pytest.raises(Bypass, match=r"os\.system of the cached graph is no autograd Function"):
+        bind(call, nn.Identity())
+
+
+def test_results_whose_sizes_depend_on_data_run_in_eager_from_then_on() -> None:
+    module = function_cases.POSITIVE()
+    model = rekindle.Module(module)
+    torch.manual_seed(1)
+    for step in range(4):
+        torch.testing.assert_close(model(rows(step)), module(rows(step)))
+    assert set(code for code, _ in rekindle.status(model).bypass) <= {"python_op", "unsupported_op"}
+
+
+def test_what_a_function_reads_and_its_backward_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = FUNCTIONS["ReadsGlobal"]()
+
+    def gradient_of(model: nn.Module) -> torch.Tensor:
+        module.zero_grad()
+        model(rows()).sum().backward()
+        return module.a.weight.grad.clone()
+
+    for change in (
+        lambda: None,
+        lambda: monkeypatch.setattr(function_cases, "SCALE", 7.0),
+        lambda: monkeypatch.setattr(function_cases, "_scaled", lambda gradient: gradient * 11),
+        lambda: monkeypatch.setattr(function_cases.ReadsGlobal, "backward", staticmethod(lambda ctx, gradient: gradient * 13)),
+    ):
+        change()
+        model = rekindle.Module(module)
+        torch.testing.assert_close(gradient_of(model), gradient_of(module))
+        assert rekindle.status(model).source == "export"
+        rekindle.store.flush()
+        again = rekindle.Module(module)
+        torch.testing.assert_close(gradient_of(again), gradient_of(module))
+        assert rekindle.status(again).source == "local"
