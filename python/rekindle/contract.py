@@ -16,7 +16,7 @@ import torch
 from rekindle import structure
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 4  # of the contract; part of the key
+VERSION = 5  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 

@@ -20,6 +20,7 @@ from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.perturbation import SecondCall, call_again
+from rekindle.python_ops import UndeclaredWrite, bind
 from rekindle.reasons import Bypass, Reason
 from rekindle.verification import compare_session
 
@@ -58,11 +59,12 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     joint = _build(exported, inputs, request.grad)
     contract = _contract(exported, request)
     built_at = time.perf_counter()
-    _verify(joint, exported, request, inputs, again=not recorder.ran_collective)
+    seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, again=not recorder.ran_collective)
+    observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
     return NewEntry(
-        type(request.module).__name__, _mode(request), sections, contract, recorder.observations, noted,
+        type(request.module).__name__, _mode(request), sections, contract, observations, noted,
         exported_at - start, built_at - exported_at, done - built_at, exported,
     )  # fmt: skip
 
@@ -112,8 +114,10 @@ def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request
     inputs = _inputs(made.exported, request)
     states = made.exported.random_states
     torch.set_rng_state(states[0])
+    fresh = _native.Session(made.sections["joint"])
+    fresh.set_functions([bind(call, request.module) for call in made.exported.functions])
     with torch.set_grad_enabled(request.grad):
-        expected = _native.Session(made.sections["joint"]).forward(inputs, request.grad)
+        expected = fresh.forward(inputs, request.grad)
     try:
         _verify(joint, replace(made.exported, outputs=expected), request, inputs, again=False)
     except Bypass as bypass:
@@ -146,12 +150,29 @@ def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
         raise Bypass(Reason.EXPORT_FAILED, str(error)) from error
 
 
+def _verify_with_functions(
+    joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], fingerprint: Fingerprint, again: bool
+) -> list[Any]:
+    """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on."""
+    if not exported.functions:
+        _verify(joint, exported, request, inputs, again)
+        return []
+    try:
+        with Recorder(fingerprint) as recorder:
+            _verify(joint, exported, request, inputs, again)
+    except UndeclaredWrite as found:
+        found.call["dirty"] += found.written
+        return _verify_with_functions(joint, exported, request, inputs, fingerprint, again)
+    return recorder.observations
+
+
 def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], again: bool) -> None:
     """Compare a session with eager, on the call itself and, if `again`, on perturbed inputs and state."""
     every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
     try:
         session = _native.Session(joint)
+        session.set_functions([bind(call, request.module) for call in exported.functions])
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
             compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
@@ -160,7 +181,9 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
                 _verify_second(session, exported, second, names, request.grad)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
-    except (RuntimeError, IndexError, _native.RekindleError) as error:
+    except Bypass:
+        raise
+    except Exception as error:  # of a kernel, or of an autograd Function
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {_first_line(error)}") from error
 
 
@@ -203,6 +226,7 @@ def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
         "grad": request.grad,
         # Positions in `state` whose new contents are the last outputs.
         "writes": exported.writes,
+        "functions": exported.functions,  # see python_ops.py
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
     }

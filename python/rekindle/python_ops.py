@@ -3,12 +3,14 @@
 A call is plain JSON. Tensors come from the graph; plain values are written down; every other object, and the Function
 itself, is a path from the live model or a loaded module (references.py). An entry can thus name only what is there already.
 
-    call  := {"function": path, "arguments": [value*], "results": [position*], "count": n, "dirty": [position*]}
+    call  := {"function": path, "arguments": [value*], "results": [position*], "others": [value*], "layouts": [[dtype, size*]*],
+               "dirty": [position*]}
     value := {"tensor": position among the node's inputs} | {"plain": None, bool, int, float or str} | {"object": path}
            | {"list" | "tuple": [value*]} | {"dict": [[value, value]*]} | {"dtype" | "device": name} | {"size": [int*]}
 
-`results` are the positions of tensors among the `count` that the Function returns; the others are None. `dirty` inputs are
-written in place, so they are given a copy.
+`results` are the positions of the tensors among what the Function returns, `layouts` what these look like; `others` is the rest.
+Both are None before the Function has run, and then the same whenever it runs. `dirty` inputs are written in place, so they
+are given a copy.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def describe_call(function: type, arguments: list[Any], is_tensor: list[bool], r
         "function": _path(function, model, where),
         "arguments": described,
         "results": [i for i, tensor in enumerate(results) if tensor],
-        "count": len(results),
+        "others": None,
+        "layouts": None,
         "dirty": [],
     }
 
@@ -132,15 +135,19 @@ class _Bound:
 
     def _tensors(self, result: Any) -> list[torch.Tensor]:
         results = result if isinstance(result, tuple) else (result,)
-        kinds = [isinstance(item, torch.Tensor) for item in results]
-        wanted = self._call["results"]
-        if len(results) != self._call["count"] or [i for i, tensor in enumerate(kinds) if tensor] != wanted:
+        places = [i for i, item in enumerate(results) if isinstance(item, torch.Tensor)]
+        others = [item for item in results if not isinstance(item, torch.Tensor)]
+        layouts = [[str(results[i].dtype), *results[i].shape] for i in places]
+        if self._call["layouts"] is None and all(item is None or type(item) in _PLAIN for item in others):
+            self._call.update(others=others, layouts=layouts)
+        expected = self._call["results"], self._call["others"], self._call["layouts"]
+        if (places, others, layouts) != expected:
             raise Bypass(
                 Reason.PYTHON_OP,
-                f"the autograd Function {self._function.__qualname__} returns {len(results)} results of which {sum(kinds)} are tensors, "
-                f"and did return {self._call['count']} of which {len(wanted)} were",
+                f"the autograd Function {self._function.__qualname__} returned tensors {layouts} at {places} and {others}, "
+                f"where it returned {expected[2]} at {expected[0]} and {expected[1]} before",
             )
-        return [results[i] for i in wanted]
+        return [results[i] for i in places]
 
 
 class UndeclaredWrite(Bypass):

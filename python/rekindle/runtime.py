@@ -79,7 +79,11 @@ class Runtime:
             variant = self._prepare(kind, args, kwargs)
         if variant is None:
             return self._eager(kind, args, kwargs)
-        return variant.run(arguments)
+        try:
+            return variant.run(arguments)
+        except Bypass as bypass:  # an autograd Function did otherwise than when it was exported
+            self._drop(kind, variant, bypass)
+            return self._eager(kind, args, kwargs)
 
     @staticmethod
     def _kind_key(args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> tuple[Any, ...]:
@@ -144,6 +148,12 @@ class Runtime:
             _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
         if self._store is not None:
             self._store.record_bypass(str(bypass.reason))
+
+    def _drop(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
+        with self._lock:
+            kind.variants = [other for other in kind.variants if other is not variant]
+            kind.attempts = _MAX_ATTEMPTS
+            self._refuse(kind, bypass)
 
     def _refusal_guard(self, bypass: Bypass, first: bool) -> Any:
         """Passes as long as trying again is of no use."""

@@ -14,6 +14,7 @@ from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
+from rekindle.python_ops import bind
 from rekindle.reasons import Bypass
 from rekindle.replay import Replay
 
@@ -40,6 +41,7 @@ class Variant:
         """Bind the module's live state and remember what it looks like."""
         state = {**request.parameters, **request.buffers}
         self.state = [state[name] for name in self.contract["state"]]
+        self.session.set_functions([bind(call, request.module) for call in self.contract["functions"]])
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)

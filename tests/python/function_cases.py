@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,9 @@ from torch.autograd.function import once_differentiable
 
 # By name: how to make the module.
 FUNCTIONS: dict[str, Callable[[], nn.Module]] = {}
-CALLS: list[str] = []  # what Functions did, in order
+# What Functions did, in order; in a log, because a forward must not change globals that it reads.
+LOG = logging.getLogger("functions")
+LOG.propagate = False  # whoever keeps a record keeps what it mentions alive
 SCALE = 3.0
 
 
@@ -33,13 +36,13 @@ class Tripled(Function):
 
     @staticmethod
     def forward(ctx, x):
-        CALLS.append("forward")
+        LOG.info("forward")
         ctx.save_for_backward(x)
         return x * x
 
     @staticmethod
     def backward(ctx, gradient):
-        CALLS.append("backward")
+        LOG.info("backward")
         (x,) = ctx.saved_tensors
         return 3 * gradient * x
 
@@ -160,7 +163,7 @@ class SavesItsResult(Function):
         return gradient * result
 
 
-@used_by(lambda self, x: AsksWhatIsNeeded.apply(self.a(x), x, self.b.weight))
+@used_by(lambda self, x: AsksWhatIsNeeded.apply(self.a(x), x.detach(), self.b.weight))
 class AsksWhatIsNeeded(Function):
     @staticmethod
     def forward(ctx, x, constant, weight):
@@ -186,7 +189,7 @@ class OnceOnly(Function):
         return gradient * 0.25
 
 
-@used_by(lambda self, x: NewStyle.apply(self.a(x), 4.0))
+@used_by(lambda self, x: NewStyle.apply(self.a(x), 4.0)[0])
 class NewStyle(Function):
     @staticmethod
     def forward(x, factor):
@@ -202,8 +205,9 @@ class NewStyle(Function):
         return gradient * ctx.factor, None
 
 
-@used_by(lambda self, x: Nested.apply(self.a(x)))
 class Nested(Function):
+    """Not among those of the graph: the trace shows what its forward calls as if the module had called it."""
+
     @staticmethod
     def forward(ctx, x):
         with torch.enable_grad():
@@ -287,17 +291,6 @@ class NoneAmongResults(Function):
         return gradient * 2, None
 
 
-@used_by(lambda self, x: NoGradient.apply(self.a(x)) + self.b(x))
-class NoGradient(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return None
-
-
 @used_by(lambda self, x: Drops.apply(self.a(x), 0.5))
 class Drops(Function):
     @staticmethod
@@ -376,7 +369,6 @@ def _several_times(self, x):
 
 FUNCTIONS["several times, before the layer"] = made_of(_several_times)
 FUNCTIONS["of an input"] = made_of(lambda self, x: self.a(Tripled.apply(x)))
-FUNCTIONS["result unused"] = made_of(lambda self, x: (Tripled.apply(self.a(x)), self.b(x))[1])
 FUNCTIONS["on a parameter"] = made_of(lambda self, x: x @ Tripled.apply(self.a.weight))
 
 
@@ -398,3 +390,38 @@ class Positive(Function):
 
 
 POSITIVE = made_of(lambda self, x: Positive.apply(self.a(x)).sum(0))
+
+
+class NoGradient(Function):
+    """Not among those above: the parameters before it get no gradient at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+NESTED = made_of(lambda self, x: Nested.apply(self.a(x)))
+UNUSED = made_of(lambda self, x: (Tripled.apply(self.a(x)), self.b(x))[1])
+NO_GRADIENT = made_of(lambda self, x: NoGradient.apply(self.a(x)) + self.b(x))
+
+
+class Token:
+    """Dies with the context that holds it."""
+
+
+@used_by(lambda self, x: Holds.apply(self.a(x)))
+class Holds(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.token = Token()
+        LOG.info("%s", ctx.token)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert isinstance(ctx.token, Token)
+        return gradient * 2

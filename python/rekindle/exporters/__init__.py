@@ -41,6 +41,7 @@ class Exported:
     computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
     after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
     autocast computed some of it. writes: the parameters and buffers, by position, whose new contents are the last outputs.
+    functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
     """
 
     model: bytes
@@ -51,3 +52,4 @@ class Exported:
     arguments: list[torch.Tensor] = field(repr=False)
     autocast_dtypes: frozenset[torch.dtype] = frozenset()
     writes: list[int] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)

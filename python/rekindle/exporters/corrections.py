@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.functions import Functions
 from rekindle.exporters.operators import DOMAIN, keep_operators
 
 
 @contextlib.contextmanager
-def corrected(opsets: dict[str, int]) -> Iterator[None]:
-    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own."""
+def corrected(opsets: dict[str, int], functions: Functions) -> Iterator[None]:
+    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own, `functions` its Functions."""
     with contextlib.ExitStack() as stack:
         for module in (torch.nn.functional, torch.functional):
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
@@ -25,7 +26,7 @@ def corrected(opsets: dict[str, int]) -> Iterator[None]:
         typed = _typed_as_traced(utils._run_symbolic_function)
         stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
         preprocess = torch._C._jit_pass_onnx_preprocess
-        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess)))
+        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess, functions)))
         assign = torch._C._jit_pass_onnx_assign_output_shape
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex(assign)))
         analyse = torch._C._jit_pass_onnx_scalar_type_analysis
@@ -71,10 +72,11 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _with_operators(preprocess: Callable[..., Any]) -> Callable[..., Any]:
+def _with_operators(preprocess: Callable[..., Any], functions: Functions) -> Callable[..., Any]:
     """In-place operators are gone at this point, and arguments still have their types."""
 
     def run(graph: Any) -> Any:
+        functions.keep(graph)
         keep_operators(graph)
         return preprocess(graph)
 

@@ -159,9 +159,8 @@ def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None
         "_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()]
     )
     made.is_("_unused", [i for i, value in enumerate(results) if not _is_used(value)])
-    layouts = [_layout(value) for value in results]
-    if None not in layouts:
-        made.is_("_layouts", [number for layout in layouts for number in layout or []])
+    if (layouts := layouts_of(results)) is not None:
+        made.is_("_layouts", layouts)
     made.i_("_random", int(_may_draw(schema)))
 
 
@@ -170,8 +169,13 @@ def _is_used(value: Value) -> bool:
     return any(use.user.kind() != "prim::ListUnpack" for use in value.uses())
 
 
+def layouts_of(values: list[Value]) -> list[int] | None:
+    """For each in a row: dtype as in ONNX, rank, sizes and strides, as eager gave them. None when one is not known."""
+    layouts = [_layout(value) for value in values]
+    return None if None in layouts else [number for layout in layouts for number in layout or []]
+
+
 def _layout(value: Value) -> list[int] | None:
-    """Dtype as in ONNX, rank, sizes and strides, as eager gave them."""
     dtype, sizes, strides = (
         _NUMBER_OF_DTYPE.get(scalar_type(value) or ""),
         value.type().sizes(),

@@ -161,13 +161,6 @@ def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None)
     return result
 
 
-def python_op(g: Any, *args: Any, **kwargs: Any) -> Any:
-    raise Bypass(
-        Reason.PYTHON_OP,
-        f"the custom autograd.Function {kwargs.get('name', '')!r} cannot run from a cached graph yet",
-    )
-
-
 _SYMBOLICS: dict[str, Callable[..., Any]] = {
     **DECOMPOSITIONS,
     "aten::index_put": index_put,
@@ -176,7 +169,6 @@ _SYMBOLICS: dict[str, Callable[..., Any]] = {
     "aten::embedding": embedding,
     "aten::cross_entropy_loss": cross_entropy_loss,
     "aten::scaled_dot_product_attention": scaled_dot_product_attention,
-    "prim::PythonOp": python_op,
 }
 
 

@@ -16,6 +16,7 @@ from rekindle import structure
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import Exported, ExportRequest
 from rekindle.exporters.corrections import corrected
+from rekindle.exporters.functions import Functions
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, untraced
 from rekindle.reasons import Bypass, Reason
@@ -152,10 +153,11 @@ def export(request: ExportRequest) -> Exported:
     tensors = (*arguments, *request.parameters.values(), *buffers)
     names = [f"argument#{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
     random_state = torch.get_rng_state()
+    functions = Functions(request.module)
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
         with attributes_kept(request.module), torch.set_grad_enabled(request.grad):
-            model = _run_exporter(traced, tensors, names)
+            model = _run_exporter(traced, tensors, names, functions)
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
@@ -169,7 +171,7 @@ def export(request: ExportRequest) -> Exported:
     layout, outputs, random_state_after = traced.__dict__["result"]
     used = [names.index(name) for name in _input_names(model)]
     states = random_state, random_state_after
-    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes)
+    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes, functions.calls)
 
 
 def _input_names(model: bytes) -> list[str]:
@@ -179,11 +181,13 @@ def _input_names(model: bytes) -> list[str]:
     return [value.name for value in onnx.load_model_from_string(model).graph.input]
 
 
-def _run_exporter(traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str]) -> bytes:
+def _run_exporter(
+    traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str], functions: Functions
+) -> bytes:
     buffer = io.BytesIO()
     opsets: dict[str, int] = {}
     try:
-        with _quiet() as warned, registered(), corrected(opsets):
+        with _quiet() as warned, registered(), corrected(opsets, functions):
             torch.onnx.export(
                 traced,
                 tensors,

@@ -8,6 +8,7 @@ refuses what a graph cannot repeat: branches on tensor values, in-place writes t
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -49,6 +50,8 @@ _VALUE_QUERIES = {
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
 }
+_FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__
+_EXPORT_ENDS = torch.jit._trace.ONNXTracedModule.forward.__code__
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 _IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__",
                      "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
@@ -61,6 +64,16 @@ def _user_frame() -> str:
         if "/torch/" not in name and "/rekindle/" not in name:
             return f"{name.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}"
     return "unknown code"
+
+
+def _inside_function() -> bool:
+    """Whether the forward of a custom autograd Function runs: to the graph it is one op, whatever it does."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code is not _EXPORT_ENDS:
+        if frame.f_code is _FUNCTION_APPLY:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager
@@ -136,6 +149,8 @@ class TraceMode(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _inside_function():
+            return function(*args, **kwargs)
         if function in _SIZE_QUERIES:
             with untraced():
                 return function(*args, **kwargs)
