@@ -90,7 +90,6 @@ EAGER = {
     Appends: "state_mutated",
     Branches: "value_specialized",
     ReadsValue: "value_specialized",
-    UsesFunction: "python_op",
     OwnGenerator: "verification_failed",
 }
 

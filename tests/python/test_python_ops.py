@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-import gc
 import logging
-import weakref
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import function_cases
@@ -73,40 +74,40 @@ def test_what_a_graph_would_not_run_as_eager_does_runs_in_eager(name: str) -> No
     assert_same(ours[0], theirs[0])
 
 
-class _Tokens(logging.Handler):
-    """Weak references to what a Function logs."""
+_CONTEXTS = """
+import gc, logging, weakref
+import function_cases, rekindle
+from semantics_support import rows
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive: list[weakref.ref[Any]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.alive.append(weakref.ref(record.args[0]))  # type: ignore[index]
-
-    def count(self) -> int:
+class Tokens(logging.Handler):
+    alive = []
+    def emit(self, record):
+        self.alive.append(weakref.ref(record.args[0]))
+    def count(self):
         gc.collect()
         return sum(token() is not None for token in self.alive)
 
+model = rekindle.Module(function_cases.FUNCTIONS["Holds"](), rekindle.Options(fallback="error"))
+model(rows()).sum().backward()
+tokens = Tokens()
+function_cases.LOG.setLevel(logging.INFO)
+function_cases.LOG.addHandler(tokens)
+first, second = model(rows()), model(rows(1))
+counts = [tokens.count()]
+first.sum().backward(retain_graph=True)
+counts.append(tokens.count())
+first.sum().backward()
+counts.append(tokens.count())
+del second
+counts.append(tokens.count())
+assert counts == [2, 2, 1, 0], counts
+"""
+
 
 def test_contexts_live_until_their_backward_or_the_end_of_their_result() -> None:
-    module = FUNCTIONS["Holds"]()
-    model = rekindle.Module(module, rekindle.Options(fallback="error"))
-    for _ in range(2):  # the first backward may show that the plan was for other cotangents
-        model(rows()).sum().backward()
-    tokens = _Tokens()
-    function_cases.LOG.setLevel(logging.INFO)
-    function_cases.LOG.addHandler(tokens)
-    try:
-        first, second = model(rows()), model(rows(1))
-        assert tokens.count() == 2
-        first.sum().backward(retain_graph=True)
-        assert tokens.count() == 2
-        first.sum().backward()
-        assert tokens.count() == 1
-        del second
-        assert tokens.count() == 0
-    finally:
-        function_cases.LOG.removeHandler(tokens)
+    # In a process of its own: pytest keeps what is logged.
+    directory = pathlib.Path(__file__).parent
+    subprocess.run([sys.executable, "-c", _CONTEXTS], cwd=directory, check=True, timeout=120)
 
 
 class Raises(torch.autograd.Function):
