@@ -50,6 +50,11 @@ def describe_call(function: type, arguments: list[Any], is_tensor: list[bool], r
     }
 
 
+def holds_objects(call: Call) -> bool:
+    """Whether an argument is an object of the live model."""
+    return any("object" in value for value in call["arguments"])
+
+
 def _path(value: Any, model: nn.Module, what: str) -> Any:
     path = path_to(value, model)
     if path is None:
