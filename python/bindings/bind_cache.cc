@@ -6,6 +6,7 @@
 #include "export_cache/export_cache.h"
 #include "export_cache/units.h"
 #include "python/bindings/bindings.h"
+#include "python/bindings/cache_values.h"
 #include "python/bindings/errors.h"
 
 namespace rekindle::python {
@@ -27,12 +28,6 @@ std::unique_ptr<ExportCache> open_cache(const std::string& dir, bool readonly,
   return value_or_throw(ExportCache::open(std::move(options)));
 }
 
-template <typename Call>
-auto without_gil(Call call) {
-  const py::gil_scoped_release release;
-  return value_or_throw(call());
-}
-
 py::list candidate_rows(const std::vector<Candidate>& candidates) {
   py::list rows;
   for (const Candidate& found : candidates) {
@@ -51,7 +46,7 @@ py::list lookup_remote(ExportCache& self, const std::string& prekey) {
   return candidate_rows(without_gil([&] { return self.lookup_remote(digest); }));
 }
 
-py::dict as_dict(const Entry& entry) {
+py::dict entry_dict(const Entry& entry) {
   py::dict sections, result;
   for (const auto& [name, bytes] : entry.sections) sections[py::str(name)] = py::bytes(bytes);
   result["meta"] = entry.meta;
@@ -62,7 +57,7 @@ py::dict as_dict(const Entry& entry) {
 py::object load(ExportCache& self, const std::string& id) {
   const Digest digest = digest_from(id);
   const std::optional<Entry> entry = without_gil([&] { return self.load(digest); });
-  return entry ? py::object(as_dict(*entry)) : py::none();
+  return entry ? py::object(entry_dict(*entry)) : py::none();
 }
 
 py::tuple encode(std::string meta, Sections sections) {
@@ -73,7 +68,7 @@ py::tuple encode(std::string meta, Sections sections) {
 
 py::dict decode(const std::string& record, const std::string& id) {
   const Digest digest = digest_from(id);
-  return as_dict(without_gil([&] { return decode_entry(record, digest); }));
+  return entry_dict(without_gil([&] { return decode_entry(record, digest); }));
 }
 
 std::string store(ExportCache& self, const std::string& prekey, const py::bytes& observations,
@@ -87,18 +82,7 @@ std::string store(ExportCache& self, const std::string& prekey, const py::bytes&
 py::list list(ExportCache& self) {
   py::list rows;
   for (const EntryInfo& info : without_gil([&] { return self.list(); })) {
-    py::dict row;
-    row["id"] = info.id.hex();
-    row["created"] = info.created;
-    row["last_used"] = info.last_used;
-    row["hits"] = info.hits;
-    row["seconds_saved"] = info.seconds_saved;
-    row["raw_bytes"] = info.raw_bytes;
-    row["stored_bytes"] = info.stored_bytes;
-    row["sections"] = info.sections;
-    row["pinned"] = info.pinned;
-    row["meta"] = info.meta;
-    rows.append(row);
+    rows.append(as_dict(info));
   }
   return rows;
 }
@@ -112,6 +96,8 @@ py::dict stats(ExportCache& self) {
   row["corrupt"] = stats.corrupt;
   row["stores"] = stats.stores;
   row["store_failures"] = stats.store_failures;
+  row["evictions"] = stats.evictions;
+  row["removals"] = stats.removals;
   row["bypasses"] = stats.bypasses;
   row["bypass_codes"] = stats.bypass_codes;
   row["seconds_saved"] = stats.seconds_saved;

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_calls(m);
   python::bind_explain(m);
   python::bind_cache(m);
+  python::bind_maintenance(m);
   python::bind_key(m);
   python::bind_session(m);
   python::bind_sets(m);
