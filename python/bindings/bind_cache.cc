@@ -102,8 +102,6 @@ py::dict stats(ExportCache& self) {
   row["bypass_codes"] = stats.bypass_codes;
   row["seconds_saved"] = stats.seconds_saved;
   row["entries"] = stats.entries;
-  row["evictions"] = stats.evictions;
-  row["removals"] = stats.removals;
   row["pinned"] = stats.pinned;
   row["bytes"] = stats.bytes;
   row["limit_bytes"] = stats.limit_bytes;
