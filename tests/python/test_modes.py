@@ -89,10 +89,21 @@ def poison(section: str, change: Any) -> str:
     return cache.store(prekey, observations, loaded["meta"], sections)
 
 
+_PREKEY = """
+import module_support, rekindle
+from module_support import mlp, rows
+
+runtime = rekindle.Module(mlp())._runtime
+print(rekindle.store.Store.open(rekindle.Options()).prekey(runtime._describe((rows(),), {})))
+"""
+
+
 def _prekey() -> str:
-    wrapped = rekindle.Module(mlp())
-    runtime = wrapped._runtime
-    return rekindle.store.Store.open(rekindle.Options()).prekey(runtime._describe((rows(),), {}))
+    """Of a process of its own: settings that other tests have left behind are part of a key."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PREKEY], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout.split()[-1]
 
 
 def sigmoid(joint: bytes) -> bytes:
