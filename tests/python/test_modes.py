@@ -78,11 +78,11 @@ def test_modes_with_an_empty_and_a_filled_cache(cache_dir: pathlib.Path) -> None
     assert rekindle.cache.ls()[0]["created"] >= created
 
 
-def poison(section: str, change: Any) -> str:
-    """Put an entry that is sound but wrong in the place of the one there is; returns its id."""
+def poison(section: str, change: Any, prekey: str | None = None) -> str:
+    """Put an entry that is sound but wrong in the place of the one there is; returns its id. prekey: of a new process."""
     cache = _native.ExportCache("")
     [row] = cache.list()
-    loaded, prekey = cache.load(row["id"]), _prekey()
+    loaded, prekey = cache.load(row["id"]), prekey or _prekey()
     [(_, observations, _)] = cache.lookup(prekey)
     sections = {**loaded["sections"], section: change(loaded["sections"][section])}
     cache.remove(row["id"])
@@ -96,6 +96,11 @@ from module_support import mlp, rows
 runtime = rekindle.Module(mlp())._runtime
 print(rekindle.store.Store.open(rekindle.Options()).prekey(runtime._describe((rows(),), {})))
 """
+
+
+def _own_prekey() -> str:
+    runtime = rekindle.Module(mlp())._runtime
+    return rekindle.store.Store.open(rekindle.Options()).prekey(runtime._describe((rows(),), {}))
 
 
 def _prekey() -> str:
@@ -138,8 +143,9 @@ def test_verify_finds_a_wrong_entry_and_uses_the_fresh_export(
 
 
 def test_a_sampled_verification_looks_at_its_share_of_hits(monkeypatch: pytest.MonkeyPatch) -> None:
-    run("on")
-    poison("joint", sigmoid)
+    rekindle.Module(mlp())(rows())
+    rekindle.store.flush()
+    poison("joint", sigmoid, _own_prekey())
     # Without the comparison the wrong graph is used: what the mode is for.
     monkeypatch.setattr("rekindle.runtime._dice.random", lambda: 0.5)
     skipped = rekindle.Module(mlp(), rekindle.Options(cache="verify:1/50"))
