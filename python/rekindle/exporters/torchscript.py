@@ -104,6 +104,10 @@ def replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[None
         )
 
 
+# What torch's recurrent layers derive from their parameters whenever these are others.
+_FLAT_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
+
+
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[None]:
     """Undo what the forward does to the modules' attributes, and refuse a forward that does anything to them."""
@@ -113,8 +117,9 @@ def attributes_kept(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         for submodule, attributes in before:
+            derived = _FLAT_WEIGHTS if isinstance(submodule, nn.RNNBase) else ()
             for name in [*submodule.__dict__, *attributes]:
-                if submodule.__dict__.get(name) is not attributes.get(name):
+                if submodule.__dict__.get(name) is not attributes.get(name) and name not in derived:
                     changed = changed or f"{type(submodule).__name__}.{name}"
             submodule.__dict__.clear()
             submodule.__dict__.update(attributes)
