@@ -113,7 +113,8 @@ class Differ {
   std::vector<Difference> run() {
     compare_leaves("", before_.leaves, after_.leaves, 0);
     if (found_.empty()) compare_order();
-    std::ranges::stable_partition(found_, [](const Difference& d) { return d.path.starts_with("version."); });
+    const auto is_version = [](const Difference& d) { return d.path.starts_with("version."); };
+    std::stable_partition(found_.begin(), found_.end(), is_version);
     return std::move(found_);
   }
 
