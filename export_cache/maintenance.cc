@@ -3,7 +3,6 @@
 #include <cctype>
 #include <ctime>
 #include <numeric>
-#include <ranges>
 
 #include "export_cache/checker.h"
 #include "export_cache/export_cache.h"
@@ -206,9 +205,9 @@ Status ExportCache::clear() {
     const auto bury = [&](TierReader& view) -> Status {
       REKINDLE_ASSIGN_OR_RETURN(cleared, read_tombstones(view));
       REKINDLE_ASSIGN_OR_RETURN(const auto entries, read_listing(view, Usage()));
-      for (const EntryInfo& entry : entries | std::views::reverse) {
-        for (const Digest& prekey : entry.prekeys) {
-          cleared.add({entry.id, prekey, GoneReason::kCleared, std::time(nullptr)});
+      for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+        for (const Digest& prekey : entry->prekeys) {
+          cleared.add({entry->id, prekey, GoneReason::kCleared, std::time(nullptr)});
         }
       }
       return {};
