@@ -7,7 +7,16 @@
 #include "src/graph/verify.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <algorithm>
+
 using namespace rekindle;
+
+// The importer leaves out domains that are not ours.
+static bool only_known_domains(const graph::Graph& graph) {
+  return std::all_of(graph.opsets().begin(), graph.opsets().end(), [](const auto& opset) {
+    return opset.first.empty() || opset.first == graph::kRekindleDomain || opset.first == graph::kTorchDomain;
+  });
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto parsed = graph::parse(fuzz::view(data, size));
@@ -20,6 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require_equal(graph::print(*(*parsed)->clone()), text, "a clone is the same graph");
   const auto bytes = graph::export_onnx(**parsed);
   fuzz::require(bytes.ok(), "a sound graph can be exported");
+  if (!only_known_domains(**parsed)) return 0;
   // The importer asks for more: known opset versions.
   if (const auto imported = graph::import_onnx(*bytes); imported.ok()) {
     fuzz::require_equal(graph::print(**imported), text, "ONNX keeps a graph");
