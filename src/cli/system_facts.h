@@ -23,9 +23,11 @@ struct LockHolder {
   std::string command;  // its name; empty when it is not visible from here
   bool exclusive = false;
   bool waiting = false;
+
+  bool operator==(const LockHolder&) const = default;
 };
 
-// Who holds, or waits for, a flock on the file `path`. Empty when there is no such file.
+// Who holds, or waits for, a flock on the file `path`, each once. Empty when there is no such file.
 std::vector<LockHolder> lock_holders(const std::string& path);
 
 // "python3"; empty when there is no process of that id here.
