@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from rekindle import structure
+from rekindle import structure, views
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 5  # of the contract; part of the key
+VERSION = 6  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 
@@ -53,23 +53,23 @@ def rebuild_arguments(
 
 
 def flatten_outputs(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
-    """(structure, distinct output tensors). An input that is returned as it is becomes a reference to it.
+    """(structure, distinct tensors that the graph computes). An input that is returned as it is becomes a reference to it,
+    a view of an input or of a computed tensor is described (views.py).
 
-    Raises Bypass(unsupported_output) for what cannot be rebuilt, and for outputs that share memory: writing to one
-    would have to change the other.
+    Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
     given = {id(tensor): i for i, tensor in enumerate(inputs)}
-    found: dict[int, int] = {}
-    outputs: list[torch.Tensor] = []
+    places: dict[int, dict[str, int]] = {}
+    results: list[torch.Tensor] = []
 
     def walk(value: Any, path: str) -> Any:
         if isinstance(value, torch.Tensor):
             if id(value) in given:
                 return {"input": given[id(value)]}
-            if id(value) not in found:
-                found[id(value)] = len(outputs)
-                outputs.append(value)
-            return {"output": found[id(value)]}
+            if id(value) not in places:
+                places[id(value)] = {}  # where it comes from is known once all are
+                results.append(value)
+            return places[id(value)]
         if value is None or type(value) in _PLAIN:
             return {"value": value}
         if type(value) in (list, tuple):
@@ -92,9 +92,11 @@ def flatten_outputs(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, list[
             f"{path} is a {type(value).__module__}.{type(value).__qualname__}; return tensors, plain values or containers of them",
         )
 
-    found_structure = walk(result, "result")
-    _refuse_shared_memory(outputs, inputs)
-    return found_structure, outputs
+    found = walk(result, "result")
+    outputs, described, where = views.separate(results, inputs)
+    for tensor, (kind, position) in zip(results, where, strict=True):
+        places[id(tensor)][kind] = position
+    return ({"with_views": described, "result": found} if described else found), outputs
 
 
 def _is_plain_dataclass(value: Any) -> bool:
@@ -105,20 +107,6 @@ def _is_plain_dataclass(value: Any) -> bool:
     made_by_dataclass = kind.__dataclass_params__.init and "__init__" in vars(kind) and not hasattr(kind, "__post_init__")
     names = [field.name for field in dataclasses.fields(kind)]
     return made_by_dataclass and all(field.init for field in dataclasses.fields(kind)) and list(vars(value)) == names
-
-
-def _refuse_shared_memory(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
-    owners = {tensor.untyped_storage().data_ptr(): "an input" for tensor in inputs if tensor.numel() > 0}
-    for tensor in outputs:
-        if tensor.numel() == 0:
-            continue
-        pointer = tensor.untyped_storage().data_ptr()
-        if pointer in owners:
-            raise Bypass(
-                Reason.UNSUPPORTED_OUTPUT,
-                f"an output of shape {tuple(tensor.shape)} is a view of {owners[pointer]}; return a clone",
-            )
-        owners[pointer] = "another output"
 
 
 def _name_of(cls: type, path: str) -> list[str]:
@@ -134,9 +122,16 @@ def _find_class(name: list[str]) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
-    """The module's result. Raises Bypass(unsupported_output) when a class is not there any more."""
+def rebuild_outputs(
+    layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], made: list[torch.Tensor] | None = None
+) -> Any:
+    """The module's result; made: its views. Raises Bypass(unsupported_output) when a class is not there any more."""
     (kind, content), *rest = layout.items()
+    if kind == "with_views":
+        return rebuild_outputs(layout["result"], outputs, inputs, views.made_again(content, outputs, inputs))
+    if kind == "view":
+        assert made is not None
+        return made[content]
     if kind == "output":
         return outputs[content]
     if kind == "input":
@@ -146,15 +141,15 @@ def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch
     if kind == "size":
         return torch.Size(content)
     if kind in ("list", "tuple"):
-        items = [rebuild_outputs(item, outputs, inputs) for item in content]
+        items = [rebuild_outputs(item, outputs, inputs, made) for item in content]
         return items if kind == "list" else tuple(items)
     if kind in ("dict", "OrderedDict"):
-        pairs = ((key, rebuild_outputs(item, outputs, inputs)) for key, item in content)
+        pairs = ((key, rebuild_outputs(item, outputs, inputs, made)) for key, item in content)
         return dict(pairs) if kind == "dict" else OrderedDict(pairs)
     cls, (_, items) = _result_class(kind, content), rest[0]
     if kind == "namedtuple":
-        return cls(*(rebuild_outputs(item, outputs, inputs) for item in items))
-    return cls(**{key: rebuild_outputs(item, outputs, inputs) for key, item in items})
+        return cls(*(rebuild_outputs(item, outputs, inputs, made) for item in items))
+    return cls(**{key: rebuild_outputs(item, outputs, inputs, made) for key, item in items})
 
 
 def _result_class(kind: str, name: list[str]) -> type:

@@ -225,7 +225,7 @@ def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
         "used": exported.used,
         "state": [*request.parameters, *request.buffers],
         "grad": request.grad,
-        # Positions in `state` whose new contents are the last outputs.
+        # Positions among the arguments, then `state`, whose new contents are the last outputs.
         "writes": exported.writes,
         "functions": exported.functions,  # see python_ops.py
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.

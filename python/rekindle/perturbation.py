@@ -11,6 +11,7 @@ from rekindle import _native
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import ExportRequest
 from rekindle.exporters.torchscript import attributes_kept, replaced
+from rekindle.layouts import copied
 from rekindle.reasons import Bypass
 
 _SEED = 20_011
@@ -30,8 +31,7 @@ class SecondCall:
 def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
     """Run the module in eager once more on perturbed copies of everything, from another random state.
 
-    writes: the parameters and buffers, by position, whose new contents are the last outputs.
-
+    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     Leaves the module, the arguments and the random state as they were. None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
     """
@@ -40,11 +40,12 @@ def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
     arguments = [_perturbed(tensor, generator, True) for tensor in request.arguments]
     changed = {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
     used = {name: tensor.clone() if name in request.buffers else tensor for name, tensor in changed.items()}
+    given = [copied(tensor) if i in writes else tensor for i, tensor in enumerate(arguments)]
     before = torch.get_rng_state()
     try:
         torch.set_rng_state(torch.Generator().manual_seed(_SEED).get_state())
         states = [torch.get_rng_state()]
-        args, kwargs = rebuild_arguments(request.args, request.kwargs, arguments)
+        args, kwargs = rebuild_arguments(request.args, request.kwargs, given)
         with attributes_kept(request.module), replaced(request.module, used), torch.set_grad_enabled(request.grad):
             result = request.module(*args, **kwargs)
         states.append(torch.get_rng_state())
@@ -56,15 +57,16 @@ def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
     finally:
         torch.set_rng_state(before)
     tensors = [*arguments, *changed.values()]
-    structure, outputs = flatten_outputs(result, [*arguments, *used.values()])
-    outputs += [[*used.values()][i].detach() for i in writes]
+    every = [*given, *used.values()]
+    structure, outputs = flatten_outputs(result, every)
+    outputs += [every[i].detach() for i in writes]
     return SecondCall(tensors, structure, outputs, (states[0], states[1]))
 
 
 def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bool) -> torch.Tensor:
     """A copy with other numbers of the same kind: signs, zeros and infinities stay, integers are exchanged among each other."""
-    copy = tensor.detach().clone(memory_format=torch.preserve_format)
-    with torch.no_grad():
+
+    def change(copy: torch.Tensor) -> None:
         if copy.is_floating_point() or copy.is_complex():
             noise = torch.rand(copy.shape, generator=generator, dtype=torch.float64)
             copy.mul_((0.5 + noise).to(copy.dtype))
@@ -73,8 +75,10 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
         elif is_argument and copy.dtype is not torch.bool and copy.numel() > 1:
             order = torch.randperm(copy.numel(), generator=generator)
             copy.copy_(copy.reshape(-1)[order].reshape(copy.shape))
+
+    changed = copied(tensor, change)
     if isinstance(tensor, nn.Parameter):
-        parameter = nn.Parameter(copy, tensor.requires_grad)
+        parameter = nn.Parameter(changed.detach(), tensor.requires_grad)
         parameter.__dict__.update(tensor.__dict__)
         return parameter
-    return copy.requires_grad_(tensor.requires_grad)
+    return changed

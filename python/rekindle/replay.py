@@ -47,6 +47,8 @@ class Replay:
             torch.empty_strided(size, stride, dtype=dtype, device=device) if given is None else given
             for given, (size, stride, dtype, device) in zip(every, self._layouts, strict=False)
         ]
+        # Eager writes to some, and the graph's own copy of these is not to be changed.
+        arguments = [argument.clone() if i in self._contract["writes"] else argument for i, argument in enumerate(arguments)]
         args, kwargs = rebuild_arguments(*self._template, arguments)
         with contextlib.ExitStack() as around:
             for device, dtype, enabled in self._autocast:
@@ -58,7 +60,7 @@ class Replay:
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = dict([*self._module.named_parameters(), *self._module.named_buffers()])
         state = enumerate(zip(self._contract["state"], every[len(self._layouts) :], strict=True))
-        written = self._contract["writes"]  # the graph got copies of these
+        written = [position - len(self._layouts) for position in self._contract["writes"]]  # the graph got copies of these
         same = all(given is None or i in written or live.get(name) is given for i, (name, given) in state)
         if not (same and self._guard.check()):
             raise RuntimeError(
@@ -75,9 +77,9 @@ class Replay:
         live = dict(self._module.named_buffers())
         try:
             for position in self._contract["writes"]:
-                before = state[position]
+                before = state[position - len(arguments)] if position >= len(arguments) else None
                 if before is not None:
-                    live[self._contract["state"][position]].detach().copy_(before)
+                    live[self._contract["state"][position - len(arguments)]].detach().copy_(before)
             if random_state is not None:
                 torch.set_rng_state(random_state)
             result = self._module(*args, **kwargs)
@@ -87,7 +89,8 @@ class Replay:
                 for buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already
                         buffer.copy_(before)
-        structure, outputs = flatten_outputs(result, arguments)
+        every = dict([*self._module.named_parameters(), *live.items()])
+        structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
         if json.loads(json.dumps(structure)) != self._contract["structure"]:
             raise RuntimeError(f"{type(self._module).__name__} returned another structure than in the forward that is differentiated")
         return [output for output in outputs if output.requires_grad]

@@ -79,12 +79,12 @@ class Runtime:
             variant = self._prepare(kind, args, kwargs)
         if variant is None:
             return self._eager(kind, args, kwargs)
-        if not variant.contract["functions"]:
+        if not variant.may_bypass:
             return variant.run(arguments)
         random_state = torch.get_rng_state()
         try:
             return variant.run(arguments)
-        except Bypass as bypass:  # an autograd Function did otherwise than when it was exported
+        except Bypass as bypass:  # an autograd Function did otherwise than when it was exported, or inputs that are written share memory
             torch.set_rng_state(random_state)  # what the graph drew before, eager draws again
             self._drop(kind, variant, bypass)
             return self._eager(kind, args, kwargs)

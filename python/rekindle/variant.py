@@ -14,8 +14,9 @@ from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
+from rekindle.layouts import share_memory
 from rekindle.python_ops import bind
-from rekindle.reasons import Bypass
+from rekindle.reasons import Bypass, Reason
 from rekindle.replay import Replay
 
 
@@ -32,6 +33,7 @@ class Variant:
     guard: Any = None
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
+    may_bypass: bool = False  # whether run may raise Bypass
 
     def __post_init__(self) -> None:
         self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
@@ -42,6 +44,7 @@ class Variant:
         state = {**request.parameters, **request.buffers}
         self.state = [state[name] for name in self.contract["state"]]
         self.session.set_functions([bind(call, request.module) for call in self.contract["functions"]])
+        self.may_bypass = bool(self.contract["functions"]) or any(i < len(request.arguments) for i in self.writes)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
@@ -69,13 +72,15 @@ class Variant:
         return rebuild_outputs(self.structure, outputs, inputs)
 
     def _run_and_write(self, inputs: list[torch.Tensor], arguments: int) -> Any:
-        """The backward may read what a buffer held before: the graph gets a copy of it."""
+        """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
         given = list(inputs)
         for position in self.writes:
-            given[arguments + position] = self.state[position].detach().clone()
+            if position < arguments and share_memory(inputs[position], inputs):
+                raise Bypass(Reason.INPUT_MUTATED, "the forward writes in place to an input that shares memory; write to a clone")
+            given[position] = inputs[position].detach().clone()
         outputs = self.session.forward([given[i] for i in self.used], self.record)
         with torch.no_grad():
-            torch._foreach_copy_([self.state[position] for position in self.writes], outputs[-len(self.writes) :])
+            torch._foreach_copy_([inputs[position] for position in self.writes], outputs[-len(self.writes) :])
         return rebuild_outputs(self.structure, outputs, inputs)
 
 

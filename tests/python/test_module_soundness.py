@@ -28,8 +28,7 @@ class ReplacesBuffer(Base):
 
 class WritesInput(Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x.mul_(2)
-        return self.linear(x)
+        return x.copy_(self.linear(x.clone())) * 2
 
 
 class Counts(Base):

@@ -40,7 +40,7 @@ class Exported:
     arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
     computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
     after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
-    autocast computed some of it. writes: the parameters and buffers, by position, whose new contents are the last outputs.
+    autocast computed some of it. writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
     """
 

@@ -19,7 +19,9 @@ from rekindle.exporters.corrections import corrected
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, untraced
+from rekindle.layouts import copied, share_memory
 from rekindle.reasons import Bypass, Reason
+from rekindle.views import check_strides
 
 
 def load_exporter() -> None:
@@ -43,31 +45,48 @@ class _Traced(nn.Module):
         state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
         args, kwargs = rebuild_arguments(request.args, request.kwargs, list(arguments))
         given = structure.snapshot((args, kwargs))
-        buffers = [state[name] for name in request.buffers]
-        versions = [buffer._version for buffer in buffers]
-        mode = TraceMode(request.parameters.values(), buffers, request.grad)
+        versions = [tensor._version for tensor in tensors]
+        writable = [*arguments, *(state[name] for name in request.buffers)]
+        mode = TraceMode(request.parameters.values(), writable, request.grad)
         with request.watch, replaced(request.module, state), mode:
             result = request.module(*args, **kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():
             layout, outputs = flatten_outputs(result, list(tensors))
-        writes = [i for i, (buffer, version) in enumerate(zip(buffers, versions, strict=True)) if buffer._version != version]
+            mode.check_views(layout)
+        writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
         for i in writes:
-            outputs.append(_written(buffers[i], [*request.buffers][i]))
+            outputs.append(_written(i, tensors, request))
         self.__dict__["result"] = layout, outputs, torch.get_rng_state()
-        self.__dict__["writes"] = [len(request.parameters) + i for i in writes]
+        self.__dict__["writes"] = writes
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
         return tuple(outputs)
 
 
-def _written(buffer: torch.Tensor, name: str) -> torch.Tensor:
-    """What a forward leaves in a buffer, as an output."""
-    if buffer.requires_grad:
+def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRequest) -> torch.Tensor:
+    """What a forward leaves in an argument or a buffer, as an output."""
+    tensor, arguments = tensors[position], len(request.arguments)
+    if position < arguments:
+        if tensor.requires_grad:
+            raise Bypass(Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which then requires a gradient; write to a clone")
+        live, state = request.arguments[position], [*request.parameters.values(), *request.buffers.values()]
+        with untraced():
+            shared = live.stride() != tensor.stride() or share_memory(live, [*request.arguments, *state])
+        if shared:
+            raise Bypass(Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone")
+    elif position < arguments + len(request.parameters):
+        raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
+    elif tensor.requires_grad:
+        name = [*request.buffers][position - arguments - len(request.parameters)]
         raise Bypass(Reason.BUFFER_MUTATED, f"buffer {name!r} keeps the autograd graph of what is written to it; detach it first")
-    return buffer.detach()
+    return tensor.detach()
+
+
+def _name(argument: torch.Tensor) -> str:
+    return f"the input of shape {tuple(argument.shape)}"
 
 
 @contextlib.contextmanager
@@ -144,14 +163,9 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
         torch._C._jit_set_onnx_log_enabled(graph_log)
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    copy = tensor.detach().clone(memory_format=torch.preserve_format)
-    return copy.requires_grad_(tensor.requires_grad)
-
-
 def export(request: ExportRequest) -> Exported:
     """See ExportRequest and Exported. Raises Bypass; errors of the user's own forward are raised as they are."""
-    arguments = [_copied(tensor) for tensor in request.arguments]
+    arguments = [copied(tensor) for tensor in request.arguments]
     buffers = [tensor.detach().clone() for tensor in request.buffers.values()]
     versions = [tensor._version for tensor in request.parameters.values()]
     traced = _Traced(request)
@@ -166,14 +180,17 @@ def export(request: ExportRequest) -> Exported:
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
-    _check_unchanged("input", Reason.INPUT_MUTATED, request.arguments, arguments)
-    writes = traced.__dict__["writes"]
-    kept = [i for i in range(len(buffers)) if len(request.parameters) + i not in writes]
-    live = [*request.buffers.values()]
-    _check_unchanged("buffer", Reason.BUFFER_MUTATED, [live[i] for i in kept], [buffers[i] for i in kept])
     if versions != [tensor._version for tensor in request.parameters.values()]:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     layout, outputs, random_state_after = traced.__dict__["result"]
+    writes = traced.__dict__["writes"]
+    live = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
+    for i, (before, after) in enumerate(zip(live, tensors, strict=True)):
+        if i not in writes and before is not after:
+            is_input = i < len(arguments)
+            _check_unchanged("input" if is_input else "buffer", Reason.INPUT_MUTATED if is_input else Reason.BUFFER_MUTATED, before, after)
+    check_strides(layout, request.arguments)
+    arguments = [copied(request.arguments[i]) if i in writes else argument for i, argument in enumerate(arguments)]
     used = [names.index(name) for name in _input_names(model)]
     states = random_state, random_state_after
     return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes, functions.calls)
@@ -224,7 +241,6 @@ def _run_exporter(
     return buffer.getvalue()
 
 
-def _check_unchanged(what: str, reason: Reason, before: list[torch.Tensor], after: list[torch.Tensor]) -> None:
-    for old, new in zip(before, after, strict=True):
-        if not torch.equal(old.detach().nan_to_num(), new.detach().nan_to_num()):
-            raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(old.shape)}")
+def _check_unchanged(what: str, reason: Reason, before: torch.Tensor, after: torch.Tensor) -> None:
+    if not torch.equal(before.detach().nan_to_num(), after.detach().nan_to_num()):
+        raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(before.shape)}")

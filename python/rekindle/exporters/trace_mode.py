@@ -134,17 +134,18 @@ _SEEN_TO_WRITE = {torch.batch_norm: _batch_norm, torch.instance_norm: _instance_
 
 
 class TraceMode(TorchFunctionMode):
-    """Active around the one forward of an export. `parameters` must not be written, `buffers` may be; `grad` is the
-    caller's grad mode.
+    """Active around the one forward of an export. `parameters` must not be written, `writable` (arguments and buffers) may be;
+    `grad` is the caller's grad mode.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
     """
 
-    def __init__(self, parameters: Iterable[torch.Tensor], buffers: Iterable[torch.Tensor], grad: bool) -> None:
+    def __init__(self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
-        self._buffers = {tensor.untyped_storage().data_ptr() for tensor in buffers}
+        self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad = grad
+        self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self.autocast_dtypes: set[torch.dtype] = set()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -175,17 +176,28 @@ class TraceMode(TorchFunctionMode):
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} enables gradients inside a no_grad call")
         result = _SEEN_TO_WRITE.get(function, function)(*args, **kwargs)
-        if not stopped or (in_place and self._is_buffer(_target(args, kwargs))):
+        if not stopped or (in_place and self._is_writable(_target(args, kwargs))):
             return result
         if in_place:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} writes in place inside a no_grad region")
-        return tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), result)
+        return tree_map_only(torch.Tensor, self._stopped, result)
 
-    def _is_buffer(self, target: Any) -> bool:
-        return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._buffers
+    def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._views_without_grad |= tensor._is_view()
+        return tensor.detach()
+
+    def check_views(self, layout: Any) -> None:
+        """Raises Bypass(unsupported_output) for a result (see contract.py) that may hold a view made in a no_grad region."""
+        if self._views_without_grad and any(view["detached"] for view in layout.get("with_views", ())):
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, "an output may be a view that was made in a no_grad region; return a clone")
+
+    def _is_writable(self, target: Any) -> bool:
+        return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._writable
 
     def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
         target = _target(args, kwargs)
+        if self._is_writable(target) and target.is_leaf and target.requires_grad:
+            raise Bypass(Reason.INPUT_MUTATED, f"{_user_frame()} writes in place to an input that requires a gradient; write to a clone")
         if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
             raise Bypass(
                 Reason.STATE_MUTATED,

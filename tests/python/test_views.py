@@ -1,0 +1,247 @@
+"""Outputs that share memory with inputs, state or each other, and inputs that a forward writes: as eager has them, cold and warm."""
+
+from __future__ import annotations
+
+import copy
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from rekindle.layouts import copied
+from torch import nn
+
+Forward = Callable[..., Any]
+
+
+class Reversed(torch.autograd.Function):
+    """Returns a view of its input whose gradient is not that of a view."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return -gradient
+
+
+class Model(nn.Module):
+    """A linear layer, a table of numbers, and a forward that is given."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.register_buffer("table", torch.arange(12.0).view(4, 3))
+        self.does = forward
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.does(self, *tensors)
+
+
+def numbers(*shape: int, grad: bool = False) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3)).requires_grad_(grad)
+
+
+def several_of_a_hidden_one(self: Model, x: torch.Tensor) -> Any:
+    y = self.a(x)
+    return y[:2], {"rest": y[2:], "same": y[2:]}
+
+
+def of_one_that_was_written(self: Model, x: torch.Tensor) -> Any:
+    y = self.a(x)
+    y[:2].mul_(2)
+    return y[:2], y
+
+
+def of_one_in_another_order(self: Model, x: torch.Tensor) -> Any:
+    y = self.a(x).t() * 2
+    return y, y[:2]
+
+
+def output_and(view: Callable[[torch.Tensor], Any]) -> Forward:
+    def forward(self: Model, x: torch.Tensor) -> Any:
+        y = self.a(x).tanh()
+        return y, view(y)
+
+    return forward
+
+
+def also(view: Callable[[torch.Tensor], Any]) -> Forward:
+    return lambda self, x: (view(x), self.a(x))
+
+
+def clamped_without_gradient(self: Model, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        x.clamp_(min=0)
+    return self.a(x), x[1]
+
+
+GRAPHS: dict[str, tuple[Forward, torch.Tensor]] = {
+    "rows of an input": (also(lambda x: x[:2]), numbers(5, 4)),
+    "rows of an input with a gradient": (also(lambda x: x[:2]), numbers(5, 4, grad=True)),
+    "views of views": (also(lambda x: [x.t()[1], x[None]]), numbers(5, 4, grad=True)),
+    "parts of an input": (also(lambda x: x.chunk(2, 1)), numbers(5, 4, grad=True)),
+    "a detached input": (also(lambda x: [x.detach(), x.detach()[1:]]), numbers(5, 4, grad=True)),
+    "rows of a table": (lambda self, x: (self.table[:2], self.a(x)), numbers(5, 4)),
+    "a transposed parameter": (lambda self, x: (self.a.weight.t(), self.a(x)), numbers(5, 4)),
+    "rows of every second column": (also(lambda x: x[1:]), numbers(5, 8)[:, ::2]),
+    "rows of a transposed input": (also(lambda x: x[1:]), numbers(4, 5).t()),
+    "rows of an expanded input": (also(lambda x: x[1:]), numbers(1, 4).expand(5, 4)),
+    "an output and views of it": (output_and(lambda y: [y[:2], y.t(), y[0].expand(3, 4)]), numbers(5, 4, grad=True)),
+    "an output and a detached one": (output_and(lambda y: y.detach()), numbers(5, 4)),
+    "parts of a hidden output": (lambda self, x: self.a(x).chunk(2), numbers(6, 4, grad=True)),
+    "views of a hidden output": (several_of_a_hidden_one, numbers(5, 4, grad=True)),
+    "views of an output that was written": (of_one_that_was_written, numbers(5, 4)),
+    "views of an output in another order": (of_one_in_another_order, numbers(5, 4)),
+    "a written input": (lambda self, x: self.a(x.mul_(2)), numbers(5, 4)),
+    "a written input with gaps": (lambda self, x: self.a(x.mul_(2)), numbers(4, 5).t()),
+    "a written and returned input": (lambda self, x: (x.add_(1), self.a(x)), numbers(5, 4)),
+    "an input written without gradient": (clamped_without_gradient, numbers(5, 4)),
+}
+
+
+def made_without_gradient(self: Model, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        view = x[:2]
+    return view, self.a(x)
+
+
+EAGER: dict[str, tuple[Forward, torch.Tensor, str]] = {
+    "a view with a gradient of its own": (lambda self, x: (Reversed.apply(x), self.a(x)), numbers(5, 4, grad=True), "unsupported_output"),
+    "a view made without gradient": (made_without_gradient, numbers(5, 4, grad=True), "unsupported_output"),
+    "an input written with a gradient": (lambda self, x: x.copy_(self.a(x.clone())) * 2, numbers(5, 4), "input_mutated"),
+    "an input that requires a gradient": (lambda self, x: self.a(x.mul_(2)), numbers(5, 4, grad=True), "input_mutated"),
+    "an expanded input": (lambda self, x: self.a(x.mul_(2)), numbers(1, 4).expand(5, 4), "export_failed"),
+    "no tensor": (lambda self, x: (x.shape[0], "name"), numbers(5, 4), "unsupported_output"),
+    "nothing": (lambda self, x: None, numbers(5, 4), "unsupported_output"),
+    "views of an input only": (lambda self, x: x[1:], numbers(5, 4, grad=True), "unsupported_output"),
+}
+
+
+def leaves(result: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+def error_of(action: Callable[[], object]) -> str | None:
+    """The message, without names of derivatives."""
+    try:
+        action()
+    except RuntimeError as error:
+        return str(error).partition("is a view and")[2] or str(error)
+    return None
+
+
+def observed(model: nn.Module, module: Model, given: torch.Tensor) -> dict[str, Any]:
+    """What one call, its backward, and writes to its results do."""
+    x = copied(given)
+    intermediate = x * 1 if given.requires_grad else x
+    try:
+        results = leaves(model(intermediate))
+    except RuntimeError as error:
+        return {"error": str(error)}
+    everything = [*results, intermediate, module.table, *module.parameters()]
+    found: dict[str, Any] = {
+        "layout": [(t.shape, t.stride(), t.storage_offset(), t.requires_grad) for t in results],
+        "is view": [t._is_view() for t in results],
+        "is": [[a is b for b in everything] for a in results],
+        "shares memory": [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in everything] for a in results],
+        "is view of": [[a._base is b for b in everything] for a in results],
+    }
+    sums = [(t * (i + 1)).sum() for i, t in enumerate(results) if t.requires_grad]
+    if sums:
+        sum(sums).backward()
+    found["gradients"] = [None if t.grad is None else t.grad.clone() for t in [x, *module.parameters()]]
+    found["numbers"] = [t.detach().clone() for t in everything]
+    for i, result in enumerate(results):
+        found[f"error of writing to {i}"] = error_of(lambda result=result: result.add_(10))
+    found["numbers after writing"] = [t.detach().clone() for t in everything]
+    return found
+
+
+def assert_equal(ours: dict[str, Any], theirs: dict[str, Any], kind: str) -> None:
+    for what, expected in theirs.items():
+        if what in ("gradients", "numbers", "numbers after writing"):
+            for mine, other in zip(ours[what], expected, strict=True):
+                torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5, msg=lambda text, what=what: f"{kind} {what}: {text}")
+        else:
+            assert ours[what] == expected, f"{kind} {what}"
+
+
+def run(forward: Forward, given: torch.Tensor, grad: bool = True) -> rekindle.Status:
+    """Three steps in eager, with a cold and with a warm cache; the warm status."""
+    torch.manual_seed(0)
+    module = Model(forward)
+    expected: list[dict[str, Any]] = []
+    for kind in ("eager", "cold", "warm"):
+        own = copy.deepcopy(module)
+        model = own if kind == "eager" else rekindle.Module(own, rekindle.Options(log="error"))
+        for step in range(3):
+            with torch.set_grad_enabled(grad):
+                found = observed(model, own, given)
+            if kind == "eager":
+                expected.append(found)
+            else:
+                assert_equal(found, expected[step], f"{kind} {step}")
+        rekindle.store.flush()
+    return rekindle.status(model)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_shared_memory_is_eagers(name: str) -> None:
+    status = run(*GRAPHS[name])
+    assert (status.source, status.bypass) == ("local", [])
+
+
+@pytest.mark.parametrize("name", ["rows of an input with a gradient", "an output and views of it", "parts of a hidden output", "a written input"])
+def test_shared_memory_is_eagers_without_gradients(name: str) -> None:
+    status = run(*GRAPHS[name], grad=False)
+    assert (status.source, status.bypass) == ("local", [])
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_what_strides_cannot_say_stays_in_eager(name: str) -> None:
+    forward, given, reason = EAGER[name]
+    status = run(forward, given)
+    assert (status.source, [code for code, _ in status.bypass]) == ("eager", [reason])
+
+
+def test_a_written_input_that_shares_memory_with_another_runs_in_eager(tmp_path: pathlib.Path) -> None:
+    def forward(self: Model, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return self.a(x) + y
+
+    torch.manual_seed(0)
+    module = Model(forward)
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error", cache_dir=tmp_path))
+    for shared in (False, True):
+        results = []
+        for each in (module, model):
+            x = numbers(5, 4)
+            y = x.view(5, 4) if shared else numbers(5, 4)
+            results.append([each(x, y), x, y])
+        torch.testing.assert_close(results[1], results[0])
+        assert rekindle.status(model).source == ("eager" if shared else "export")
+    assert [code for code, _ in rekindle.status(model).bypass] == ["input_mutated"]
+
+
+def test_a_differentiable_backward_of_views_and_written_inputs() -> None:
+    def forward(self: Model, x: torch.Tensor, y: torch.Tensor) -> Any:
+        y.mul_(2)
+        z = self.a(x).tanh() * y
+        return z[:2], z[2:].square(), x[1:]
+
+    torch.manual_seed(0)
+    module = Model(forward)
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", log="error"))
+    results = []
+    for each in (module, model):
+        x, y = numbers(5, 4, grad=True), numbers(5, 4)
+        first, second, third = each(x, y)
+        loss = first.sum() + second.sum() + third.pow(3).sum()
+        [gradient] = torch.autograd.grad(loss, [x], create_graph=True)
+        (loss + gradient.square().sum()).backward()
+        results.append([gradient.detach(), x.grad, y, each.a.weight.grad])
+    torch.testing.assert_close(results[1], results[0])
