@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from rekindle import _native, contract, ranks
+from rekindle import _native, contract
 from rekindle.call_key import call_key, tables_of
 from rekindle.contract import flatten_arguments
 from rekindle.errors import FallbackError
@@ -22,34 +19,20 @@ from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.values import label
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
-from rekindle.single_flight import exporting, take_turn
 from rekindle.status import Status
-from rekindle.store import Store, StoredEntry
+from rekindle.store import Store
+from rekindle.supply import OnGraph, Supplier, Wanted
 from rekindle.variant import Kind, TryAgain, Variant
-
-if TYPE_CHECKING:
-    from rekindle.exporting import NewEntry
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
 _MAX_ATTEMPTS = 8
-_dice = random.Random()  # the process's own generator belongs to the user
 _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
     "_global_backward_pre_hooks",
     "_global_backward_hooks",
 )
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What a call needs that no variant in memory serves. start: of time.perf_counter."""
-
-    prekey: str
-    fingerprint: Fingerprint
-    request: ExportRequest
-    start: float
 
 
 class Runtime:
@@ -62,9 +45,9 @@ class Runtime:
         self._values_of: dict[Any, int] = {}  # per layout of a call: how many sets of plain values it had
         self._lock = threading.RLock()
         self._status = Status()
-        self._store: Store | None = None
+        self._supplier: Supplier | None = None
         # Called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
-        self.on_graph: Callable[[str, bytes], None] | None = None
+        self.on_graph: OnGraph | None = None
         _native.set_log_level(options.log)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,8 +133,8 @@ class Runtime:
         if found not in self._status.bypass:
             self._status.bypass.append(found)
             _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
-        if self._store is not None:
-            self._store.record_bypass(str(bypass.reason))
+        if self._supplier is not None:
+            self._supplier.store.record_bypass(str(bypass.reason))
 
     def _drop(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
         with self._lock:
@@ -184,13 +167,14 @@ class Runtime:
 
     def _find_or_export(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
         start = time.perf_counter()
-        if self._store is None:
-            self._store = Store.open(self._options)
-            self._status.cache_dir = self._store.directory
-        fingerprint = self._describe(args, kwargs)
+        if self._supplier is None:
+            self._supplier = Supplier(self._module, self._options, self._status, self.on_graph)
+            self._status.cache_dir = self._supplier.store.directory
+        again = lambda: self._describe(args, kwargs)  # noqa: E731
+        fingerprint = again()
         arguments = flatten_arguments(args, kwargs)
         request = self._request(args, kwargs, arguments)
-        prekey = self._store.prekey(fingerprint)
+        prekey = self._supplier.store.prekey(fingerprint)
         for known in kind.variants:
             if known.fits(prekey):
                 known.arm(fingerprint, request)
@@ -198,7 +182,7 @@ class Runtime:
         if kind.attempts >= _MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {_MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
-        variant = self._obtain(_Wanted(prekey, fingerprint, request, start))
+        variant = self._supplier.obtain(Wanted(prekey, fingerprint, request, again, start))
         variant.arm(fingerprint, request)
         kind.variants.insert(0, variant)
         self._status.source = variant.source
@@ -240,148 +224,3 @@ class Runtime:
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
 
-    def _obtain(self, wanted: _Wanted) -> Variant:
-        """From the cache, from the rank that leads, or by an export."""
-        assert self._store is not None
-        share = ranks.share(wanted.prekey) if self._store.mode != "off" else None
-        if share is None:
-            return self._load_or_export(wanted)
-        if share.leads:
-            try:
-                return self._load_or_export(wanted, share)
-            finally:
-                share.let_others_go_on()
-        offered = share.receive(self._options.wait_seconds, type(self._module).__name__)
-        found = self._store.adopt(wanted.prekey, offered) if offered is not None else None
-        return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
-
-    def _load_or_export(self, wanted: _Wanted, *shares: ranks.Share) -> Variant:
-        assert self._store is not None
-        if (variant := self._load(wanted, *shares)) is not None:
-            return variant
-        turn = take_turn(self._store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
-        try:
-            if turn.waited and (variant := self._load(wanted, *shares)) is not None:
-                turn.end()
-                return variant
-            with exporting(turn, *shares):
-                return self._export(wanted, turn.end, *shares)
-        except BaseException:
-            turn.let_others_go_on()
-            turn.end()
-            raise
-
-    def _load(self, wanted: _Wanted, *shares: ranks.Share) -> Variant | None:
-        """The variant of a cached entry whose observations all hold, or None."""
-        assert self._store is not None
-        found = self._store.find(wanted.prekey)
-        if found is None:
-            self._status.lookup_seconds += time.perf_counter() - wanted.start
-            return None
-        if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
-            return self._adopt(wanted, made, lambda: None, *shares)
-        variant = self._hit(wanted, found, "local")
-        for share in shares if variant is not None else ():
-            share.offer(self._store.pack(found))
-        return variant
-
-    def _disproof(self, wanted: _Wanted, found: StoredEntry) -> NewEntry | None:
-        """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
-        from rekindle.exporting import disagreement, export_entry
-
-        assert self._store is not None
-        request = wanted.request
-        try:
-            made = export_entry(request, wanted.fingerprint, lambda: self._describe(request.args, request.kwargs))
-            why = disagreement(found.joint, found.contract, made, request)
-        except Bypass as bypass:
-            self._disproved(found, f"it cannot be exported any more: {bypass}")
-            raise
-        if why is None:
-            self._count(made)
-            return None
-        self._disproved(found, why)
-        return made
-
-    def _disproved(self, found: StoredEntry, why: str) -> None:
-        assert self._store is not None
-        self._status.verify_failures += 1
-        self._store.record_bypass(str(Reason.VERIFICATION_FAILED))
-        name = type(self._module).__name__
-        _native.log_warning(f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})")
-        self._store.reject(found, why)
-
-    def _hit(self, wanted: _Wanted, found: StoredEntry, source: str) -> Variant | None:
-        """The variant of an entry that somebody else made; None, and the entry is removed, when it cannot be run."""
-        assert self._store is not None
-        variant = self._variant(wanted.prekey, found, source)
-        if variant is None:
-            return None
-        seconds = time.perf_counter() - wanted.start
-        self._status.lookup_seconds += seconds
-        self._status.hits += 1
-        saved = max(0.0, found.cost_seconds - seconds)
-        self._status.saved_seconds += saved
-        self._store.record_hit(found, saved)
-        _native.log_info(
-            f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
-            f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s{self._sloppiness()}"
-        )
-        return variant
-
-    def _variant(self, prekey: str, entry: StoredEntry, source: str) -> Variant | None:
-        made = entry.contract
-        try:
-            session = _native.Session(entry.joint, made["expected_cotangents"])
-        except _native.RekindleError as error:
-            assert self._store is not None
-            self._store.reject(entry, str(error))
-            return None
-        if self.on_graph is not None:
-            self.on_graph(entry.meta["mode"], entry.sections["exported"])
-        return Variant(
-            prekey,
-            entry.observations,
-            session,
-            made,
-            source,
-            entry.id,
-        )
-
-    def _export(self, wanted: _Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
-        """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""
-        from rekindle.exporting import export_entry
-
-        assert self._store is not None
-        request = wanted.request
-        again = lambda: self._describe(request.args, request.kwargs)  # noqa: E731
-        self._store.explain_miss(wanted.prekey, wanted.fingerprint, again)
-        return self._adopt(wanted, export_entry(request, wanted.fingerprint, again), on_written, *shares)
-
-    def _adopt(self, wanted: _Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
-        """The variant of a fresh export, which is published."""
-        assert self._store is not None
-        self._count(made)
-        entry = self._store.new_entry(wanted.fingerprint, made)
-        _native.log_info(
-            f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
-            f"verified in {made.verify_seconds:.2f} s{self._sloppiness()}"
-        )
-        variant = self._variant(wanted.prekey, entry, "export")
-        if variant is None:
-            raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
-        self._store.publish(wanted.prekey, entry, on_written)
-        for share in shares:
-            share.offer(self._store.pack(entry))
-        return variant
-
-    def _count(self, made: NewEntry) -> None:
-        self._status.exports += 1
-        self._status.export_seconds += made.export_seconds
-        self._status.build_seconds += made.build_seconds
-        self._status.verify_seconds += made.verify_seconds
-
-    def _sloppiness(self) -> str:
-        """What the key leaves out by the user's wish, for every line that tells of a graph in use."""
-        names = self._options.exclude_attributes
-        return f" sloppy={','.join(names)}" if names else ""
