@@ -23,7 +23,7 @@ class Module(nn.Module):
     """`Module(module, Options(...))`: same parameters, buffers, state_dict keys, signature, methods and attributes.
 
     The wrapped module stays the one place of state; this object shares its tables of parameters, buffers and submodules.
-    isinstance finds it to be of the wrapped module's class too. Forward hooks registered here run around the graph; hooks on submodules send the call to eager, with a reason.
+    isinstance finds it to be of the wrapped module's class too. Forward hooks registered here run around the graph; hooks on submodules leave it to the submodules to run from graphs of their own.
     Wrapping runs nothing. The first call of each kind looks the cache up, and exports on a miss.
     """
 

@@ -12,6 +12,7 @@ from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import ExportRequest
 from rekindle.exporters.torchscript import attributes_kept, replaced
 from rekindle.layouts import copied
+from rekindle.parts import run_eager
 from rekindle.reasons import Bypass
 
 _SEED = 20_011
@@ -47,7 +48,7 @@ def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
         states = [torch.get_rng_state()]
         args, kwargs = rebuild_arguments(request.args, request.kwargs, given)
         with attributes_kept(request.module), replaced(request.module, used), torch.set_grad_enabled(request.grad):
-            result = request.module(*args, **kwargs)
+            result = run_eager(request.module, request.is_part, args, kwargs)
         states.append(torch.get_rng_state())
     except Bypass:
         raise

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import torch
-from torch import nn
 
 from rekindle.contract import flatten_outputs, rebuild_arguments
+from rekindle.exporters import ExportRequest
+from rekindle.parts import run_eager
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
@@ -17,17 +18,16 @@ _AUTOCAST_DEVICES = ("cpu", "cuda")
 class Replay:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
-    contract: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes as long as the module is what it was at the forward. It is asked under the autocast state of the forward.
+    request: the call. contract: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes as long as the module is what it was at the forward. It is asked under the autocast state of the forward.
     Keeps no tensor of the call.
     """
 
     def __init__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor],
-        contract: dict[str, Any], gradient_of: list[int], guard: Any,
+        self, request: ExportRequest, contract: dict[str, Any], gradient_of: list[int], guard: Any
     ) -> None:
-        self._module = module
-        self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in arguments]
-        self._template = rebuild_arguments(args, kwargs, [torch.empty(0) for _ in arguments])
+        self._module, self._is_part = request.module, request.is_part
+        self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in request.arguments]
+        self._template = rebuild_arguments(request.args, request.kwargs, [torch.empty(0) for _ in request.arguments])
         self._contract = contract
         self._gradient_of = gradient_of
         self._guard = guard
@@ -82,7 +82,7 @@ class Replay:
                     live[self._contract["state"][position - len(arguments)]].detach().copy_(before)
             if random_state is not None:
                 torch.set_rng_state(random_state)
-            result = self._module(*args, **kwargs)
+            result = run_eager(self._module, self._is_part, args, kwargs)
         finally:
             torch.set_rng_state(now)
             with torch.no_grad():

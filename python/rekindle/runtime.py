@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.values import label
 from rekindle.options import Options
+from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.reasons import Bypass, Reason
 from rekindle.status import Status
 from rekindle.store import Store
@@ -38,9 +41,13 @@ _GLOBAL_HOOKS = (
 class Runtime:
     """Serves the calls of one wrapped module. Thread-safe: variants are made under a lock, runs need none."""
 
-    def __init__(self, module: nn.Module, options: Options) -> None:
+    def __init__(self, module: nn.Module, options: Options, is_part: bool = False) -> None:
         self._module = module
         self._options = options
+        self._is_part = is_part
+        self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
+        self._parts: Parts | None = None
+        self._why_eager: str | None = None  # of the last eager call
         self._kinds: dict[Any, Kind] = {}
         self._values_of: dict[Any, int] = {}  # per layout of a call: how many sets of plain values it had
         self._lock = threading.RLock()
@@ -53,7 +60,7 @@ class Runtime:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `module(*args, **kwargs)`."""
         if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
-            return self._module(*args, **kwargs)
+            return run_eager(self._module, self._is_part, args, kwargs)
         arguments: list[torch.Tensor] = []
         key = self._kind_key(args, kwargs, arguments)
         kind = self._kinds.get(key) or self._new_kind(key)
@@ -62,6 +69,8 @@ class Runtime:
             variant = self._prepare(kind, args, kwargs)
         if variant is None:
             return self._eager(kind, args, kwargs)
+        if self._status.source == "eager":
+            self._status.source = variant.source
         if not variant.may_bypass:
             return variant.run(arguments)
         random_state = torch.get_rng_state()
@@ -86,7 +95,23 @@ class Runtime:
             self._status.plans = sum(stat["plans"] for stat in stats)
             self._status.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
             self._status.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
-            return Status(**{**self._status.__dict__, "bypass": list(self._status.bypass)})
+            whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
+        if self._runtimes:
+            self._add_parts(whole)
+        return whole
+
+    def _add_parts(self, whole: Status) -> None:
+        if "" not in self._runtimes:  # a module with hooks of its own is its own part, inside of them
+            whole.parts.append(self._as_part(whole))
+        for name, runtime in [*self._runtimes.items()]:
+            status = runtime.current_status()
+            whole.add(status)
+            for part in status.parts or [runtime._as_part(status)]:
+                if part.source != "none":
+                    whole.parts.append(replace(part, name=".".join(filter(None, (name, part.name)))))
+
+    def _as_part(self, status: Status) -> Part:
+        return Part("", status.source, self._why_eager if status.source == "eager" else None)
 
     def _new_kind(self, key: tuple[Any, ...]) -> Kind:
         """The kind of a call not seen before; one and the same for calls with ever new plain values."""
@@ -116,6 +141,8 @@ class Runtime:
 
     def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
         """Find or make the variant for a call; on a bypass, remember why and return None."""
+        if self._parts is not None and self._parts.in_use:
+            return None  # another call has the parts in place: the module is not what its user made it
         with self._lock:
             try:
                 variant = self._find_or_export(kind, args, kwargs)
@@ -128,11 +155,14 @@ class Runtime:
     def _refuse(self, kind: Kind, bypass: Bypass) -> None:
         kind.attempts += 1
         kind.refusal = bypass
+        kind.ran_in_eager = False
+        self._parts = None
         kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else self._refusal_guard(bypass, kind.attempts <= 2)
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
-            _native.log_warning(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
+            log = _native.log_info if self._is_part else _native.log_warning
+            log(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
         if self._supplier is not None:
             self._supplier.store.record_bypass(str(bypass.reason))
 
@@ -155,15 +185,36 @@ class Runtime:
 
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal
-        assert refusal is not None
+        if refusal is None:  # see _prepare
+            return run_eager(self._module, self._is_part, args, kwargs)
         if self._options.fallback == "error" or self._options.cache_mode == "strict":
             raise FallbackError(
                 f"{type(self._module).__name__} cannot run from a graph: {refusal.text()}; "
                 'fallback="error" or REKINDLE_CACHE=strict forbids eager: drop it to go on without the graph'
             ) from refusal
-        self._status.source = "eager"
+        self._status.source, self._why_eager = "eager", str(refusal)
         self._status.eager_calls += 1
-        return self._module(*args, **kwargs)
+        if kind.ran_in_eager and allows_parts(refusal.reason) and self._lock.acquire(blocking=False):
+            try:
+                return self._eager_with_parts(args, kwargs)
+            finally:
+                self._lock.release()
+        result = run_eager(self._module, self._is_part, args, kwargs)
+        kind.ran_in_eager = True
+        return result
+
+    def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Under the lock: no other thread describes the module meanwhile."""
+        if self._parts is None:
+            self._parts = Parts(self._module, not self._is_part, self._serving)
+        with contextlib.nullcontext() if self._parts.in_use else self._parts.in_place():
+            return run_eager(self._module, self._is_part, args, kwargs)
+
+    def _serving(self, name: str, module: nn.Module) -> Call:
+        known = self._runtimes.get(name)
+        if known is None or known._module is not module:
+            known = self._runtimes[name] = Runtime(module, self._options, is_part=True)
+        return known.call
 
     def _find_or_export(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
         start = time.perf_counter()
@@ -205,7 +256,7 @@ class Runtime:
             return Explanation(model, "bypass", str(bypass.reason), bypass.message)
 
     def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes)
+        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -222,5 +273,5 @@ class Runtime:
                 raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
-        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
+        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), self._is_part)
 

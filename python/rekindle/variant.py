@@ -49,10 +49,7 @@ class Variant:
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
         if self.record:
-            gradient_of = self.session.gradient_of
-            self.session.set_replay(
-                Replay(request.module, request.args, request.kwargs, request.arguments, self.contract, gradient_of, self.guard)
-            )
+            self.session.set_replay(Replay(request, self.contract, self.session.gradient_of, self.guard))
 
     def ready(self) -> bool:
         """Whether the variant is right now, by identity of what it depends on."""
@@ -100,3 +97,4 @@ class Kind:
     refusal: Bypass | None = None
     refused_while: Any = None  # guard under which the refusal stands; None: for good
     attempts: int = 0
+    ran_in_eager: bool = False  # without an error, since it was refused

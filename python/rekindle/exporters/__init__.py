@@ -19,7 +19,8 @@ class ExportRequest:
     """One call to export.
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
-    become graph inputs, arguments first. `grad` tells whether gradients are recorded. `watch` is entered around the forward.
+    become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
+    around the call. `watch` is entered around the forward.
     """
 
     module: torch.nn.Module
@@ -29,6 +30,7 @@ class ExportRequest:
     parameters: dict[str, torch.nn.Parameter]
     buffers: dict[str, torch.Tensor]
     grad: bool
+    is_part: bool = False
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
 
 

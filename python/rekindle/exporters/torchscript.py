@@ -20,6 +20,7 @@ from rekindle.exporters.functions import Functions
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, untraced
 from rekindle.layouts import copied, share_memory
+from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
 from rekindle.views import check_strides
 
@@ -49,7 +50,7 @@ class _Traced(nn.Module):
         writable = [*arguments, *(state[name] for name in request.buffers)]
         mode = TraceMode(request.parameters.values(), writable, request.grad)
         with request.watch, replaced(request.module, state), mode:
-            result = request.module(*args, **kwargs)
+            result = run_eager(request.module, request.is_part, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():

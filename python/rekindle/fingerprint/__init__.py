@@ -71,11 +71,13 @@ def describe(
     kwargs: Mapping[str, Any],
     options_fields: Mapping[str, Any],
     excluded: Iterable[str] = (),
+    is_part: bool = False,
 ) -> Fingerprint:
     """Fields of the call `module(*args, **kwargs)`; runs no user code but registered digest functions, and
     raises Bypass where it cannot tell.
 
-    excluded: as of Options.exclude_attributes; it has to be among the options_fields too.
+    excluded: as of Options.exclude_attributes; it has to be among the options_fields too. is_part: the module's own hooks run
+    around the call.
     """
     walker = Walker()
     walker.excluded = frozenset(excluded)
@@ -84,7 +86,7 @@ def describe(
         for name, value in options_fields.items():
             walker.walk(f"option.{name}", value)
         add_ambient(walker)
-        add_module_tree(walker, module, devices)
+        add_module_tree(walker, module, devices, is_part)
         inputs = add_signature(walker, args, dict(kwargs), devices)
         add_patches(walker)
         add_registries(walker)

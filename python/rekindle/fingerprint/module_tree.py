@@ -30,20 +30,23 @@ _GLOBAL_HOOKS = (
 )
 
 
-def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> None:
-    """Add the leaves of `root` and everything below it; raises Bypass for hooks and what cannot be
-    digested."""
+def add_module_tree(
+    walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames, hooks_around: bool = False
+) -> None:
+    """Add the leaves of `root` and everything below it; raises Bypass for hooks, but for those of `root` itself if they run
+    around it, and what cannot be digested."""
     for name in _GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
         if hooks:
             raise _hooked("torch.nn.Module (global)", name, hooks)
         walker.containers.append(hooks)
-    _TreeWalk(walker, devices).add("model", root)
+    _TreeWalk(walker, devices, root if hooks_around else None).add("model", root)
 
 
 class _TreeWalk:
-    def __init__(self, walker: Walker, devices: tensors.DeviceNames) -> None:
+    def __init__(self, walker: Walker, devices: tensors.DeviceNames, with_hooks: torch.nn.Module | None) -> None:
         self._walker = walker
+        self._with_hooks = with_hooks
         self._devices = devices
         self._storages: dict[int, str] = {}
 
@@ -57,7 +60,7 @@ class _TreeWalk:
         walker.containers.append(state)
         for name in _HOOKS:
             hooks = state.get(name)
-            if hooks:
+            if hooks and module is not self._with_hooks:
                 raise _hooked(path, name, hooks)
             if hooks is not None:
                 walker.containers.append(hooks)
