@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -19,6 +17,7 @@ from rekindle.exporters import Exported, ExportRequest, torchscript
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
+from rekindle.fingerprint.undo import Undo
 from rekindle.perturbation import SecondCall, call_again
 from rekindle.python_ops import UndeclaredWrite, bind, holds_objects
 from rekindle.reasons import Bypass, Reason
@@ -47,9 +46,10 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
     start = time.perf_counter()
     torchscript.load_exporter()
-    recorder = Recorder(fingerprint)
+    undo = Undo(fingerprint)
+    recorder = Recorder(fingerprint, undo)
     with noting() as noted:
-        with _contents_kept(fingerprint.containers), world.random_states_kept():
+        with undo.around(), world.random_states_kept():
             exported = torchscript.export(replace(request, watch=recorder))
         changed = fingerprint.difference(describe_again())
     if changed is not None:
@@ -59,7 +59,8 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     joint = _build(exported, inputs, request.grad)
     contract = _contract(exported, request)
     built_at = time.perf_counter()
-    seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, again=not recorder.ran_collective)
+    with undo.around():
+        seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, again=not recorder.ran_collective)
     observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
@@ -67,31 +68,6 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
         type(request.module).__name__, _mode(request), sections, contract, observations, noted,
         exported_at - start, built_at - exported_at, done - built_at, exported,
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _contents_kept(containers: list[Any]) -> Iterator[None]:
-    """Undo what the forward does to lists, dicts and sets that the module holds, and refuse a forward that does so."""
-    before = [(container, copy.copy(container)) for container in containers if type(container) in (dict, list, set)]
-    changed = None
-    try:
-        yield
-    finally:
-        for container, kept in before:
-            if not _same_items(container, kept):
-                changed = changed or f"{type(container).__name__} of {len(kept)} items"
-                container.clear()
-                container.extend(kept) if type(container) is list else container.update(kept)
-    if changed is not None:
-        raise Bypass(Reason.STATE_MUTATED, f"the forward changes a {changed} that its module holds; keep state in buffers")
-
-
-def _same_items(container: Any, kept: Any) -> bool:
-    if type(container) is set:
-        return bool(container == kept)
-    if type(container) is dict:
-        return [*map(id, container), *map(id, container.values())] == [*map(id, kept), *map(id, kept.values())]
-    return [*map(id, container)] == [*map(id, kept)]
 
 
 def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
@@ -151,7 +127,13 @@ def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
 
 
 def _verify_with_functions(
-    joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], fingerprint: Fingerprint, again: bool
+    joint: bytes,
+    exported: Exported,
+    request: ExportRequest,
+    inputs: list[torch.Tensor],
+    fingerprint: Fingerprint,
+    undo: Undo,
+    again: bool,
 ) -> list[Any]:
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on."""
     if not exported.functions:
@@ -159,11 +141,11 @@ def _verify_with_functions(
         return []
     again = again and not any(holds_objects(call) for call in exported.functions)  # their tensors are not perturbed
     try:
-        with Recorder(fingerprint) as recorder:
+        with Recorder(fingerprint, undo, effects_allowed=True) as recorder:
             _verify(joint, exported, request, inputs, again)
     except UndeclaredWrite as found:
         found.call["dirty"] += found.written
-        return _verify_with_functions(joint, exported, request, inputs, fingerprint, again)
+        return _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, again)
     return recorder.observations
 
 

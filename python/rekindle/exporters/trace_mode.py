@@ -50,6 +50,13 @@ _VALUE_QUERIES = {
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
 }
+_GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
+_HOOKS = {
+    torch.Tensor.register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook,
+    torch.Tensor.retain_grad,
+    torch.Tensor.grad_fn.__get__,
+}
 _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__
 _EXPORT_ENDS = torch.jit._trace.ONNXTracedModule.forward.__code__
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
@@ -164,6 +171,11 @@ class TraceMode(TorchFunctionMode):
                 f"{_user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
                 "the graph would repeat this call's answer. Use torch.where or pass a Python number",
             )
+        if function in _GRADIENTS:
+            raise Bypass(Reason.STATE_MUTATED, f"{_user_frame()} reads or writes the gradient of a tensor in the forward")
+        if function in _HOOKS:
+            name = "grad_fn" if function is torch.Tensor.grad_fn.__get__ else function.__name__
+            raise Bypass(Reason.SIDE_EFFECT, f"{_user_frame()} uses {name} of a tensor in the forward, where the graph has none")
         if function in _GENERATORS or kwargs.get("generator") is not None:
             raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
