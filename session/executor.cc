@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
 #include <string>
 
 #include "session/frame.h"
@@ -22,6 +23,38 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
   return text;
 }
 
+// Settles what is absent among the inputs in which an instruction is linear; returns whether it has nothing to compute.
+bool is_skipped(const Instruction& instruction, Frame& frame) {
+  const auto& linear = instruction.linear_in;
+  const bool all = std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
+  for (const SlotId slot : instruction.outputs) frame.set_absent(slot, all);
+  if (all) return true;
+  if (instruction.gives_absent) return false;  // it takes absent inputs as they are
+  for (const SlotId root : linear) {
+    if (!frame.is_absent(root)) continue;
+    const at::Tensor& meta = frame.plan().slots[root].meta;
+    if (frame[root].defined()) {
+      frame.slots()[root].zero_();
+    } else {
+      frame.bind(root, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)).zero_());
+    }
+    frame.set_absent(root, false);
+  }
+  return false;
+}
+
+void run(const Instruction& instruction, Frame& frame) {
+  for (const SlotId slot : instruction.allocate) {
+    const at::Tensor& meta = frame.plan().slots[slot].meta;
+    frame.bind(slot, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
+  }
+  instruction.kernel(Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
+  for (const SlotId slot : instruction.given) {
+    if (frame[slot].defined()) frame.bind_views(slot);
+    if (instruction.gives_absent && !frame[slot].defined()) frame.set_absent(slot, true);
+  }
+}
+
 }  // namespace
 
 void execute(const Program& program, Frame& frame) { execute(program, frame, 0, program.instructions.size()); }
@@ -32,12 +65,7 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];
     try {
-      for (const SlotId slot : instruction.allocate) {
-        const at::Tensor& meta = frame.plan().slots[slot].meta;
-        frame.bind(slot, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
-      }
-      instruction.kernel(Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
-      for (const SlotId slot : instruction.given) frame.bind_views(slot);
+      if (instruction.linear_in.empty() || !is_skipped(instruction, frame)) run(instruction, frame);
       for (const SlotId slot : instruction.release) frame.release(slot);
     } catch (c10::Error& error) {
       error.add_context(describe(instruction, frame));

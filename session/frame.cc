@@ -44,6 +44,12 @@ void Frame::release(SlotId slot) {
   }
 }
 
+void Frame::set_absent(SlotId root, bool absent) {
+  while (plan_->slots[root].storage == Storage::kView) root = plan_->slots[root].base;
+  if (absent_.empty() && absent) absent_.resize(slots_.size(), false);
+  if (!absent_.empty()) absent_[root] = absent;
+}
+
 void Frame::unbind() {
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Slot* slot = &plan_->slots[id];
@@ -52,6 +58,7 @@ void Frame::unbind() {
     held_[id].reset();
   }
   versions_.clear();
+  absent_.clear();
 }
 
 void Frame::record_versions() {

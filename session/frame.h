@@ -29,6 +29,9 @@ class Frame {
   void bind_views(SlotId slot);
   // Empties the root of a slot and all that views it.
   void release(SlotId slot);
+  // Whether a root has no value in this run: a gradient that nobody gave.
+  bool is_absent(SlotId root) const { return !absent_.empty() && absent_[root]; }
+  void set_absent(SlotId root, bool absent);
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
   // The saved tensors that are not in the arena, with their versions: what an in-place edit before the backward shows in.
@@ -48,6 +51,7 @@ class Frame {
   at::Tensor arena_;
   std::vector<at::Tensor> slots_;
   std::vector<Held> held_;  // per slot; empty but for kHeld ones
+  std::vector<bool> absent_;  // per slot; empty until one is
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
 };
 

@@ -7,6 +7,11 @@ namespace {
 
 thread_local HostScope* current = nullptr;
 
+// The node of this name has a lowering of its own (ops/host.cc); the dispatcher only knows its schema.
+std::vector<at::Tensor> call_host(const c10::List<std::optional<at::Tensor>>& /*inputs*/, std::int64_t /*function*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "rekindle::call_host runs in a session only");
+}
+
 }  // namespace
 
 HostScope::HostScope(std::shared_ptr<const HostFunctions> functions)
@@ -16,18 +21,19 @@ HostScope::HostScope(std::shared_ptr<const HostFunctions> functions)
 
 HostScope::~HostScope() { current = outer_; }
 
-std::vector<at::Tensor> call_host(const c10::List<std::optional<at::Tensor>>& inputs, std::int64_t function) {
-  const HostScope* scope = current;
-  TORCH_CHECK_NOT_IMPLEMENTED(scope != nullptr && scope->functions_ != nullptr,
-                              "rekindle::call_host runs in a session with functions only");
-  const HostFunctions& functions = *scope->functions_;
-  TORCH_CHECK(function >= 0 && static_cast<std::size_t>(function) < functions.size(), "the graph calls function ", function,
-              " of ", functions.size());
-  std::vector<at::Tensor> given;
-  for (const std::optional<at::Tensor>& input : inputs) given.push_back(input.value_or(at::Tensor()));
-  const c10::impl::ForceDispatchKeyGuard keys(scope->keys_);
-  return functions[static_cast<std::size_t>(function)](given);
+HostFunction* HostScope::find(std::int64_t number) {
+  const HostFunctions* functions = current == nullptr ? nullptr : current->functions_.get();
+  if (functions == nullptr || number < 0 || static_cast<std::size_t>(number) >= functions->size()) return nullptr;
+  return (*functions)[static_cast<std::size_t>(number)].get();
 }
+
+HostFunction& HostScope::function(std::int64_t number) {
+  HostFunction* found = find(number);
+  TORCH_CHECK_NOT_IMPLEMENTED(found != nullptr, "the graph calls host function ", number, ", which the session does not have");
+  return *found;
+}
+
+c10::impl::LocalDispatchKeySet HostScope::keys() { return current->keys_; }
 
 TORCH_LIBRARY_FRAGMENT(rekindle, library) {
   // Not a function of its arguments alone: it is never folded, merged or dropped.

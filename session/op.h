@@ -62,6 +62,7 @@ struct Lowering {
   std::vector<at::Tensor> constants;  // when not empty: output i is this tensor, known while planning
   std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)
   bool gives = false;         // the kernel sets the outputs to tensors of its own, laid out as `outputs` says
+  bool gives_absent = false;  // the kernel leaves outputs undefined that are zero and not there in eager
   bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: they need memory of their own
   std::size_t held = 0;       // outputs after `outputs` that are no tensors
 };
@@ -74,9 +75,16 @@ class LowerContext {
   LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants,
                bool recording = false)
       : node_(node), metas_(std::move(metas)), constants_(std::move(constants)), recording_(recording) {}
+  // Per input: whether nothing but this node ever reads its memory; per output: whether it is a result of the graph.
+  void set_owners(std::vector<bool> exclusive, std::vector<bool> delivered) {
+    exclusive_ = std::move(exclusive);
+    delivered_ = std::move(delivered);
+  }
 
   const graph::Node& node() const { return node_; }
   bool recording() const { return recording_; }
+  bool is_exclusive(std::size_t i) const { return i < exclusive_.size() && exclusive_[i]; }
+  bool is_delivered(std::size_t i) const { return i >= delivered_.size() || delivered_[i]; }
   std::size_t num_inputs() const { return metas_.size(); }
   std::size_t num_outputs() const { return node_.outputs().size(); }
   bool has(std::size_t i) const { return i < metas_.size() && metas_[i].defined(); }
@@ -105,6 +113,7 @@ class LowerContext {
  private:
   const graph::Node& node_;
   std::vector<at::Tensor> metas_, constants_;
+  std::vector<bool> exclusive_, delivered_;
   bool recording_;
 };
 

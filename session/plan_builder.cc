@@ -56,6 +56,7 @@ std::shared_ptr<const Plan> PlanBuilder::build() {
   place();
   find_saved();
   find_deliveries();
+  find_absent();
   release_early();
   return plan_;
 }
@@ -138,8 +139,23 @@ void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
     constants.push_back(slot.constant);
     inputs.push_back(graph::is_shape_only(node, i) ? kAbsentSlot : slot_of(node.input(i)));
   }
-  Lowering lowering = lower(LowerContext(node, std::move(metas), std::move(constants), request_.record));
+  LowerContext context(node, std::move(metas), std::move(constants), request_.record);
+  std::vector<bool> exclusive, delivered;
+  for (const graph::Value* input : node.inputs()) exclusive.push_back(is_exclusive(input));
+  for (const graph::Value* output : node.outputs()) delivered.push_back(request_.joint->graph->is_output(output));
+  context.set_owners(std::move(exclusive), std::move(delivered));
+  Lowering lowering = lower(context);
   if (!fold(node, lowering, inputs)) add_instruction(node, std::move(lowering), std::move(inputs), program);
+}
+
+// Whether one node alone reads the memory of a value that the graph has computed, itself or through views.
+bool PlanBuilder::is_exclusive(const graph::Value* value) const {
+  for (SlotId slot = slot_of(value);; slot = plan_->slots[slot].base) {
+    const Slot& known = plan_->slots[slot];
+    if (known.value == nullptr || known.value->uses().size() != 1 || request_.joint->graph->is_output(known.value)) return false;
+    if (known.storage != Storage::kView) return known.storage == Storage::kArena || known.storage == Storage::kFresh ||
+                                                known.storage == Storage::kGiven;
+  }
 }
 
 // Makes constants of the node's outputs when they are known now.
@@ -198,6 +214,7 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
     instruction.outputs.push_back(add_slot(Storage::kArena, meta_of(layout), nullptr));
   }
   instruction.in_place = std::move(lowering.in_place);
+  instruction.gives_absent = lowering.gives_absent;
   program.instructions.push_back(std::move(instruction));
 }
 
@@ -253,6 +270,21 @@ void PlanBuilder::prune() {
       kept.push_back(std::move(*it));
     }
     instructions.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  }
+}
+
+// What depends on a cotangent is linear in all cotangents that it depends on: absent ones make it absent.
+void PlanBuilder::find_absent() {
+  auto& instructions = plan_->backward.instructions;
+  if (std::none_of(instructions.begin(), instructions.end(), [](const auto& each) { return each.gives_absent; })) return;
+  std::unordered_set<SlotId> linear;  // roots
+  for (const SlotId slot : plan_->backward.inputs) linear.insert(root_of(slot));
+  for (Instruction& instruction : instructions) {
+    for (const SlotId slot : instruction.inputs) {
+      if (linear.contains(root_of(slot))) instruction.linear_in.push_back(root_of(slot));
+    }
+    if (instruction.linear_in.empty()) continue;
+    for (const SlotId slot : instruction.outputs) linear.insert(root_of(slot));
   }
 }
 

@@ -33,6 +33,7 @@ class PlanBuilder {
   void add_cotangents();
   void lower_nodes(const std::vector<const graph::Node*>& nodes, Program& program);
   void lower_node(const graph::Node& node, Program& program);
+  bool is_exclusive(const graph::Value* value) const;
   bool fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs);
   void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs, Program& program);
   SlotId add_output(const Lowering& lowering, std::size_t i, const graph::Value* value);
@@ -50,6 +51,7 @@ class PlanBuilder {
                      const std::vector<std::int32_t>& last) const;
   void take_over_memory(std::size_t position, const Instruction& instruction, std::vector<std::int32_t>& last);
   void find_saved();
+  void find_absent();
   void find_deliveries();
   void release_early();
 

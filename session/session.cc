@@ -86,11 +86,11 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   at::Tensor random_state;
   std::shared_ptr<const Replay> replay = record ? impl_->replay.load() : nullptr;
   if (replay != nullptr && impl_->draws) random_state = current_random_state();
+  const HostScope host(impl_->functions.load());
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
   std::vector<at::Tensor> outputs;
   {
-    const HostScope host(impl_->functions.load());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its casts are in the graph
     for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
@@ -115,6 +115,7 @@ void Session::set_functions(HostFunctions functions) {
 void Session::set_replay(Replay replay) { impl_->replay = std::make_shared<const Replay>(std::move(replay)); }
 
 void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
+  const HostScope host(impl_->functions.load());
   impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());
 }
 

@@ -35,9 +35,9 @@ struct SessionOptions {
 using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
                                                      const std::vector<at::Tensor>& cotangents)>;
 
-// Code that the graph calls by number; see host_function.h. Takes the node's inputs, undefined where absent, and returns its
-// results. What it throws leaves the session as it is.
-using HostFunctions = std::vector<std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>>;
+// Code that the graph calls by number; see host_function.h.
+class HostFunction;
+using HostFunctions = std::vector<std::shared_ptr<HostFunction>>;
 
 struct SessionStats {
   std::size_t plans = 0;          // alive now

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_cache(m);
   python::bind_maintenance(m);
   python::bind_key(m);
+  python::bind_python_op(m);
   python::bind_session(m);
   python::bind_sets(m);
   m.def("set_log_level", [](std::string_view name) { set_log_level(python::value_or_throw(parse_log_level(name))); });

@@ -26,6 +26,7 @@ from rekindle.explanation import Explanation  # noqa: E402
 from rekindle.fingerprint import register_digest  # noqa: E402
 from rekindle.module import Module, explain, status, unwrap  # noqa: E402
 from rekindle.options import Options  # noqa: E402
+from rekindle.python_op_registry import register_python_op  # noqa: E402
 from rekindle.status import Status  # noqa: E402
 from rekindle.versions import __version__  # noqa: E402
 
@@ -40,6 +41,7 @@ __all__ = [
     "explain",
     "reasons",
     "register_digest",
+    "register_python_op",
     "status",
     "unwrap",
     "verify",

@@ -16,7 +16,7 @@ import torch
 from rekindle import structure, views
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 6  # of the contract; part of the key
+VERSION = 7  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 

@@ -17,3 +17,7 @@ class FallbackError(RekindleError):
 
 class UnsupportedEnvironmentError(RekindleError, ImportError):
     """This Python or torch cannot run Rekindle."""
+
+
+class PythonOpError(RekindleError, ValueError):
+    """A declaration about an autograd Function that means nothing, or that a call of the Function has disproved."""

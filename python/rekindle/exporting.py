@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -13,13 +15,14 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.exporters import Exported, ExportRequest, torchscript
+from rekindle.errors import PythonOpError
+from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
+from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
-from rekindle.fingerprint.undo import Undo
 from rekindle.perturbation import SecondCall, call_again
-from rekindle.python_ops import UndeclaredWrite, bind, holds_objects
+from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, Reason
 from rekindle.verification import compare_session
 
@@ -44,12 +47,19 @@ class NewEntry:
 
 def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
     """Raises Bypass when the graph cannot be made, or is not what eager computes."""
+    before, exporting.active = exporting.active, True
+    try:
+        return _export_entry(request, fingerprint, describe_again)
+    finally:
+        exporting.active = before
+
+
+def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
     start = time.perf_counter()
     torchscript.load_exporter()
-    undo = Undo(fingerprint)
-    recorder = Recorder(fingerprint, undo)
+    recorder = Recorder(fingerprint)
     with noting() as noted:
-        with undo.around(), world.random_states_kept():
+        with _contents_kept(fingerprint.containers), world.random_states_kept():
             exported = torchscript.export(replace(request, watch=recorder))
         changed = fingerprint.difference(describe_again())
     if changed is not None:
@@ -59,8 +69,7 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     joint = _build(exported, inputs, request.grad)
     contract = _contract(exported, request)
     built_at = time.perf_counter()
-    with undo.around():
-        seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, again=not recorder.ran_collective)
+    seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, again=not recorder.ran_collective)
     observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
@@ -68,6 +77,31 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
         type(request.module).__name__, _mode(request), sections, contract, observations, noted,
         exported_at - start, built_at - exported_at, done - built_at, exported,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _contents_kept(containers: list[Any]) -> Iterator[None]:
+    """Undo what the forward does to lists, dicts and sets that the module holds, and refuse a forward that does so."""
+    before = [(container, copy.copy(container)) for container in containers if type(container) in (dict, list, set)]
+    changed = None
+    try:
+        yield
+    finally:
+        for container, kept in before:
+            if not _same_items(container, kept):
+                changed = changed or f"{type(container).__name__} of {len(kept)} items"
+                container.clear()
+                container.extend(kept) if type(container) is list else container.update(kept)
+    if changed is not None:
+        raise Bypass(Reason.STATE_MUTATED, f"the forward changes a {changed} that its module holds; keep state in buffers")
+
+
+def _same_items(container: Any, kept: Any) -> bool:
+    if type(container) is set:
+        return bool(container == kept)
+    if type(container) is dict:
+        return [*map(id, container), *map(id, container.values())] == [*map(id, kept), *map(id, kept.values())]
+    return [*map(id, container)] == [*map(id, kept)]
 
 
 def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
@@ -127,26 +161,35 @@ def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
 
 
 def _verify_with_functions(
-    joint: bytes,
-    exported: Exported,
-    request: ExportRequest,
-    inputs: list[torch.Tensor],
-    fingerprint: Fingerprint,
-    undo: Undo,
-    again: bool,
+    joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], fingerprint: Fingerprint, again: bool
 ) -> list[Any]:
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on."""
     if not exported.functions:
         _verify(joint, exported, request, inputs, again)
         return []
-    again = again and not any(holds_objects(call) for call in exported.functions)  # their tensors are not perturbed
-    try:
-        with Recorder(fingerprint, undo, effects_allowed=True) as recorder:
-            _verify(joint, exported, request, inputs, again)
-    except UndeclaredWrite as found:
-        found.call["dirty"] += found.written
-        return _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, again)
+    with _gradients_kept(request), Recorder(fingerprint) as recorder:
+        _verify(joint, exported, request, inputs, again)
     return recorder.observations
+
+
+@contextlib.contextmanager
+def _gradients_kept(request: ExportRequest) -> Iterator[None]:
+    """Undo what the backwards of Functions do to parameters: `.grad`, and tensors that are kept as attributes of them."""
+    parameters = list(request.parameters.values())
+    gradients = [parameter.grad for parameter in parameters]
+    attributes = [tensor for parameter in parameters for tensor in vars(parameter).values() if isinstance(tensor, torch.Tensor)]
+    contents = [tensor.detach().clone() for tensor in attributes]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        with torch.no_grad():
+            for tensor, content in zip(attributes, contents, strict=True):
+                if not torch.equal(tensor, content):
+                    tensor.copy_(content)
 
 
 def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], again: bool) -> None:
@@ -159,12 +202,13 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
             compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
-            second = call_again(request, exported.writes) if again else None
+            with checkpoints_inlined():
+                second = call_again(request, exported.writes) if again else None
             if second is not None:
-                _verify_second(session, exported, second, names, request.grad)
+                _verify_second(session, exported, second, names, request)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
-    except Bypass:
+    except (Bypass, PythonOpError):
         raise
     except Exception as error:  # of a kernel, or of an autograd Function
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {_first_line(error)}") from error
@@ -181,12 +225,16 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], grad: bool) -> None:
+def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest) -> None:
     if second.structure != exported.structure:
         raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
     inputs = [second.tensors[i] for i in exported.used]
+    end = len(second.outputs) - len(exported.writes)
+    outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]
+    state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
     try:
-        compare_session(session, inputs, second.outputs, second.random_states, names, grad, exported.autocast_dtypes)
+        with torchscript.replaced(request.module, state):  # Functions may call modules
+            compare_session(session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes)
     except Bypass as bypass:
         message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
         raise Bypass(bypass.reason, message) from bypass

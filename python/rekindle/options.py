@@ -50,6 +50,8 @@ class Options:
     remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";".
     wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all.
     key_salt: text that becomes part of every key; two salts never share an entry.
+    inline_functions: whether autograd Functions that say nothing else become part of the graph with the operations of their
+        forward, which autograd then differentiates; their backwards are ignored.
     exclude_attributes: names of attributes that are left out of the key, as "package.Class.attribute" or
         "model.layers[0].attribute". A graph that depends on one of them is wrong after it changes: see
         docs/howto/steer-the-key.md.
@@ -66,6 +68,7 @@ class Options:
     remote: str | None = None
     wait_seconds: float = 600.0
     key_salt: str = ""
+    inline_functions: bool = False
     exclude_attributes: tuple[str, ...] = ()
     log: str = "info"
 
@@ -85,7 +88,7 @@ class Options:
 
     def key_fields(self) -> dict[str, Any]:
         """The options that change what an export means."""
-        return {"numerics": self.numerics, "salt": self.key_salt, "excluded": list(self.exclude_attributes)}
+        return {"numerics": self.numerics, "salt": self.key_salt, "inline": self.inline_functions, "excluded": list(self.exclude_attributes)}
 
     @property
     def cache_mode(self) -> str:
@@ -107,6 +110,10 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         raise OptionError(f"{origin} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
     if name == "memory_budget" and value is not None:
         raise OptionError(f"{origin} is {value!r}; a memory budget is not supported yet, leave it unset")
+    if name == "inline_functions":
+        if str(value).lower() not in ("true", "false", "0", "1"):
+            raise OptionError(f"{origin} is {value!r}; it must be true or false")
+        return str(value).lower() in ("true", "1")
     if name == "key_salt" and not isinstance(value, str):
         raise OptionError(f"{origin} is {value!r}; it must be text")
     if name == "exclude_attributes":

@@ -5,7 +5,7 @@ the user runs, nothing is imported, and nothing is reached that the live model d
 
     path  := start step*
     start := ["model"] | ["module", name of a loaded module]
-    step  := ["attribute", name] | ["item", key or position] | ["cell", position] | ["function"] | ["class", position in its MRO]
+    step  := ["code", position among the constants] | ["attribute", name] | ["item", key or position] | ["cell", position] | ["function"] | ["class", position in its MRO]
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ Path = list[list[Any]]
 _MAX_STEPS = 8
 _MAX_OBJECTS = 50_000
 _OF_PYTHON = (types.ModuleType, types.FunctionType, types.MethodType, staticmethod, classmethod, property, functools.partial)
+# Where functions of C are found by their names.
+_BUILTINS = ("torch", "torch._C._nn", "torch._C._linalg", "torch.nn.functional", "operator", "math", "builtins")
 _NOTHING = object()
 
 
@@ -47,7 +49,8 @@ def follow(path: Path, model: nn.Module) -> Any:
 def show(path: Path) -> str:
     """The path as one would write it in Python."""
     text = "model" if path[0][0] == "model" else path[0][1]
-    forms = {"attribute": ".{}", "item": "[{!r}]", "cell": ".__closure__[{}]", "function": ".__func__", "class": ".__class__.__mro__[{}]"}
+    forms = {"attribute": ".{}", "item": "[{!r}]", "cell": ".__closure__[{}]", "function": ".__func__", "class": ".__class__.__mro__[{}]",
+             "code": ".__code__.co_consts[{}]"}
     for kind, *what in path[1:]:
         text += forms[kind].format(*what)
     return text
@@ -64,6 +67,10 @@ def _step(value: Any, step: list[Any]) -> Any:
     if kind == "cell" and type(value) is types.FunctionType:
         cells = value.__closure__ or ()
         return _content(cells[what[0]]) if what[0] < len(cells) else _NOTHING
+    if kind == "code":
+        code = value.__code__ if type(value) is types.FunctionType else value
+        constants = code.co_consts if type(code) is types.CodeType else ()
+        return constants[what[0]] if type(what[0]) is int and 0 <= what[0] < len(constants) else _NOTHING
     if kind == "class":
         bases = type(value).__mro__
         return bases[what[0]] if what[0] < len(bases) else _NOTHING
@@ -71,6 +78,9 @@ def _step(value: Any, step: list[Any]) -> Any:
 
 
 def _by_name(target: Any) -> Path | None:
+    if isinstance(target, types.BuiltinFunctionType):
+        found = (name for name in _BUILTINS if name in sys.modules and vars(sys.modules[name]).get(target.__name__) is target)
+        return next(([["module", name], ["attribute", target.__name__]] for name in found), None)
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or not isinstance(target, (type, types.FunctionType)):
         return None
@@ -79,6 +89,32 @@ def _by_name(target: Any) -> Path | None:
         return path if follow(path, nn.Identity()) is target else None
     except LookupError:
         return None
+
+
+def code_path(function: types.FunctionType) -> tuple[Path, Path] | None:
+    """Of a function defined inside of another: paths to the outermost one and to its own code; None if there are none."""
+    module = sys.modules.get(function.__module__)
+    path: Path = [["module", function.__module__], *(["attribute", part] for part in function.__qualname__.split(".<locals>")[0].split("."))]
+    if module is None:
+        return None
+    try:
+        outer = follow(path, nn.Identity())
+    except LookupError:
+        return None
+    outer = _function_of(outer) if isinstance(outer, (staticmethod, classmethod, property)) else outer
+    if type(outer) is not types.FunctionType or outer.__globals__ is not function.__globals__:
+        return None
+    steps = _steps_to(function.__code__, outer.__code__)
+    return None if steps is None else (path, [*path, *steps])
+
+
+def _steps_to(wanted: types.CodeType, code: types.CodeType) -> Path | None:
+    for i, constant in enumerate(code.co_consts):
+        if constant is wanted:
+            return [["code", i]]
+        if type(constant) is types.CodeType and (found := _steps_to(wanted, constant)) is not None:
+            return [["code", i], *found]
+    return None
 
 
 def _modules_of(model: nn.Module) -> Iterator[tuple[list[Any], Any]]:

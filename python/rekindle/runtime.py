@@ -16,12 +16,12 @@ from rekindle.call_key import call_key, tables_of
 from rekindle.contract import flatten_arguments
 from rekindle.errors import FallbackError
 from rekindle.explanation import Explanation
-from rekindle.exporters import ExportRequest
+from rekindle.exporters import ExportRequest, exporting
 from rekindle.fingerprint import Fingerprint, describe
-from rekindle.fingerprint.callables import noise
-from rekindle.fingerprint.values import handles, label
+from rekindle.fingerprint.values import label
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
+from rekindle.python_op_registry import registrations
 from rekindle.reasons import Bypass, Reason
 from rekindle.status import Status
 from rekindle.store import Store
@@ -60,7 +60,7 @@ class Runtime:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `module(*args, **kwargs)`."""
-        if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        if exporting.active or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
             return run_eager(self._module, self._is_part, args, kwargs)
         arguments: list[torch.Tensor] = []
         key = self._kind_key(args, kwargs, arguments)
@@ -177,8 +177,8 @@ class Runtime:
         """Passes as long as trying again is of no use."""
         modules = list(self._module.modules())
         state = [*self._module.parameters(), *self._module.buffers()]
-        if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT):
-            if first:  # a forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do
+        if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT):
+            if first:  # a forward may complete its configuration or fill a cache once; the second time it would have nothing to change
                 return TryAgain()
             return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
         tables = [table for module in modules for table in tables_of(module)]
@@ -265,6 +265,7 @@ class Runtime:
             "pipeline": _native.pipeline_fingerprint(),
             "contract": contract.VERSION,
             "grad": torch.is_grad_enabled(),
+            "python_ops": registrations(),
         }
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> ExportRequest:
@@ -274,7 +275,6 @@ class Runtime:
                 raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
-        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), self._is_part)
+        inline = self._options.inline_functions
+        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), self._is_part, inline)
 
-
-handles(Runtime)(noise)  # of a wrapped module in the tree of another: what it has cached changes no result

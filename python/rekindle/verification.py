@@ -16,10 +16,10 @@ _SLICE = 1 << 20
 
 
 def compare_session(
-    session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor], states: tuple[torch.Tensor, torch.Tensor],
+    session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor | None], states: tuple[torch.Tensor, torch.Tensor],
     names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (),
 ) -> None:
-    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs.
+    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
@@ -30,6 +30,7 @@ def compare_session(
         actual = session.forward(inputs, grad)
         if not torch.equal(torch.get_rng_state(), states[1]):
             raise _failed("the graph draws other random numbers than eager")
+        expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, expected, strict=True)]
         for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             if grad and ours.requires_grad != theirs.requires_grad:
                 raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
@@ -38,14 +39,14 @@ def compare_session(
         for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             _compare(f"output {i}", ours.detach(), theirs.detach(), 1e-3 * scale, least)
         if grad:
-            _compare_gradients(actual, expected, inputs, names, least)
+            _compare_gradients(actual, expected, inputs, names, least, states[1])
     finally:
         torch.set_rng_state(states[0])
 
 
 def _compare_gradients(
     actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], names: Sequence[str],
-    tolerance: float,
+    tolerance: float, random_state: torch.Tensor,
 ) -> None:
     wanted = [(name, tensor) for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
@@ -56,6 +57,7 @@ def _compare_gradients(
     leaves = [tensor for _, tensor in wanted]
 
     def gradients(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+        torch.set_rng_state(random_state)  # the backward of an autograd Function may draw
         return torch.autograd.grad([results[i] for i in outputs], leaves, cotangents, allow_unused=True)
 
     theirs, ours = gradients(expected), gradients(actual)

@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "session/op.h"
+#include "session/ops/host.h"
+#include "session/recorded_results.h"
 #include "session/tensor_types.h"
 #include "session/tape.h"
 #include "session/torch_operator.h"
@@ -19,40 +21,11 @@ Layout layout_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), dense ? std::optional(tensor.strides().vec()) : std::nullopt};
 }
 
-// Whether the types that the graph records for the node's inputs are those of the inputs here.
-bool inputs_are_recorded(const LowerContext& context) {
-  for (std::size_t i = 0; i < context.num_inputs(); ++i) {
-    if (!context.has(i)) continue;
-    const graph::TensorType& type = context.node().input(i)->type();
-    if (type.static_sizes() != context.sizes(i) || type.dtype != dtype_of(context.dtype(i))) return false;
-  }
-  return true;
-}
-
-// Reads one layout of the attribute _layouts; nullopt when it is none.
-std::optional<Layout> next_layout(const Sizes& numbers, std::size_t& next) {
-  if (numbers.size() - next < 2 || numbers[next] < 0 || numbers[next] > 16) return std::nullopt;
-  const auto dtype = static_cast<graph::DType>(numbers[next]);
-  if (numbers[next + 1] < 0 || (numbers.size() - next - 2) / 2 < static_cast<std::size_t>(numbers[next + 1])) return std::nullopt;
-  const auto rank = static_cast<std::ptrdiff_t>(numbers[next + 1]);
-  const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(next) + 2;
-  if (std::any_of(begin, begin + 2 * rank, [](std::int64_t number) { return number < 0; })) return std::nullopt;
-  next += 2 + 2 * static_cast<std::size_t>(rank);
-  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(at::kMeta);
-  return layout_of(at::empty_strided(Sizes(begin, begin + rank), Sizes(begin + rank, begin + 2 * rank), options));
-}
-
-// What the export saw, when it was for these inputs: asking PyTorch's meta kernels first loads seconds of Python code.
 std::optional<std::vector<Layout>> recorded_layouts(const LowerContext& context) {
-  if (!inputs_are_recorded(context)) return std::nullopt;
-  const Sizes numbers = context.node().ints_attribute("_layouts", {});
+  const auto metas = recorded_results(context);
+  if (!metas) return std::nullopt;
   std::vector<Layout> layouts;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < graph::torch_results(context.node()); ++i) {
-    std::optional<Layout> layout = next_layout(numbers, next);
-    if (!layout) return std::nullopt;
-    layouts.push_back(*std::move(layout));
-  }
+  for (const at::Tensor& meta : *metas) layouts.push_back(layout_of(meta));
   return layouts;
 }
 
@@ -125,6 +98,7 @@ void give(const Args& args, const std::vector<at::Tensor>& results, const std::v
 
 Lowering lower_torch(const LowerContext& context) {
   const graph::Node& node = context.node();
+  if (node.op_type() == kCallHost) return lower_host(context);
   const auto op = std::make_shared<const TorchOperator>(node);
   Lowering lowering;
   std::optional<std::vector<Layout>> recorded = recorded_layouts(context);
@@ -153,6 +127,7 @@ Lowering lower_torch(const LowerContext& context) {
 // Inputs: a cotangent a result, the tape, the tracked inputs*. Outputs: the gradients of the tracked inputs.
 Lowering lower_torch_gradient(const LowerContext& context) {
   const std::size_t results = graph::gradient_cotangents(context.node());
+  if (context.node().input(results)->producer()->op_type() == kCallHost) return lower_host_gradient(context);
   Lowering lowering;
   std::vector<bool> read;  // by other nodes, which need zeros where eager has no gradient
   for (std::size_t i = 0; i < context.num_outputs(); ++i) {

@@ -205,23 +205,6 @@ class NewStyle(Function):
         return gradient * ctx.factor, None
 
 
-class Nested(Function):
-    """Not among those of the graph: the trace shows what its forward calls as if the module had called it."""
-
-    @staticmethod
-    def forward(ctx, x):
-        with torch.enable_grad():
-            inner = x.detach().requires_grad_()
-            result = Tripled.apply(inner)
-        ctx.save_for_backward(inner, result)
-        return result.detach()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        inner, result = ctx.saved_tensors
-        return torch.autograd.grad(result, inner, gradient, retain_graph=True)[0]
-
-
 @used_by(lambda self, x: CallsBackward.apply(self.a(x)))
 class CallsBackward(Function):
     @staticmethod
@@ -390,23 +373,6 @@ class Positive(Function):
 
 
 POSITIVE = made_of(lambda self, x: Positive.apply(self.a(x)).sum(0))
-
-
-class NoGradient(Function):
-    """Not among those above: the parameters before it get no gradient at all."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return None
-
-
-NESTED = made_of(lambda self, x: Nested.apply(self.a(x)))
-UNUSED = made_of(lambda self, x: (Tripled.apply(self.a(x)), self.b(x))[1])
-NO_GRADIENT = made_of(lambda self, x: NoGradient.apply(self.a(x)) + self.b(x))
 
 
 class Token:

@@ -2,76 +2,43 @@
 
 from __future__ import annotations
 
-import copy
-import logging
+import json
+import os
 import pathlib
 import subprocess
 import sys
 from typing import Any
 
 import function_cases
+import function_cases_more  # noqa: F401
 import pytest
 import rekindle
 import torch
 from function_cases import FUNCTIONS
-from module_support import assert_same
 from semantics_support import made_of, rows
 from torch import nn
 
 
-class _Calls(logging.Handler):
-    """What the Functions log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+_DIRECTORY = pathlib.Path(__file__).parent
 
 
-def _steps(model: nn.Module, module: nn.Module) -> Any:
-    """Three steps, the second of another batch size; then one without gradients."""
-    torch.manual_seed(3)
-    calls = _Calls()
-    function_cases.LOG.setLevel(logging.INFO)
-    function_cases.LOG.addHandler(calls)
-    found = []
-    for size in (5, 3, 5):
-        x = rows(size, size, 4).requires_grad_()
-        result = model(x)
-        result.float().square().sum().backward()
-        found.append([result.detach(), x.grad, *(parameter.grad for parameter in module.parameters())])
-        module.zero_grad()
-    with torch.no_grad():
-        found.append(model(rows()))
-    function_cases.LOG.removeHandler(calls)
-    return [found, calls.messages, torch.get_rng_state()]
+@pytest.fixture(scope="module")
+def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """What differs from eager by case, in a process that exports and in one that finds everything in the cache."""
+    environment = {**os.environ, "REKINDLE_CACHE_DIR": str(tmp_path_factory.mktemp("functions"))}
+    found = {}
+    for kind in ("cold", "warm"):
+        command = [sys.executable, "function_process.py", kind]
+        done = subprocess.run(command, cwd=_DIRECTORY, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found[kind] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"Holds"}))
-def test_a_function_runs_inside_the_graph(name: str) -> None:
-    torch.manual_seed(0)
-    module = FUNCTIONS[name]()
-    theirs = _steps(module, module)
-    for source in ("export", "local"):
-        own = copy.deepcopy(module)
-        model = rekindle.Module(own, rekindle.Options(fallback="error"))
-        ours = _steps(model, own)
-        assert_same(ours[0], theirs[0])
-        assert torch.equal(ours[2], theirs[2])
-        status = rekindle.status(model)
-        assert (status.source, status.eager_calls) == (source, 0)
-        rekindle.store.flush()
-    assert ours[1] == theirs[1], "a warm process calls each Function as often as eager"
-
-
-@pytest.mark.parametrize("name", ["NO_GRADIENT", "UNUSED", "NESTED"])
-def test_what_a_graph_would_not_run_as_eager_does_runs_in_eager(name: str) -> None:
-    module = getattr(function_cases, name)()
-    own = copy.deepcopy(module)
-    theirs, ours = _steps(module, module), _steps(rekindle.Module(own), own)
-    assert_same(ours[0], theirs[0])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_a_function_runs_inside_the_graph(name: str, differences: dict[str, dict[str, str]]) -> None:
+    assert differences["cold"][name] == ""
+    assert differences["warm"][name] == "", "in a new process, without the module's forward"
 
 
 _CONTEXTS = """

@@ -7,11 +7,21 @@ the graph would not mean what eager means. The exporter packages are imported in
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+
+class _Exporting(threading.local):
+    """Whether this thread is making an export: a wrapped module that the forward calls runs in eager then."""
+
+    active: bool = False
+
+
+exporting = _Exporting()
 
 
 @dataclass(frozen=True)
@@ -20,7 +30,7 @@ class ExportRequest:
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
     become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
-    around the call. `watch` is entered around the forward.
+    around the call. `inline_functions` is the option. `watch` is entered around the forward.
     """
 
     module: torch.nn.Module
@@ -31,6 +41,7 @@ class ExportRequest:
     buffers: dict[str, torch.Tensor]
     grad: bool
     is_part: bool = False
+    inline_functions: bool = False
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
 
 
@@ -44,6 +55,7 @@ class Exported:
     after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
     autocast computed some of it. writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
+    effects: how many outputs before those of `writes` are there only to keep autograd Functions that nothing reads.
     """
 
     model: bytes
@@ -55,3 +67,4 @@ class Exported:
     autocast_dtypes: frozenset[torch.dtype] = frozenset()
     writes: list[int] = field(default_factory=list)
     functions: list[dict[str, Any]] = field(default_factory=list)
+    effects: int = 0

@@ -1,57 +1,127 @@
-"""Calls of custom autograd Functions: nodes of the torch domain that call back into the live model (see python_ops.py)."""
+"""Calls of custom autograd Functions: nodes of the torch domain that call back into the live model (see python_ops.py).
+
+While the forward of an export runs, each call goes through `Functions`: the Function runs as in eager and outside of the
+trace, whatever it does, and the trace gets one node with its tensors. A Function that is inlined, or has an export of its
+own, is traced like code of the module instead.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.autograd.function import _SingleLevelFunction
 
-from rekindle.exporters.operators import DOMAIN, layouts_of, scalar_type
-from rekindle.python_ops import Call, describe_call
+from rekindle.exporters.inlining import inlined
+from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
+from rekindle.exporters.trace_mode import untraced
+from rekindle.exporters.traced_operators import DTYPES
+from rekindle.python_ops import Call, describe_call, note_results, tensors_among
 from rekindle.reasons import Bypass, Reason
 
 Node = Any  # torch._C.Node
 Value = Any  # torch._C.Value
 
+_NUMBERS = {dtype: NUMBER_OF_DTYPE[name] for name, dtype in DTYPES.items()}
+
+
+class _Recorded(torch.autograd.Function):
+    """Stands for a call in the trace: takes its tensors, gives what is in `results`."""
+
+    @staticmethod
+    def forward(ctx: Any, number: int, results: list[torch.Tensor], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(results)
+
 
 class Functions:
-    """Those of one export; `calls` are numbered as the nodes call them."""
+    """Those of one export; `calls` are numbered as the nodes call them. inline: whether every Function is inlined."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, inline: bool = False) -> None:
         self.calls: list[Call] = []
+        self._results: list[list[torch.Tensor]] = []
+        self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
         self._model = model
+        self._inline = inline
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """See every `Function.apply` of this thread's trace, however it was looked up."""
+
+        def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+            run = super(_SingleLevelFunction, cls).apply
+            if torch._C._get_tracing_state() is None or cls is _Recorded:
+                return run(*args, **kwargs)
+            found, result = inlined(cls, args, self._inline)
+            return result if found else self._record(cls, args, run)
+
+        _SingleLevelFunction.apply = classmethod(apply)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+
+    def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
+        with untraced():
+            given = tensors_among(arguments, self._model)
+            before = [tensor._version for tensor in given]
+            call = describe_call(function, arguments, given, self._model)
+            result = run(*arguments)
+            results = list(result) if isinstance(result, tuple) else [result]
+            tensors = [item for item in results if isinstance(item, torch.Tensor)]
+            note_results(call, results, self._model, function)
+            call["dirty"] = [i for i, tensor in enumerate(given) if tensor._version != before[i]]
+            tensors = tensors or [torch.zeros(())]  # something that shows that it ran
+            if any(tensor.layout is not torch.strided for tensor in tensors):
+                raise Bypass(Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns a tensor that is not dense")
+            stand_ins = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in tensors]
+        with torch.no_grad():
+            recorded = _Recorded.apply(len(self.calls), stand_ins, *given)
+        for tensor, stand_in in zip(tensors, recorded, strict=True):
+            torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
+        self.calls.append(call)
+        self._results.append(tensors)
+        self._facts.append(_facts_of(tensors))
+        return result
+
+    def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """One result of each call that no output depends on: as a further output it keeps the call in the graph."""
+        needed: set[Any] = set()
+        left = [torch._C._get_value_trace(tensor).node() for tensor in outputs]
+        found = []
+        for results in reversed(self._results):
+            _add_ancestors(left, needed)
+            value = torch._C._get_value_trace(results[0])
+            if not any(_name(torch._C._get_value_trace(result).node()) in needed for result in results):
+                found.append(results[0].detach())
+                left = [value.node()]
+        return found
 
     def keep(self, graph: Any) -> None:
-        """Replace the Functions of a traced graph. Raises Bypass(python_op) for one that cannot be found again."""
+        """Replace the calls in a traced graph by nodes of the torch domain."""
         for node in [node for node in graph.nodes() if node.kind() == "prim::PythonOp"]:
+            function = getattr(node.pyobj(), "__self__", None)
+            if function is not _Recorded:
+                raise Bypass(Reason.PYTHON_OP, f"the Python operator {node.pyname()} is no autograd Function")
             self._replace(graph, node)
 
     def _replace(self, graph: Any, node: Node) -> None:
-        function = getattr(node.pyobj(), "__self__", None)
-        if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
-            raise Bypass(Reason.PYTHON_OP, f"the Python operator {node.pyname()} is no autograd Function")
+        number = node.scalar_args()[0]
         results = _results(node)
-        is_tensor = [kind == "d" for kind in node.cconv()]
-        plain = iter(node.scalar_args())
-        arguments = [None if tensor else next(plain) for tensor in is_tensor]
-        tensors = [value for value in results if scalar_type(value) is not None]
-        if len(tensors) != len(results) and any(value.uses() for value in results if scalar_type(value) is None):
-            raise Bypass(Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns what is no tensor")
-        if not any(value.uses() for value in tensors):
-            raise Bypass(
-                Reason.PYTHON_OP, f"nothing reads what the autograd Function {function.__qualname__} returns, and a graph would drop it"
-            )
-        made = graph.create(f"{DOMAIN}::rekindle.call_host.default", len(tensors))
-        made.insertBefore(node)
         inputs = list(node.inputs())
+        made = graph.create(f"{DOMAIN}::rekindle.call_host.default", len(results))
+        made.insertBefore(node)
         for value in inputs:
             made.addInput(value)
         made.i_("inputs", len(inputs))
-        made.i_("function", len(self.calls))
-        _describe(made, tensors)
-        kinds = [scalar_type(value) is not None for value in results]
-        self.calls.append(describe_call(function, arguments, is_tensor, kinds, self._model))
-        for old, new in zip(tensors, made.outputs(), strict=True):
+        made.i_("function", number)
+        made.i_("_results", len(results))
+        made.is_("_unused", [i for i, value in enumerate(results) if not value.uses()])
+        for name, numbers in self._facts[number].items():
+            made.is_(name, numbers)
+        made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
+        for old, new in zip(results, made.outputs(), strict=True):
             new.setType(old.type())
             old.replaceAllUsesWith(new)
         for unpack in [use.user for output in node.outputs() for use in output.uses()]:
@@ -59,20 +129,30 @@ class Functions:
         node.destroy()
 
 
+def _add_ancestors(left: list[Node], needed: set[Any]) -> None:
+    while left:
+        node = left.pop()
+        if _name(node) not in needed:
+            needed.add(_name(node))
+            left += [value.node() for value in node.inputs()]
+
+
+def _name(node: Node) -> Any:
+    """What tells nodes of one graph apart: each time it is asked for, a node is another Python object."""
+    outputs = list(node.outputs())
+    return outputs[0].unique() if outputs else id(node)
+
+
 def _results(node: Node) -> list[Value]:
     outputs = list(node.outputs())
     if len(outputs) == 1 and isinstance(outputs[0].type(), torch._C.TupleType):
-        users = [use.user for use in outputs[0].uses()]
-        if [user.kind() for user in users] != ["prim::TupleUnpack"]:
-            raise Bypass(Reason.PYTHON_OP, f"the results of the autograd Function {node.pyname()} are not unpacked in the trace")
-        return list(users[0].outputs())
+        (unpack,) = [use.user for use in outputs[0].uses()]
+        return list(unpack.outputs())
     return outputs
 
 
-def _describe(made: Node, results: list[Value]) -> None:
-    made.i_("_results", len(results))
-    made.is_("_differentiable", [i for i, value in enumerate(results) if value.type().requires_grad()])
-    made.is_("_unused", [i for i, value in enumerate(results) if not value.uses()])
-    if (layouts := layouts_of(results)) is not None:
-        made.is_("_layouts", layouts)
-    made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
+def _facts_of(results: list[torch.Tensor]) -> dict[str, list[int]]:
+    facts = {"_differentiable": [i for i, tensor in enumerate(results) if tensor.requires_grad]}
+    if all(tensor.dtype in _NUMBERS for tensor in results):
+        facts["_layouts"] = [n for x in results for n in (_NUMBERS[x.dtype], x.dim(), *x.shape, *x.stride())]
+    return facts

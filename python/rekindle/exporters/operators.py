@@ -177,7 +177,7 @@ def layouts_of(values: list[Value]) -> list[int] | None:
 
 def _layout(value: Value) -> list[int] | None:
     dtype, sizes, strides = (
-        _NUMBER_OF_DTYPE.get(scalar_type(value) or ""),
+        NUMBER_OF_DTYPE.get(scalar_type(value) or ""),
         value.type().sizes(),
         value.type().strides(),
     )
@@ -193,7 +193,7 @@ def _may_draw(schema: Any) -> bool:
     )
 
 
-_NUMBER_OF_DTYPE = {
+NUMBER_OF_DTYPE = {
     "Float": 1, "Byte": 2, "Char": 3, "Short": 5, "Int": 6, "Long": 7, "Bool": 9, "Half": 10, "Double": 11,
     "ComplexFloat": 14, "ComplexDouble": 15, "BFloat16": 16,
 }  # fmt: skip

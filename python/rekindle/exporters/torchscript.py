@@ -34,9 +34,10 @@ def load_exporter() -> None:
 class _Traced(nn.Module):
     """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own."""
 
-    def __init__(self, request: ExportRequest) -> None:
+    def __init__(self, request: ExportRequest, functions: Functions) -> None:
         super().__init__()
         self.__dict__["request"] = request
+        self.__dict__["functions"] = functions
         self.__dict__["result"] = None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -49,7 +50,8 @@ class _Traced(nn.Module):
         versions = [tensor._version for tensor in tensors]
         writable = [*arguments, *(state[name] for name in request.buffers)]
         mode = TraceMode(request.parameters.values(), writable, request.grad)
-        with request.watch, replaced(request.module, state), mode:
+        functions = self.__dict__["functions"]
+        with request.watch, replaced(request.module, state), functions.recorded(), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
@@ -57,8 +59,9 @@ class _Traced(nn.Module):
             layout, outputs = flatten_outputs(result, list(tensors))
             mode.check_views(layout)
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
-        for i in writes:
-            outputs.append(_written(i, tensors, request))
+        written = [_written(i, tensors, request) for i in writes]
+        self.__dict__["effects"] = functions.unread([*outputs, *written])
+        outputs += self.__dict__["effects"] + written
         self.__dict__["result"] = layout, outputs, torch.get_rng_state()
         self.__dict__["writes"] = writes
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
@@ -169,11 +172,11 @@ def export(request: ExportRequest) -> Exported:
     arguments = [copied(tensor) for tensor in request.arguments]
     buffers = [tensor.detach().clone() for tensor in request.buffers.values()]
     versions = [tensor._version for tensor in request.parameters.values()]
-    traced = _Traced(request)
+    functions = Functions(request.module, request.inline_functions)
+    traced = _Traced(request, functions)
     tensors = (*arguments, *request.parameters.values(), *buffers)
     names = [f"argument#{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
     random_state = torch.get_rng_state()
-    functions = Functions(request.module)
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
         with attributes_kept(request.module), torch.set_grad_enabled(request.grad):
@@ -194,7 +197,7 @@ def export(request: ExportRequest) -> Exported:
     arguments = [copied(request.arguments[i]) if i in writes else argument for i, argument in enumerate(arguments)]
     used = [names.index(name) for name in _input_names(model)]
     states = random_state, random_state_after
-    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes, functions.calls)
+    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]))
 
 
 def _input_names(model: bytes) -> list[str]:

@@ -8,7 +8,6 @@ refuses what a graph cannot repeat: branches on tensor values, in-place writes t
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -50,15 +49,6 @@ _VALUE_QUERIES = {
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
 }
-_GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
-_HOOKS = {
-    torch.Tensor.register_hook,
-    torch.Tensor.register_post_accumulate_grad_hook,
-    torch.Tensor.retain_grad,
-    torch.Tensor.grad_fn.__get__,
-}
-_FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__
-_EXPORT_ENDS = torch.jit._trace.ONNXTracedModule.forward.__code__
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 _IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__",
                      "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
@@ -71,16 +61,6 @@ def _user_frame() -> str:
         if "/torch/" not in name and "/rekindle/" not in name:
             return f"{name.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}"
     return "unknown code"
-
-
-def _inside_function() -> bool:
-    """Whether the forward of a custom autograd Function runs: to the graph it is one op, whatever it does."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code is not _EXPORT_ENDS:
-        if frame.f_code is _FUNCTION_APPLY:
-            return True
-        frame = frame.f_back
-    return False
 
 
 @contextlib.contextmanager
@@ -157,7 +137,7 @@ class TraceMode(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _inside_function():
+        if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
         if function in _SIZE_QUERIES:
             with untraced():
@@ -171,11 +151,6 @@ class TraceMode(TorchFunctionMode):
                 f"{_user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
                 "the graph would repeat this call's answer. Use torch.where or pass a Python number",
             )
-        if function in _GRADIENTS:
-            raise Bypass(Reason.STATE_MUTATED, f"{_user_frame()} reads or writes the gradient of a tensor in the forward")
-        if function in _HOOKS:
-            name = "grad_fn" if function is torch.Tensor.grad_fn.__get__ else function.__name__
-            raise Bypass(Reason.SIDE_EFFECT, f"{_user_frame()} uses {name} of a tensor in the forward, where the graph has none")
         if function in _GENERATORS or kwargs.get("generator") is not None:
             raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for

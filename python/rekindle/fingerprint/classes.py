@@ -53,12 +53,11 @@ class one_pass:
 
 
 def class_digest(cls: type) -> str:
-    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of its metaclasses if they
-    are the user's, and of the user's classes and modules that all these refer to, and so on."""
+    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of the user's classes and
+    modules that these refer to, and so on."""
     known = _cached.get(id(cls))
     if known is None:
-        metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
-        owners = [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
+        owners = [*cls.__mro__, *sorted(referred(cls), key=_name)]
         digests = [(_name(owner), _own(owner)[0]) for owner in owners]
         digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in digests)
         note(digest, "", ((f" {name}", own) for name, own in digests))
@@ -113,13 +112,18 @@ def walk_members(owner: Any) -> Walker:
     walker = Walker(deep_classes=False, known=_known)
     try:
         for key in sorted(members):
-            if key not in skipped and not key.startswith("__pydantic_"):
+            if key not in skipped and not key.startswith("__pydantic_") and not _is_the_exporters(members[key]):
                 walker.walk(key, members[key])
         if is_class:
             _add_hidden(walker, owner)
     except Bypass as bypass:
         raise Bypass(bypass.reason, f"in {'class ' if is_class else ''}{_name(owner)}: {bypass.message}") from None
     return walker
+
+
+def _is_the_exporters(member: Any) -> bool:
+    """Whether it is what watches the calls of autograd Functions while an export runs."""
+    return isinstance(member, classmethod) and member.__func__.__module__.startswith("rekindle.exporters.")
 
 
 def _add_hidden(walker: Walker, base: type) -> None:

@@ -8,8 +8,7 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.fingerprint import tensors
-from rekindle.fingerprint.library_values import tensor_attributes
-from rekindle.fingerprint.objects import slots, volatile_fields
+from rekindle.fingerprint.objects import volatile_fields
 from rekindle.fingerprint.values import Walker, attribute_path
 from rekindle.reasons import Bypass, Reason
 
@@ -22,6 +21,8 @@ _BOOKKEEPING = frozenset(
     "_load_state_dict_post_hooks".split()
 )
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+# Of a wrapped module inside of another: what its graphs are is not what it computes.
+_OF_WRAPPED = {"_runtime", "forward", "_options"}
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(_HOOKS)
 _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
@@ -58,7 +59,7 @@ class _TreeWalk:
             return
         _refuse_unsupported(path, module)
         state = module.__dict__
-        walker.containers += (state, module)
+        walker.containers.append(state)
         for name in _HOOKS:
             hooks = state.get(name)
             if hooks and module is not self._with_hooks:
@@ -77,11 +78,10 @@ class _TreeWalk:
                 walker.emit(child_path, None)
             else:
                 self.add(child_path, child)
-        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
+        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module)) | (_OF_WRAPPED if type(module).__module__ == "rekindle.module" else set())
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(attribute_path(path, name), value)
-        slots(walker, path, module)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
         walker = self._walker
@@ -114,7 +114,11 @@ class _TreeWalk:
             if other != path:
                 text += f" shares the storage of {other}"
         walker.emit(path, text)
-        tensor_attributes(walker, path, tensor)
+        attributes = tensor.__dict__
+        if attributes:
+            walker.containers.append(attributes)
+            for name, value in attributes.items():
+                walker.walk(attribute_path(path, name), value)
 
 
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:

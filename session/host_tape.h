@@ -1,0 +1,38 @@
+// HostTape: what PyTorch recorded while it ran a host function, for the function's backward. Internal to the session room.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <vector>
+
+#include "session/host_function.h"
+
+namespace rekindle::session {
+
+// Owns the recorded backward and with it what the function saved (for a Python Function: its context). Usable any number of
+// times, from any thread; freed with its last owner.
+class HostTape {
+ public:
+  // Runs `function` under autograd, so that inputs `tracked` (positions) get gradients, and returns its results, detached.
+  // An input that requires a gradient itself is handed over as it is: a parameter stays the object that it is.
+  static HostResults record(HostFunction& function, std::vector<at::Tensor> inputs, const std::vector<bool>& own,
+                            const std::vector<at::Tensor>& planned, const std::vector<std::int64_t>& tracked,
+                            std::shared_ptr<HostTape>& tape);
+
+  // The gradients of the tracked inputs for one cotangent a result, undefined where there is none, in either.
+  // A backward of one node runs as it is, without the autograd engine; throws what it throws.
+  std::vector<at::Tensor> backward(const std::vector<at::Tensor>& cotangents) const;
+
+ private:
+  void find_node(const std::vector<at::Tensor>& inputs, const std::vector<std::int64_t>& tracked);
+  std::vector<at::Tensor> run_node(const std::vector<at::Tensor>& cotangents) const;
+  std::vector<at::Tensor> run_engine(const std::vector<at::Tensor>& cotangents) const;
+
+  torch::autograd::edge_list results_;  // an invalid edge for a result that depends on no tracked input
+  torch::autograd::edge_list wanted_;   // of the tracked inputs
+  std::shared_ptr<torch::autograd::Node> node_;  // null when the results come from several, or lead elsewhere
+  std::vector<std::size_t> gradients_;           // per tracked input: which output of node_
+};
+
+}  // namespace rekindle::session

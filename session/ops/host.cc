@@ -1,0 +1,140 @@
+#include "session/ops/host.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "session/host_function.h"
+#include "session/host_tape.h"
+#include "session/recorded_results.h"
+#include "src/graph/torch_node.h"
+
+namespace rekindle::session {
+namespace {
+
+Layout layout_of(const at::Tensor& meta) { return {meta.scalar_type(), meta.sizes().vec(), meta.strides().vec()}; }
+
+// What has gaps or overlaps is planned row-major instead.
+at::Tensor dense_like(const at::Tensor& meta) {
+  return meta.is_non_overlapping_and_dense() ? meta : at::empty(meta.sizes(), meta.options());
+}
+
+// `tensor` as planned: copied when it is laid out otherwise, or when `copy` says so.
+at::Tensor settled(at::Tensor tensor, const at::Tensor& planned, bool copy) {
+  tensor = tensor.resolve_conj().resolve_neg();
+  if (!copy && tensor.strides() == planned.strides()) return tensor;
+  return at::empty_strided(planned.sizes(), planned.strides(), tensor.options()).copy_(tensor);
+}
+
+std::vector<at::Tensor> planned_results(const LowerContext& context, std::int64_t function) {
+  if (auto recorded = recorded_results(context)) return *std::move(recorded);
+  std::vector<at::Tensor> metas;
+  for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
+  const HostFunction* callee = HostScope::find(function);
+  auto inferred = callee == nullptr ? std::nullopt : callee->infer(metas);
+  TORCH_CHECK_NOT_IMPLEMENTED(inferred.has_value(), "what a function returns for inputs of other sizes than at its export is "
+                              "not known; register it with infer_shape");
+  TORCH_CHECK(inferred->size() == graph::torch_results(context.node()), "infer_shape gave ", inferred->size(),
+              " tensors, not ", graph::torch_results(context.node()));
+  return *std::move(inferred);
+}
+
+// One call of the node: which inputs it writes to are copied, unless it may have them.
+struct Call {
+  std::int64_t function = 0;
+  std::vector<bool> exclusive;  // per input: nothing else reads it
+  std::vector<at::Tensor> planned;
+  std::vector<std::int64_t> tracked;
+
+  void run(const Args& args, bool record) const {
+    HostFunction& callee = HostScope::function(function);
+    std::vector<at::Tensor> inputs;
+    std::vector<bool> own(exclusive.size(), false);
+    for (std::size_t i = 0; i < exclusive.size(); ++i) {
+      inputs.push_back(args.in(i));
+      if (!inputs[i].defined() || !callee.writes(i) || (exclusive[i] && callee.may_overwrite(i))) continue;
+      inputs[i] = inputs[i].clone();
+      own[i] = true;
+    }
+    HostResults results;
+    if (record) {
+      std::shared_ptr<HostTape> tape;
+      results = HostTape::record(callee, std::move(inputs), own, planned, tracked, tape);
+      args.held_out(planned.size()) = std::move(tape);
+    } else {
+      const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
+      results = callee.call(inputs, own, planned);
+    }
+    TORCH_CHECK(results.tensors.size() == planned.size(), "a function returned ", results.tensors.size(), " tensors where ",
+                planned.size(), " were planned");
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      args.out(i) = settled(results.tensors[i].detach(), planned[i], results.copy[i]);
+    }
+  }
+};
+
+// What gradients a backward gives, and which of them leave the graph: others may own their memory only.
+struct Gradients {
+  std::size_t results = 0;
+  std::vector<at::Tensor> planned;
+  std::vector<bool> delivered;
+
+  void run(const Args& args) const {
+    const auto* tape = static_cast<const HostTape*>(args.held_in(results).get());
+    TORCH_CHECK(tape != nullptr, "the gradient of a function needs a tape that was not recorded");
+    std::vector<at::Tensor> cotangents;
+    for (std::size_t i = 0; i < results; ++i) cotangents.push_back(args.in(i));
+    std::vector<at::Tensor> gradients = tape->backward(cotangents);
+    TORCH_CHECK(gradients.size() == planned.size(), "a function has ", gradients.size(), " gradients where ", planned.size(),
+                " were planned");
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      at::Tensor gradient = std::move(gradients[i]);
+      args.out(i) = at::Tensor();
+      if (!gradient.defined()) continue;
+      // It can be a cotangent, or the same for two inputs; whoever gets it from the graph may write to it.
+      const bool shared = delivered[i] && (gradient.use_count() > 1 || gradient.storage().use_count() > 1);
+      args.out(i) = settled(gradient.detach(), planned[i], shared);
+    }
+  }
+};
+
+}  // namespace
+
+Lowering lower_host(const LowerContext& context) {
+  const graph::Node& node = context.node();
+  Call call{.function = node.int_attribute("function", -1)};
+  call.planned = planned_results(context, call.function);
+  for (std::size_t i = 0; i < call.planned.size(); ++i) {
+    const HostFunction* callee = HostScope::find(call.function);
+    if (callee == nullptr || !callee->reuses(i)) call.planned[i] = dense_like(call.planned[i]);
+  }
+  call.tracked = node.ints_attribute("_tracked", {});
+  for (std::size_t i = 0; i < context.num_inputs(); ++i) call.exclusive.push_back(context.is_exclusive(i));
+  Lowering lowering;
+  for (const at::Tensor& planned : call.planned) lowering.outputs.push_back(layout_of(planned));
+  lowering.gives = true;
+  lowering.keeps_inputs = true;  // whoever is called may keep what it is given
+  lowering.held = graph::has_tape(node) ? 1 : 0;
+  const bool record = lowering.held == 1 && context.recording();
+  lowering.kernel = [call = std::move(call), record](const Args& args) { call.run(args, record); };
+  return lowering;
+}
+
+// Inputs: a cotangent a result, the tape, the tracked inputs*. Outputs: the gradients of the tracked inputs.
+Lowering lower_host_gradient(const LowerContext& context) {
+  Gradients gradients{.results = graph::gradient_cotangents(context.node())};
+  Lowering lowering;
+  for (std::size_t i = 0; i < context.num_outputs(); ++i) {
+    const at::Tensor meta = dense_like(context.meta(gradients.results + 1 + i));
+    gradients.planned.push_back(meta);
+    gradients.delivered.push_back(context.is_delivered(i));
+    lowering.outputs.push_back(layout_of(meta));
+  }
+  lowering.gives = true;
+  lowering.keeps_inputs = true;
+  lowering.gives_absent = true;
+  lowering.kernel = [gradients = std::move(gradients)](const Args& args) { gradients.run(args); };
+  return lowering;
+}
+
+}  // namespace rekindle::session
