@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,27 +27,30 @@ def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.
     What is neither is told by its type only: a call with such an argument never runs from a graph.
     """
     seen: dict[int, int] = {}
-
-    def key(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            position = seen.setdefault(id(value), len(seen))
-            if position == len(tensors):
-                tensors.append(value)
-            if value.layout is not torch.strided:
-                return (position, type(value), str(value.layout))
-            return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
-        if isinstance(value, (list, tuple)):
-            return (type(value), *map(key, value))
-        if isinstance(value, dict):
-            return (type(value), *((name, key(item)) for name, item in value.items()))
-        if isinstance(value, (float, complex)):
-            values.append((type(value), repr(value)))
-        elif value is None or isinstance(value, _HASHED):
-            values.append((type(value), value))
-        elif isinstance(value, slice):
-            return (slice, key(value.start), key(value.stop), key(value.step))
-        elif (items := structure.parts(value)) is not None:
-            return (type(value), *((name, key(item)) for name, item in items))
-        return type(value)
-
+    key = partial(_key, seen, tensors, values)
     return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
+
+
+def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], value: Any) -> Any:
+    """Of one argument. A function of its own: one that held itself would be garbage after each call."""
+    if isinstance(value, torch.Tensor):
+        position = seen.setdefault(id(value), len(seen))
+        if position == len(tensors):
+            tensors.append(value)
+        if value.layout is not torch.strided:
+            return (position, type(value), str(value.layout))
+        return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
+    key = partial(_key, seen, tensors, values)
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(key, value))
+    if isinstance(value, dict):
+        return (type(value), *((name, key(item)) for name, item in value.items()))
+    if isinstance(value, (float, complex)):
+        values.append((type(value), repr(value)))
+    elif value is None or isinstance(value, _HASHED):
+        values.append((type(value), value))
+    elif isinstance(value, slice):
+        return (slice, key(value.start), key(value.stop), key(value.step))
+    elif (items := structure.parts(value)) is not None:
+        return (type(value), *((name, key(item)) for name, item in items))
+    return type(value)

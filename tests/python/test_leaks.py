@@ -1,0 +1,36 @@
+"""Nothing is left of a dropped module, and a step leaves and allocates no more than its results; scripts/leaks is the long form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from leak_checks import MODELS, blocks_of_a_kept_call, growth_of_steps, growth_of_wraps, passing_bytes
+from torch import nn
+
+
+@pytest.mark.parametrize("name", ["buffers", "parts"])
+def test_wraps_leave_nothing(name: str) -> None:
+    grown = growth_of_wraps(40, MODELS[name])
+    assert (grown["tensors"], grown["modules"], grown["files"]) == (0, 0, 0)
+    assert grown["blocks"] <= 40 * 10, "Python's own caches grow by a little, and end; a module that stayed would be hundreds of blocks"
+
+
+@pytest.mark.parametrize("name", ["buffers", "parts"])
+def test_steps_leave_nothing_even_without_a_garbage_collector(name: str) -> None:
+    assert growth_of_steps(300, MODELS[name])["blocks"] < 100
+
+
+def test_a_kept_call_keeps_its_results_only() -> None:
+    assert blocks_of_a_kept_call(MODELS["perceptron"]) == pytest.approx(1, abs=0.3), "one tensor"
+    # The graph holds copies of what it wrote over: the statistics of the batch norm, and its counter.
+    assert blocks_of_a_kept_call(MODELS["buffers"]) == pytest.approx(4, abs=0.3)
+
+
+def test_what_a_step_allocates_in_python_does_not_grow_with_the_model() -> None:
+    def layers(count: int) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(*(nn.Linear(4, 4) for _ in range(count)))
+
+    few, many = passing_bytes(lambda: layers(2)), passing_bytes(lambda: layers(12))
+    assert few < 2000, "the key of the call and a list of its tensors"
+    assert many - few <= 20 * 2 * 8 * 3, "no more than a few lists of pointers to its parameters"
