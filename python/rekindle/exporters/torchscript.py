@@ -27,8 +27,13 @@ from rekindle.views import check_strides
 
 def load_exporter() -> None:
     """Import what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
+    import numpy.random  # noqa: F401  (its state is compared, and an operator's first call may import it)
     import onnx  # noqa: F401
     import torch.onnx._internal.torchscript_exporter.utils  # noqa: F401
+    from torch._library.custom_ops import OPDEFS
+
+    if any(not operator._init_fn.__module__.startswith("torch.") for operator in OPDEFS.values()):
+        import torch._dynamo  # noqa: F401  (the first call of an operator defined in Python does)
 
 
 class _Traced(nn.Module):

@@ -19,6 +19,10 @@ from rekindle.reasons import Bypass
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
+# Around operators defined in Python, to keep the compiler out of them: not loaded before the first call of one.
+_COMPILER = "torch._dynamo"
+
+
 class LibraryCode:
     """Collects the code that ran; `keys` are the observations it takes, as (kind, module, name)."""
 
@@ -27,7 +31,8 @@ class LibraryCode:
 
     def add(self, frame: types.FrameType, origin: Origin) -> None:
         """Note a frame that starts; what torch's code reads counts too."""
-        self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
+        if not str(frame.f_globals.get("__name__")).startswith(_COMPILER):
+            self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
 
     def keys(self, covered: set[int]) -> list[tuple[str, str, str]]:
         """Without those of code that is covered otherwise, and without what has no name."""

@@ -19,9 +19,11 @@ import uuid
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 from rekindle.fingerprint.containers import items
 from rekindle.fingerprint.digest import digest128
+from rekindle.fingerprint.resolve import parts_of_operator
 from rekindle.fingerprint.tensors import content_text
 from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque
 
@@ -97,6 +99,15 @@ def _ops_namespace(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"torch namespace {value.__name__}"))
 
 
+def _custom_op(walker: Walker, path: str, value: CustomOpDef) -> None:
+    """An operator defined in Python: its schema, kernels, shapes and derivative."""
+    if walker.seen(path, value):
+        return
+    walker.leaves.append((path, f"custom operator {value._qualname}{value._schema}"))
+    for name, part in parts_of_operator(value).items():
+        walker.walk(f"{path}.{name}", part)
+
+
 def _ndarray(walker: Walker, path: str, value: Any) -> None:
     if walker.seen(path, value):
         return
@@ -122,6 +133,8 @@ def find(value: Any) -> Handler | None:
         return handlers[tuple] if cls is tuple else _size
     if isinstance(value, _TORCH_TEXT_TYPES):
         return _text
+    if isinstance(value, CustomOpDef):
+        return _custom_op
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return _operator
     if isinstance(value, torch._ops._OpNamespace | torch._ops._Ops | torch._classes._ClassNamespace):

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any
 
+from torch._library.custom_ops import CustomOpDef
+
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.code import nested_code
 
@@ -59,6 +61,26 @@ def _class_attribute(cls: type, name: str) -> Any:
     return ABSENT
 
 
+def parts_of_operator(operator: CustomOpDef) -> dict[str, Any]:
+    """What its user has given an operator defined in Python, by torch's names."""
+    names = ("_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn", "_vmap_fn", "_autocast_cpu_dtype", "_autocast_cuda_dtype")
+    parts = {name: getattr(operator, name, None) for name in names}
+    parts.update({f"_backend_fns[{device!r}]": _without_torch(kernel) for device, kernel in operator._backend_fns.items()})
+    parts.update({f"_torch_dispatch_fns[{kind.__qualname__}]": rule for kind, rule in operator._torch_dispatch_fns.items()})
+    return parts
+
+
+def _without_torch(kernel: Any) -> Any:
+    """What torch has wrapped a kernel's function in is its own business, and changes with the first call."""
+    while type(kernel) is types.FunctionType and kernel.__globals__["__name__"].startswith("torch."):
+        cells = dict(zip(kernel.__code__.co_freevars, kernel.__closure__ or (), strict=True))
+        inner = vars(kernel).get("__wrapped__") or ("fn" in cells and cells["fn"].cell_contents)
+        if not inner:
+            break
+        kernel = inner
+    return kernel
+
+
 def codes_of(value: Any) -> Iterator[types.CodeType]:
     """Every code object that running `value` may run by itself: wrapped functions and nested code
     included."""
@@ -84,6 +106,8 @@ def codes_of(value: Any) -> Iterator[types.CodeType]:
             todo.append(value.func)
         elif kind is functools._lru_cache_wrapper:
             todo.append(value.__wrapped__)
+        elif kind is CustomOpDef:
+            todo += parts_of_operator(value).values()
 
 
 def _filled(cell: types.CellType) -> bool:
