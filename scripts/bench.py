@@ -6,7 +6,8 @@ the step time and the peak memory. The subject that goes first changes from roun
 within a round, or within a turn, and only then summarized: whatever slows the machine down slows both sides.
 Nothing is written but standard output; progress goes to standard error.
 
-`bench keys` measures what finding a graph in the cache costs; see `bench keys --help`.
+`bench keys` measures what finding a graph in the cache costs, `bench pythonop` what calling an autograd Function from a
+graph costs; see their `--help`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import bench_keys
+import bench_pythonop
 from bench_report import Samples, machine_facts, print_report, summarize
 from trial_process import Measurement, Trial, TrialError, TrialProcess
 
@@ -115,6 +117,9 @@ def main() -> None:
     """Measures, and prints the report; `bench keys` measures lookups instead."""
     if sys.argv[1:2] == ["keys"]:
         bench_keys.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["pythonop"]:
+        bench_pythonop.main(sys.argv[2:])
         return
     arguments = parse_arguments()
     samples: dict[str, dict[str, Samples]] = {}

@@ -14,7 +14,6 @@ import sys
 import traceback
 from typing import Any
 
-import function_cases
 import function_cases_more  # noqa: F401
 import rekindle
 import torch

@@ -18,7 +18,6 @@ from function_cases import FUNCTIONS
 from semantics_support import made_of, rows
 from torch import nn
 
-
 _DIRECTORY = pathlib.Path(__file__).parent
 
 
