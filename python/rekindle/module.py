@@ -16,7 +16,8 @@ from rekindle.status import Status
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global{name}") for name in _HOOKS]
-_OWN = ("module", "_options", "_runtime", "_is_full_backward_hook")
+_OWN = ("module", "_options", "_runtime", "_own_forward", "_is_full_backward_hook")
+_OWN_FORWARD = "rekindle.Module.forward"  # in a state, in the place of the forward of the module it is of
 
 
 class Module(nn.Module):
@@ -42,8 +43,9 @@ class Module(nn.Module):
         self.__dict__["_modules"] = module._modules
         self.__dict__["_non_persistent_buffers_set"] = module._non_persistent_buffers_set
         self.__dict__["training"] = module.training
+        self.__dict__["_own_forward"] = None
         if type(self).forward is Module.forward:
-            self.__dict__["forward"] = _with_signature_of(module, self._runtime)
+            self.__dict__["_own_forward"] = self.__dict__["forward"] = _with_signature_of(module, self._runtime)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _global_hooks_only(self.__dict__):  # the wrapped module runs them; they must not run for this one too
@@ -110,6 +112,9 @@ class Module(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "module" in self.__dict__ and name not in _OWN:
+            if name == "forward" or (value is not None and value is self._own_forward):
+                self.__dict__[name] = value  # what goes around the forward of this module is no attribute of the wrapped one
+                return
             setattr(self.module, name, value)
             if name == "training":
                 self.__dict__["training"] = value
@@ -117,7 +122,12 @@ class Module(nn.Module):
             super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self.module, name)
+        if name in self.__dict__ and (name == "forward" or self.__dict__[name] is self._own_forward):
+            del self.__dict__[name]
+            if name == "forward" and self._own_forward is not None:
+                self.__dict__["forward"] = self._own_forward
+        else:
+            delattr(self.module, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self.module)})
@@ -137,11 +147,18 @@ class Module(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the sessions, which another process or copy makes anew from the cache."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_runtime", "forward")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_runtime", "_own_forward")}
+        own = self._own_forward
+        return {name: _OWN_FORWARD if own is not None and value is own else value for name, value in kept.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._adopt(state["module"], state["_options"])
+        for name, value in state.items():
+            if isinstance(value, str) and value == _OWN_FORWARD:
+                self.__dict__[name] = self._own_forward
+            elif name == "forward":
+                self.__dict__["forward"] = value
 
 
 def _restored(kind: type[Module], state: dict[str, Any]) -> Module:

@@ -220,6 +220,23 @@ def test_signature_and_class_are_those_of_the_wrapped_module() -> None:
         torch.testing.assert_close(other(rows(), scale=2.0), model.module(rows(), scale=2.0))
 
 
+def test_a_forward_around_the_forward_is_called_and_goes_along_into_copies() -> None:
+    twins = Twins(mlp(), fallback="error")
+    for model in (twins.eager, twins.wrapped):
+        model.kept_forward = model.forward
+        model.forward = lambda x, inner=model.forward: inner(x) * 2
+    for step in range(2):
+        twins.call(rows(step))
+    assert twins.status.source == "export"
+    assert "kept_forward" not in vars(twins.module)
+    torch.testing.assert_close(copy.deepcopy(twins.wrapped)(rows()), twins.eager(rows()))
+    for model in (twins.eager, twins.wrapped):
+        del model.forward
+        model.zero_grad()
+    twins.call(rows())
+    assert pickle.loads(pickle.dumps(twins.wrapped))(rows()).shape == (5, 3)
+
+
 def test_a_wrapped_module_may_hold_wrapped_modules() -> None:
     twins = Twins(mlp(), fallback="error")
     outer = rekindle.Module(nn.Sequential(twins.wrapped, nn.Linear(3, 2)), rekindle.Options(fallback="error"))
