@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+torch.set_num_threads(1)  # the models are too small for more
+
 Wrap = Callable[[nn.Module], nn.Module]
 
 
@@ -105,7 +107,7 @@ def vision_with_amp(wrap: Wrap, directory: pathlib.Path) -> Any:
     for step in range(3):
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            loss = nn.functional.cross_entropy(model(numbers(2, 3, 16, 16, seed=step)), labels(2, 5, seed=step))
+            loss = nn.functional.cross_entropy(model(numbers(4, 3, 32, 32, seed=step)), labels(4, 5, seed=step))
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -114,7 +116,7 @@ def vision_with_amp(wrap: Wrap, directory: pathlib.Path) -> Any:
         losses.append(loss.detach())
     model.eval()
     with torch.no_grad():
-        losses.append(model(numbers(2, 3, 16, 16)).sum())
+        losses.append(model(numbers(4, 3, 32, 32)).sum())
     return losses, scaler.state_dict()["scale"]
 
 
