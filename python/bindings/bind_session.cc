@@ -79,8 +79,9 @@ void bind_session(py::module_& m) {
       .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })
       .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });
   py::class_<Guard>(m, "Guard")
-      .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&>(),
-           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(), py::arg("contents") = py::list())
+      .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&, const py::list&>(),
+           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(), py::arg("contents") = py::list(),
+           py::arg("reads") = py::list())
       .def("check", &Guard::check);
   m.def("ambient_state", &ambient_state);
 }

@@ -58,41 +58,64 @@ PyObject* table_of(PyObject* object) {
 #endif
 }
 
-// Changes with every change of a dict and is never used again; 0 where Python keeps no such number.
+// Changes with every change of a dict and is never used again; 0 where Python keeps no such number. The order of an
+// OrderedDict is not part of its dict.
 std::uint64_t version_of(PyObject* object) {
 #if PY_VERSION_HEX < 0x030C0000
+  if (PyODict_Check(object) && PyDict_GET_SIZE(object) > 1) return 0;
   if (PyObject* table = table_of(object)) return reinterpret_cast<PyDictObject*>(table)->ma_version_tag;
 #endif
   static_cast<void>(object);
   return 0;
 }
 
-// Calls `visit` with each borrowed part, which may be null, until it returns false. False for an unknown kind of object.
+template <typename Visit>
+bool visit_table(PyObject* table, Visit visit) {
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(table, &position, &key, &value);) {
+    if (!visit(key) || !visit(value)) return false;
+  }
+  return true;
+}
+
+template <typename Visit>
+bool visit_ordered(PyObject* table, Visit visit) {
+  for (const py::handle key : py::reinterpret_borrow<py::object>(table)) {
+    if (!visit(key.ptr()) || !visit(PyDict_GetItem(table, key.ptr()))) return false;
+  }
+  return true;
+}
+
+template <typename Visit>
+bool visit_function(PyObject* object, Visit visit) {
+  if (!visit(PyFunction_GET_CODE(object)) || !visit(PyFunction_GET_DEFAULTS(object)) ||
+      !visit(PyFunction_GET_KW_DEFAULTS(object))) {
+    return false;
+  }
+  PyObject* closure = PyFunction_GET_CLOSURE(object);
+  for (Py_ssize_t i = 0; closure != nullptr && i < PyTuple_GET_SIZE(closure); ++i) {
+    if (!visit(PyCell_GET(PyTuple_GET_ITEM(closure, i)))) return false;
+  }
+  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(object)->func_dict;  // null until one is set
+  return attributes == nullptr || visit_table(attributes, visit);
+}
+
+// Calls `visit` with each borrowed part, which may be null, until it returns false.
 template <typename Visit>
 bool visit_parts(PyObject* object, Visit visit) {
-  if (PyObject* table = table_of(object)) {
-    PyObject *key = nullptr, *value = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(table, &position, &key, &value);) {
-      if (!visit(key) || !visit(value)) return false;
-    }
-    return true;
-  }
-  if (PyFunction_Check(object)) {
-    if (!visit(PyFunction_GET_CODE(object)) || !visit(PyFunction_GET_DEFAULTS(object)) ||
-        !visit(PyFunction_GET_KW_DEFAULTS(object))) {
-      return false;
-    }
-    PyObject* closure = PyFunction_GET_CLOSURE(object);
-    for (Py_ssize_t i = 0; closure != nullptr && i < PyTuple_GET_SIZE(closure); ++i) {
-      if (!visit(PyCell_GET(PyTuple_GET_ITEM(closure, i)))) return false;
-    }
-    return true;
-  }
-  if (!PyList_Check(object) && !PyTuple_Check(object)) return false;
+  if (PyODict_Check(object)) return visit_ordered(object, visit);
+  if (PyObject* table = table_of(object)) return visit_table(table, visit);
+  if (PyFunction_Check(object)) return visit_function(object, visit);
+  if (!PyList_Check(object) && !PyTuple_Check(object)) return true;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
     if (!visit(PySequence_Fast_GET_ITEM(object, i))) return false;
   }
   return true;
+}
+
+// Borrowed: the bases of a class, in the order in which they are searched; null for anything else.
+PyObject* bases_of(PyObject* object) {
+  return PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object)->tp_mro : nullptr;
 }
 
 // Digest of the bytes of a tensor or of an object with a buffer; none when they cannot be read.
@@ -114,10 +137,11 @@ std::optional<Digest> content_digest(const py::object& object) {
 }  // namespace
 
 Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors, const py::list& items,
-             const py::list& contents)
+             const py::list& contents, const py::list& reads)
     : ambient_(ambient_state()) {
   for (const py::handle handle : containers) {
-    Container container{py::reinterpret_borrow<py::object>(handle), {}, version_of(handle.ptr())};
+    Container container{py::reinterpret_borrow<py::object>(handle), py::type::of(handle),
+                        py::reinterpret_borrow<py::object>(bases_of(handle.ptr())), {}, version_of(handle.ptr())};
     if (PyAnySet_Check(handle.ptr())) {
       container.items.push_back(py::reinterpret_steal<py::object>(PyFrozenSet_New(handle.ptr())));
     } else {
@@ -128,10 +152,7 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
     }
     containers_.push_back(std::move(container));
   }
-  for (const at::Tensor& tensor : tensors) {
-    tensors_.push_back({tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(), tensor.strides().vec(),
-                        tensor.requires_grad()});
-  }
+  for (const at::Tensor& tensor : tensors) add(tensor);
   for (const py::handle handle : items) {
     const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
     PyObject* table = table_of(container.ptr());
@@ -140,12 +161,24 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
   }
   for (const py::handle handle : contents) {
     const auto object = py::reinterpret_borrow<py::object>(handle);
+    if (THPVariable_Check(object.ptr())) add(THPVariable_Unpack(object.ptr()));
     contents_.push_back({object, content_digest(object)});
   }
+  for (const py::handle handle : reads) {
+    const auto [object, function] = handle.cast<std::pair<py::object, py::object>>();
+    reads_.push_back({object, function, function(object).cast<py::tuple>()});
+  }
+}
+
+void Guard::add(const at::Tensor& tensor) {
+  tensors_.push_back({tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(), tensor.strides().vec(),
+                      tensor.requires_grad()});
 }
 
 bool Guard::same(const Container& container) {
   PyObject* object = container.object.ptr();
+  if (py::type::handle_of(object).ptr() != container.type.ptr()) return false;
+  if (bases_of(object) != container.bases.ptr()) return false;
   const std::uint64_t version = version_of(object);
   if (version != 0 && version == container.version) return true;
   if (PyAnySet_Check(object)) return container.object.equal(container.items[0]);
@@ -166,6 +199,17 @@ bool Guard::same(const Content& content) {
   return content.digest.has_value() && content_digest(content.object) == content.digest;
 }
 
+bool Guard::same(const Read& read) {
+  const auto now = read.function(read.object).cast<py::tuple>();
+  if (now.size() != read.parts.size()) return false;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const py::object old = read.parts[i], part = now[i];
+    const bool equal = part.is(old) || (PyLong_CheckExact(old.ptr()) && PyLong_CheckExact(part.ptr()) && part.equal(old));
+    if (!equal) return false;
+  }
+  return true;
+}
+
 bool Guard::same(const TensorState& state) {
   const at::Tensor& tensor = state.tensor;
   return tensor.scalar_type() == state.dtype && tensor.requires_grad() == state.requires_grad &&
@@ -184,6 +228,9 @@ bool Guard::check() const {
   }
   for (const Content& content : contents_) {
     if (!same(content)) return false;
+  }
+  for (const Read& read : reads_) {
+    if (!same(read)) return false;
   }
   return ambient_ == ambient_state();
 }

@@ -23,19 +23,23 @@ std::vector<std::int64_t> ambient_state();
 class Guard {
  public:
   // containers: dicts and the dicts of classes (order and identity of keys and values are compared), lists, tuples,
-  // sets (by equality), functions (code, defaults and what the closure holds).
+  // sets (by equality), functions (code, defaults, attributes and what the closure holds), and any other object, of
+  // which only the class is compared. Of a class its bases are, too.
   // tensors: parameters and buffers, compared by dtype, device, sizes, strides and requires_grad.
   // items: (dict or class, key) pairs; the value, or its absence, is compared by identity.
   // contents: tensors and other objects with a buffer (NumPy arrays), compared by their bytes.
+  // reads: (object, function) pairs; function(object) returns a tuple of what no other way shows, compared by identity
+  // (integers by value).
   Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors, const pybind11::list& items,
-        const pybind11::list& contents);
+        const pybind11::list& contents, const pybind11::list& reads);
 
-  // True when all of these and the ambient state are as they were.
+  // True when all of these and the ambient state are as they were. Throws what a function of `reads` raises.
   bool check() const;
 
  private:
   struct Container {
     pybind11::object object;
+    pybind11::object type, bases;         // its class; of a class, its method resolution order
     std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a frozen copy
     mutable std::uint64_t version = 0;    // of a dict when it was last found unchanged; 0: not known
   };
@@ -46,6 +50,10 @@ class Guard {
     pybind11::object object;
     std::optional<Digest> digest;  // none: the bytes cannot be read
   };
+  struct Read {
+    pybind11::object object, function;
+    pybind11::tuple parts;
+  };
   struct TensorState {
     at::Tensor tensor;
     c10::ScalarType dtype;
@@ -53,14 +61,17 @@ class Guard {
     std::vector<std::int64_t> sizes, strides;
     bool requires_grad;
   };
+  void add(const at::Tensor& tensor);
   static bool same(const Container& container);
   static bool same(const TensorState& state);
   static bool same(const Item& item);
   static bool same(const Content& content);
+  static bool same(const Read& read);
 
   std::vector<Container> containers_;
   std::vector<Item> items_;
   std::vector<Content> contents_;
+  std::vector<Read> reads_;
   std::vector<TensorState> tensors_;
   std::vector<std::int64_t> ambient_;
 };

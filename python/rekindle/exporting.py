@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import re
 import time
@@ -21,6 +20,7 @@ from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
+from rekindle.fingerprint.undo import Undo
 from rekindle.perturbation import SecondCall, call_again
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, Reason
@@ -57,9 +57,10 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
 def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
     start = time.perf_counter()
     torchscript.load_exporter()
-    recorder = Recorder(fingerprint)
+    undo = Undo(fingerprint)
+    recorder = Recorder(fingerprint, undo)
     with noting() as noted:
-        with _contents_kept(fingerprint.containers), world.random_states_kept():
+        with undo.around(), world.random_states_kept():
             exported = torchscript.export(replace(request, watch=recorder))
         changed = fingerprint.difference(describe_again())
     if changed is not None:
@@ -69,7 +70,8 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
     joint = _build(exported, inputs, request.grad)
     contract = _contract(exported, request)
     built_at = time.perf_counter()
-    seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, again=not recorder.ran_collective)
+    with undo.around():
+        seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, again=not recorder.ran_collective)
     observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
@@ -77,31 +79,6 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
         type(request.module).__name__, _mode(request), sections, contract, observations, noted,
         exported_at - start, built_at - exported_at, done - built_at, exported,
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _contents_kept(containers: list[Any]) -> Iterator[None]:
-    """Undo what the forward does to lists, dicts and sets that the module holds, and refuse a forward that does so."""
-    before = [(container, copy.copy(container)) for container in containers if type(container) in (dict, list, set)]
-    changed = None
-    try:
-        yield
-    finally:
-        for container, kept in before:
-            if not _same_items(container, kept):
-                changed = changed or f"{type(container).__name__} of {len(kept)} items"
-                container.clear()
-                container.extend(kept) if type(container) is list else container.update(kept)
-    if changed is not None:
-        raise Bypass(Reason.STATE_MUTATED, f"the forward changes a {changed} that its module holds; keep state in buffers")
-
-
-def _same_items(container: Any, kept: Any) -> bool:
-    if type(container) is set:
-        return bool(container == kept)
-    if type(container) is dict:
-        return [*map(id, container), *map(id, container.values())] == [*map(id, kept), *map(id, kept.values())]
-    return [*map(id, container)] == [*map(id, kept)]
 
 
 def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
@@ -161,13 +138,19 @@ def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
 
 
 def _verify_with_functions(
-    joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], fingerprint: Fingerprint, again: bool
+    joint: bytes,
+    exported: Exported,
+    request: ExportRequest,
+    inputs: list[torch.Tensor],
+    fingerprint: Fingerprint,
+    undo: Undo,
+    again: bool,
 ) -> list[Any]:
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on."""
     if not exported.functions:
         _verify(joint, exported, request, inputs, again)
         return []
-    with _gradients_kept(request), Recorder(fingerprint) as recorder:
+    with _gradients_kept(request), Recorder(fingerprint, undo, effects_allowed=True) as recorder:
         _verify(joint, exported, request, inputs, again)
     return recorder.observations
 

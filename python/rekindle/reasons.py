@@ -17,6 +17,7 @@ class Reason(enum.StrEnum):
         "nondeterministic"  # a clock, an entropy source or a Python/NumPy random generator was used
     )
     STATE_MUTATED = "state_mutated"  # the forward changed a Python attribute or a global
+    SIDE_EFFECT = "side_effect"  # the forward prints, logs or registers hooks on tensors
     BUFFER_MUTATED = "buffer_mutated"  # a buffer was written in a way the graph cannot write back
     INPUT_MUTATED = "input_mutated"  # an input was written in place
     PYTHON_OP = "python_op"  # a custom autograd.Function that cannot run from the graph

@@ -18,7 +18,8 @@ from rekindle.errors import FallbackError
 from rekindle.explanation import Explanation
 from rekindle.exporters import ExportRequest, exporting
 from rekindle.fingerprint import Fingerprint, describe
-from rekindle.fingerprint.values import label
+from rekindle.fingerprint.callables import noise
+from rekindle.fingerprint.values import handles, label
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.python_op_registry import registrations
@@ -177,8 +178,8 @@ class Runtime:
         """Passes as long as trying again is of no use."""
         modules = list(self._module.modules())
         state = [*self._module.parameters(), *self._module.buffers()]
-        if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT):
-            if first:  # a forward may complete its configuration or fill a cache once; the second time it would have nothing to change
+        if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT):
+            if first:  # a forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do
                 return TryAgain()
             return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
         tables = [table for module in modules for table in tables_of(module)]
@@ -278,3 +279,5 @@ class Runtime:
         inline = self._options.inline_functions
         return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), self._is_part, inline)
 
+
+handles(Runtime)(noise)  # of a wrapped module in the tree of another: what it has cached changes no result

@@ -47,7 +47,7 @@ class Variant:
         self.may_bypass = bool(self.contract["functions"]) or any(i < len(request.arguments) for i in self.writes)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
-        self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents)
+        self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)
         if self.record:
             self.session.set_replay(Replay(request, self.contract, self.session.gradient_of, self.guard))
 

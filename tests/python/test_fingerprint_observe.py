@@ -106,7 +106,25 @@ def test_code_or_globals_that_cannot_be_found_again_are_a_bypass(name: str) -> N
     assert text in caught.value.message
 
 
+SIDE_EFFECTS = {
+    "print": ("print(x.shape)\nreturn x", "prints"),
+    "print in a helper": ("helper()\nreturn x", "prints"),
+    "logger": ("logging.getLogger('x').warning('ran at')\nreturn x", "writes to a logger"),
+    "root logger": ("logging.error('ran')\nreturn x", "writes to a logger"),
+}
+
+
+@pytest.mark.parametrize("name", SIDE_EFFECTS)
+def test_output_of_the_forward_is_a_bypass_before_it_is_made(name: str, capsys: Any, caplog: Any) -> None:
+    body, text = SIDE_EFFECTS[name]
+    with pytest.raises(Bypass, match=text) as caught:
+        record(net(body, "def helper(): print(1)"))
+    assert caught.value.reason is Reason.SIDE_EFFECT
+    assert not capsys.readouterr().out and not caplog.records
+
+
 MUTATED = {
+    "global that is only written": ("global LAST\nLAST = x\nreturn x", "LAST = 0", "subject.LAST"),
     "global number": ("global N\nN += 1\nreturn x", "N = 0", "subject.N"),
     "global list": ("SEEN.append(1)\nreturn x", "SEEN = []", "subject.SEEN"),
     "class attribute": ("C.n += 1\nreturn x", "class C:\n    n = 0", "subject.C"),
@@ -131,7 +149,7 @@ def test_a_forward_that_changes_its_module_changes_the_fingerprint() -> None:
 
 
 ALLOWED = {
-    "logging with a time stamp": "logging.getLogger('x').warning('ran at')\nreturn x",
+    "logging that is off": "logging.getLogger('x').debug('ran at')\nreturn x",
     "warning": "warnings.warn('once')\nreturn x",
     "torch's generator": "return x + torch.rand(2)",
     "sorting with a key": "return x + sorted([2, 1], key=lambda v: -v)[0]",
@@ -276,9 +294,14 @@ def test_leaving_restores_everything_also_after_an_exception() -> None:
     assert os.environ["PATH"] == os.getenv("PATH")
 
 
-def test_an_exception_of_the_forward_wins_over_a_bypass() -> None:
-    model = net("time.time()\nraise ValueError('mine')")
+def test_an_exception_of_the_forward_is_raised_as_it_is() -> None:
     with pytest.raises(ValueError, match="mine"):
+        record(net("raise ValueError('mine')"))
+
+
+def test_a_forward_that_catches_its_bypass_is_refused_still() -> None:
+    model = net("try:\n    x = x * time.time()\nexcept Exception:\n    pass\nreturn x")
+    with pytest.raises(Bypass, match="time()"):
         record(model)
 
 

@@ -8,6 +8,7 @@ refuses what a graph cannot repeat: branches on tensor values, in-place writes t
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -48,6 +49,13 @@ _VALUE_QUERIES = {
     torch.Tensor.allclose,
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
+}
+_GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
+_HOOKS = {
+    torch.Tensor.register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook,
+    torch.Tensor.retain_grad,
+    torch.Tensor.grad_fn.__get__,
 }
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 _IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__",
@@ -151,6 +159,12 @@ class TraceMode(TorchFunctionMode):
                 f"{_user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
                 "the graph would repeat this call's answer. Use torch.where or pass a Python number",
             )
+        if function in _GRADIENTS:
+            raise Bypass(Reason.STATE_MUTATED, f"{_user_frame()} reads or writes the gradient of a tensor in the forward")
+        # A checkpoint asks whether what it was given has a gradient.
+        if function in _HOOKS and sys._getframe(1).f_globals.get("__name__") != "torch.utils.checkpoint":
+            name = "grad_fn" if function is torch.Tensor.grad_fn.__get__ else function.__name__
+            raise Bypass(Reason.SIDE_EFFECT, f"{_user_frame()} uses {name} of a tensor in the forward, where the graph has none")
         if function in _GENERATORS or kwargs.get("generator") is not None:
             raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for

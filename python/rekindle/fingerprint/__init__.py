@@ -32,8 +32,8 @@ Fields = list[Leaf]
 class Fingerprint:
     """All that is known of a call before it runs.
 
-    fields: ordered, uniquely named leaves of the key. containers: the mutable dicts, lists and sets that
-    were read, for a guard by identity. tensors: (path, tensor or array) whose content is in the fields.
+    fields: ordered, uniquely named leaves of the key. containers, reads: what was read and may change, for a guard by
+    identity; see Walker. tensors: (path, tensor or array) whose content is in the fields.
     inputs: the call's tensors in the order of the fields. functions, classes: what the fields cover by code.
     registered: (value, digest) of values whose type has a registered digest function.
     """
@@ -45,6 +45,7 @@ class Fingerprint:
     functions: list[Any] = field(repr=False)
     classes: list[type] = field(repr=False)
     registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)
+    reads: list[tuple[Any, Any]] = field(default_factory=list, repr=False)
 
     def digest(self) -> str:
         """Digest of the fields; equal fingerprints have equal digests."""
@@ -100,4 +101,5 @@ def describe(
         walker.functions,
         classes,
         walker.registered,
+        walker.reads,
     )

@@ -82,11 +82,14 @@ def _method(walker: Walker, path: str, value: types.MethodType) -> None:
 
 @handles(functools.partial)
 def partial(walker: Walker, path: str, value: functools.partial) -> None:
-    """A functools.partial: the function and what is bound."""
+    """A functools.partial: the function, what is bound, and its attributes."""
     walker.leaves.append((path, "partial"))
     walker.walk(f"{path}.func", value.func)
     walker.walk(f"{path}.args", value.args)
     walker.walk(f"{path}.keywords", value.keywords)
+    walker.containers.append(vars(value))
+    for name, item in vars(value).items():
+        walker.walk(attribute_path(path, name), item)
 
 
 @handles(functools._lru_cache_wrapper)
@@ -155,16 +158,29 @@ def _is_the_users(module: types.ModuleType) -> bool:
 def weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
     """A weak reference: what it refers to."""
     walker.leaves.append((path, "weakref"))
+    walker.reads.append((value, _is_dead))
     walker.walk(f"{path}()", value())
+
+
+def _is_dead(reference: weakref.ref) -> tuple[Any, ...]:
+    return (reference() is None,)
+
+
+_UNSET = object()
 
 
 @handles(contextvars.ContextVar)
 def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
     walker.leaves.append((path, f"context variable {value.name}"))
+    walker.reads.append((value, _value_in_context))
     try:
         walker.walk(f"{path}.get()", value.get())
     except LookupError:
         walker.leaves.append((f"{path}.get()", "unset"))
+
+
+def _value_in_context(variable: contextvars.ContextVar) -> tuple[Any, ...]:
+    return (variable.get(_UNSET),)
 
 
 @handles(*_NOISE)

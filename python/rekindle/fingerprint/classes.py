@@ -53,11 +53,12 @@ class one_pass:
 
 
 def class_digest(cls: type) -> str:
-    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of the user's classes and
-    modules that these refer to, and so on."""
+    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of its metaclasses if they
+    are the user's, and of the user's classes and modules that all these refer to, and so on."""
     known = _cached.get(id(cls))
     if known is None:
-        owners = [*cls.__mro__, *sorted(referred(cls), key=_name)]
+        metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
+        owners = [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
         digests = [(_name(owner), _own(owner)[0]) for owner in owners]
         digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in digests)
         note(digest, "", ((f" {name}", own) for name, own in digests))

@@ -49,6 +49,8 @@ def _str(walker: Walker, path: str, value: str) -> None:
 
 @handles(bytes, bytearray)
 def _bytes(walker: Walker, path: str, value: bytes | bytearray) -> None:
+    if type(value) is bytearray:
+        walker.tensors.append((path, value))
     text = f"{type(value).__name__}[{len(value)}] "
     walker.leaves.append((path, text + (value.hex() if len(value) <= 32 else digest128(bytes(value)))))
 
@@ -64,6 +66,8 @@ def sequence(walker: Walker, path: str, value: Any) -> None:
     kind = type(value).__name__
     if type(value) is list:
         walker.containers.append(value)
+    elif type(value) is collections.deque:
+        walker.reads.append((value, tuple))
     # Which equal tuples are one object is up to the interpreter, so only mutable sequences are known by
     # identity.
     if type(value) is not tuple and walker.seen(path, value):
@@ -83,12 +87,18 @@ def sequence(walker: Walker, path: str, value: Any) -> None:
 def _mapping(walker: Walker, path: str, value: Any) -> None:
     if isinstance(value, dict):
         walker.containers.append(value)
+    else:
+        walker.reads.append((value, _pairs))
     if walker.seen(path, value):
         return
     items(walker, path, type(value).__name__, value.items())
     factory = getattr(value, "default_factory", None)
     if factory is not None:
         walker.walk(f"{path}.default_factory", factory)
+
+
+def _pairs(mapping: Any) -> tuple[Any, ...]:
+    return (*mapping, *mapping.values())
 
 
 def items(walker: Walker, path: str, kind: str, pairs: Iterable[tuple[Any, Any]]) -> None:
@@ -138,6 +148,7 @@ def enum_member(walker: Walker, path: str, value: enum.Enum) -> None:
         return
     walker.leaves.append((path, f"enum {_class_text(walker, type(value))}.{value._name_}"))
     walker.walk(f"{path}.value", value._value_)
+    walker.containers.append(vars(value))
     for name, item in vars(value).items():
         if name not in _ENUM_FIELDS:
             walker.walk(attribute_path(path, name), item)

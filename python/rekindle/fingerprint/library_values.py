@@ -25,7 +25,7 @@ from rekindle.fingerprint.containers import items
 from rekindle.fingerprint.digest import digest128
 from rekindle.fingerprint.resolve import parts_of_operator
 from rekindle.fingerprint.tensors import content_text
-from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque
+from rekindle.fingerprint.values import Handler, Walker, attribute_path, handlers, label, opaque
 
 _TORCH_TEXT_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 _TUPLE_FIELD = type(collections.namedtuple("_", "field").field)  # type: ignore[attr-defined]
@@ -38,6 +38,14 @@ def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
         return
     walker.tensors.append((path, value))
     walker.leaves.append((path, content_text(path, value)))
+    tensor_attributes(walker, path, value)
+
+
+def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
+    """Leaves of what was set on a tensor as on any Python object."""
+    walker.containers.append(tensor.__dict__)
+    for name, value in tensor.__dict__.items():
+        walker.walk(attribute_path(path, name), value)
 
 
 def _text(walker: Walker, path: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.namespace import NAMESPACES
 from rekindle.fingerprint.origin import is_covered_class, is_covered_function
@@ -24,18 +26,24 @@ _HEAP_TYPE = 1 << 9
 _OF_THE_PROCESS = frozenset({"version", "binary", "order", "answers", "query"})
 
 
+def _abstract_classes(_: type) -> tuple[int]:
+    """A number that changes whenever anything is registered with any abstract class."""
+    return (abc.get_cache_token(),)
+
+
 class Watched:
     """As long as all of it is unchanged, the fingerprint's fields and the observations are.
 
     containers: dicts, lists, sets, functions and classes, to be compared by the identity of their parts. items: (dict or
-    class, key) pairs, whose value or absence is compared. contents: tensors and arrays, compared by their bytes. registered:
-    (value, digest) that only a registered digest function can compare.
+    class, key) pairs, whose value or absence is compared. contents: tensors and arrays, compared by their bytes. reads: as of
+    Walker. registered: (value, digest) that only a registered digest function can compare.
     """
 
     def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
         self._containers: dict[int, Any] = {}
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._contents: dict[int, Any] = {}
+        self._reads: dict[int, tuple[Any, Any]] = {}
         self.registered: list[tuple[Any, str]] = []
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
@@ -60,6 +68,11 @@ class Watched:
     def contents(self) -> list[Any]:
         """What is compared by its bytes."""
         return list(self._contents.values())
+
+    @property
+    def reads(self) -> list[tuple[Any, Any]]:
+        """What is compared by what a function says of it."""
+        return list(self._reads.values())
 
     def _observe(self, kind: str, module: str, name: str) -> None:
         if kind in _OF_THE_PROCESS:
@@ -114,7 +127,7 @@ class Watched:
     def _add_value(self, path: str, value: Any) -> None:
         if value is ABSENT or (isinstance(value, type) and is_covered_class(value)):
             return
-        if type(value) is types.FunctionType and is_covered_function(value):
+        if type(value) is types.FunctionType and is_covered_function(value) and value.__code__ is not SINGLE_DISPATCH:
             return
         walker = Walker()
         walker.walk(path, value)
@@ -125,6 +138,8 @@ class Watched:
         self._add_containers(found.containers)
         self._add_containers(found.functions)
         self.registered += found.registered
+        for value, read in found.reads:
+            self._reads[id(value)] = (value, read)
         for _, tensor in found.tensors:
             self._contents[id(tensor)] = tensor
         classes = found.classes.values() if isinstance(found.classes, dict) else found.classes
@@ -132,7 +147,7 @@ class Watched:
             self._add_class(cls)
 
     def _add_class(self, cls: type) -> None:
-        for base in (*cls.__mro__, *referred(cls)):
+        for base in (*cls.__mro__, *type(cls).__mro__, *referred(cls)):
             if not isinstance(base, type):
                 self._add_value(base.__name__, base)
                 continue
@@ -141,6 +156,8 @@ class Watched:
             self._containers[id(base)] = base
             if not is_covered_class(base):
                 self._add_parts(walk_members(base))
+                if "_abc_impl" in vars(base):
+                    self._reads[id(base)] = (base, _abstract_classes)
 
     def _add_containers(self, containers: Iterable[Any]) -> None:
         for container in containers:

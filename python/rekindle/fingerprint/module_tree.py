@@ -8,7 +8,8 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.fingerprint import tensors
-from rekindle.fingerprint.objects import volatile_fields
+from rekindle.fingerprint.library_values import tensor_attributes
+from rekindle.fingerprint.objects import slots, volatile_fields
 from rekindle.fingerprint.values import Walker, attribute_path
 from rekindle.reasons import Bypass, Reason
 
@@ -59,7 +60,7 @@ class _TreeWalk:
             return
         _refuse_unsupported(path, module)
         state = module.__dict__
-        walker.containers.append(state)
+        walker.containers += (state, module)
         for name in _HOOKS:
             hooks = state.get(name)
             if hooks and module is not self._with_hooks:
@@ -82,6 +83,7 @@ class _TreeWalk:
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(attribute_path(path, name), value)
+        slots(walker, path, module)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
         walker = self._walker
@@ -114,11 +116,7 @@ class _TreeWalk:
             if other != path:
                 text += f" shares the storage of {other}"
         walker.emit(path, text)
-        attributes = tensor.__dict__
-        if attributes:
-            walker.containers.append(attributes)
-            for name, value in attributes.items():
-                walker.walk(attribute_path(path, name), value)
+        tensor_attributes(walker, path, tensor)
 
 
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:

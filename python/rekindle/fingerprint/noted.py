@@ -13,6 +13,7 @@ from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.observations import Observation
 from rekindle.fingerprint.reads import Reads
 from rekindle.fingerprint.resolve import class_codes
+from rekindle.fingerprint.undo import Undo
 from rekindle.fingerprint.values import Walker, walks_kept
 from rekindle.fingerprint.versions import distribution_version
 from rekindle.reasons import Bypass, Reason
@@ -21,10 +22,12 @@ Key = tuple[str, str, str]  # kind, module, name of an observation
 
 
 class Noted:
-    """Made where a recording begins. covered: identities of code that the notes, or what is given, stand for."""
+    """Made where a recording begins. covered: identities of code that the notes, or what is given, stand for. undo: keeps
+    what is noted."""
 
-    def __init__(self, covered: set[int]) -> None:
+    def __init__(self, covered: set[int], undo: Undo | None = None) -> None:
         self.covered = covered
+        self._undo = undo
         self._kept: list[Walker] = []
         self._modules_before = frozenset(sys.modules)
         self._texts: dict[Key, str | None] = {}
@@ -41,6 +44,11 @@ class Noted:
             with one_pass(), answers.noted_in(self._cached), walks_kept(walks):
                 self._texts[key] = observations.present_text(*key)
             self._covers(walks)
+            if self._undo is not None:
+                for walk in walks:
+                    self._undo.keep_walk(walk)
+                if key[0] == "global":
+                    self._undo.keep_name(*key[1:])
 
     def _covers(self, walks: list[Walker]) -> None:
         for walk in walks:

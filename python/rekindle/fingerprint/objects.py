@@ -56,6 +56,7 @@ def plain_object(walker: Walker, path: str, value: Any) -> None:
         return
     cls = type(value)
     walker.leaves.append((path, f"object {walker.add_class(cls)}"))
+    walker.containers.append(value)  # its class may be changed
     for base in (dict, list, tuple, set, frozenset, str, int, float, bytes):
         if isinstance(value, base):
             _base_content(walker, path, base, value)
@@ -67,15 +68,40 @@ def plain_object(walker: Walker, path: str, value: Any) -> None:
         for name, item in attributes.items():
             if name not in skipped and not walker.left_out(path, cls, name):
                 walker.walk(attribute_path(path, name), item)
-    for base in cls.__mro__:
-        for name, member in vars(base).items():
-            if type(member) is types.MemberDescriptorType:
-                try:
-                    item = member.__get__(value, cls)
-                except AttributeError:
-                    walker.leaves.append((f"{path}.{name}", "unset slot"))
-                    continue
-                walker.walk(f"{path}.{name}", item)
+    slots(walker, path, value)
+
+
+UNSET = object()  # what an empty slot holds
+
+
+def slot_members(value: Any) -> list[tuple[str, types.MemberDescriptorType, Any]]:
+    """(name, descriptor, content or UNSET) of every slot of an object."""
+    cls = type(value)
+    members = [item for base in cls.__mro__ for item in vars(base).items() if type(item[1]) is types.MemberDescriptorType]
+    found: list[tuple[str, types.MemberDescriptorType, Any]] = []
+    for name, member in members:
+        try:
+            found.append((name, member, member.__get__(value, cls)))
+        except AttributeError:
+            found.append((name, member, UNSET))
+    return found
+
+
+def slot_contents(value: Any) -> tuple[Any, ...]:
+    """What the slots of an object hold, in the order of slot_members."""
+    return tuple(item for _, _, item in slot_members(value))
+
+
+def slots(walker: Walker, path: str, value: Any) -> None:
+    """Leaves of what the slots of an object hold."""
+    found = slot_members(value)
+    if found:
+        walker.reads.append((value, slot_contents))
+    for name, _, item in found:
+        if item is UNSET:
+            walker.leaves.append((f"{path}.{name}", "unset slot"))
+        elif not walker.left_out(path, type(value), name):
+            walker.walk(f"{path}.{name}", item)
 
 
 def _base_content(walker: Walker, path: str, base: type, value: Any) -> None:

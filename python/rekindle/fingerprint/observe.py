@@ -12,7 +12,6 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,27 +21,35 @@ from rekindle.fingerprint import Fingerprint, imports, observations, queries, wo
 from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
+from rekindle.fingerprint.frames import apart, beyond, first_type, frames_from, is_user, place_of
 from rekindle.fingerprint.library_code import LibraryCode
 from rekindle.fingerprint.noted import Noted
 from rekindle.fingerprint.observations import Observation, verify
-from rekindle.fingerprint.origin import Origin, origin_of_frame
+from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
 from rekindle.fingerprint.reads import reads_of
 from rekindle.fingerprint.resolve import ABSENT, class_codes, codes_of, find_owner, follow
+from rekindle.fingerprint.undo import Undo
 from rekindle.fingerprint.unkept import refuse_unkept
 from rekindle.reasons import Bypass, Reason
 
 __all__ = ["Observation", "Recorder", "verify"]
 
 
+_FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__
+
+
 class Recorder:
     """Context manager around the forward of an export; `observations` holds when it left without an exception.
 
-    fingerprint: of the same call; code that it covers needs no observation of its own. Leaving raises Bypass
-    if the recorded forward did what cannot be checked later, unless the body raised; `bypass` holds it in
-    either case. Records the thread it was entered on.
+    fingerprint: of the same call; code that it covers needs no observation of its own. Bypass is raised where the recorded
+    forward begins to do what cannot be checked later or would be missed, and once more when it is left, should the forward
+    have caught it; `bypass` holds it. Records the thread it was entered on. undo: is told of what the forward reads before it runs.
+    effects_allowed: it may print, as what a graph calls at each step may.
     """
 
-    def __init__(self, fingerprint: Fingerprint | None = None) -> None:
+    def __init__(
+        self, fingerprint: Fingerprint | None = None, undo: Undo | None = None, effects_allowed: bool = False
+    ) -> None:
         self.observations: list[Observation] = []
         self.bypass: Exception | None = None
         self._covered: set[int] = set()
@@ -52,12 +59,14 @@ class Recorder:
             for cls in fingerprint.classes:
                 self._covered.update(map(id, class_codes(cls)))
         self.ran_collective = False
-        self._noted = Noted(self._covered)
+        self._ended = False
+        self._effects_allowed = effects_allowed
+        self._noted = Noted(self._covered, undo)
         self._library = LibraryCode()
         self._sorting: tuple[int, int] | None = None  # frame and instruction that call sorted() and the like
 
     def __enter__(self) -> Recorder:
-        self._outside = {id(frame): frame for frame in _frames(sys._getframe(1))}
+        self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
         self._collector_codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
         self._random = world.random_states()
         self._environment = world.EnvironmentReads(_read_is_ours)
@@ -76,16 +85,26 @@ class Recorder:
         self._environment.__exit__()
         self._outside.clear()
         if self.bypass is None and error is None:
-            _apart(self._finish, self._refuse)
-        if self.bypass is not None and error is None:
-            raise self.bypass
+            apart(self._finish, self._refuse)
+        if self.bypass is not None and error is not self.bypass:
+            raise self.bypass from error
 
     def _refuse(self, error: Exception) -> None:
-        """Raised where the recorder is left, not inside the user's forward."""
         self.bypass = self.bypass or error
+
+    def _end_if_refused(self) -> None:
+        """Raise the bypass in the forward, once: what it has yet to do would be done again in eager."""
+        if self.bypass is not None and not self._ended:
+            self._ended = True
+            raise self.bypass
 
     def _on_start(self, frame: types.FrameType) -> bool:
         """Handle code that starts; returns whether it need not be seen again."""
+        seen = self._on_code(frame)
+        self._end_if_refused()
+        return seen
+
+    def _on_code(self, frame: types.FrameType) -> bool:
         code = frame.f_code
         if self.bypass is not None and not world.is_collective(code):
             return True
@@ -94,7 +113,7 @@ class Recorder:
             return self._on_library(frame, origin)
         if self._is_aside(frame):
             return False  # the forward may still call it
-        _apart(lambda: self._record(frame, code), self._refuse)
+        apart(lambda: self._record(frame, code), self._refuse)
         return True
 
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
@@ -104,13 +123,16 @@ class Recorder:
             return True
         if origin is Origin.REKINDLE:
             return True
+        if world.writes_log(code):
+            self._on_log(frame)
+            return False
         question = queries.asked(code)
         imported = imports.searched(frame)
         if question is None and imported is None and not queries.differs(code):
             if not self._is_aside(frame):
                 self._library.add(frame, origin)
             return True
-        if caller is None or not _is_user(caller) or self._is_aside(frame):
+        if caller is None or not is_user(caller) or self._is_aside(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
             self._noted.imported(*imported)
@@ -119,6 +141,26 @@ class Recorder:
         else:
             self._refuse(_nondeterministic(caller, f"calls {code.co_name}(), which other processes answer otherwise"))
         return False
+
+    def _is_in_function(self, frame: types.FrameType | None) -> bool:
+        """Whether the frame runs for a custom autograd Function, which the graph calls as eager does."""
+        while frame is not None and id(frame) not in self._outside:
+            if frame.f_code is _FUNCTION_APPLY:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _refuse_effect(self, frame: types.FrameType, what: str) -> None:
+        if self._effects_allowed:
+            return
+        if is_user(frame) and not installed(frame.f_code.co_filename) and not self._is_in_function(frame):
+            message = f"{place_of(frame)} {what}, which a graph would leave out; do it outside the forward"
+            self._refuse(Bypass(Reason.SIDE_EFFECT, message))
+
+    def _on_log(self, frame: types.FrameType) -> None:
+        caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
+        if caller is not None and not self._is_aside(frame):
+            self._refuse_effect(caller, "writes to a logger")
 
     def _on_collective(self) -> None:
         self.ran_collective = True
@@ -136,6 +178,10 @@ class Recorder:
         return False
 
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
+        self._on_function(frame, function)
+        self._end_if_refused()
+
+    def _on_function(self, frame: types.FrameType, function: Any) -> None:
         name = function.__name__
         if world.is_collective_call(function):
             self._on_collective()
@@ -144,11 +190,13 @@ class Recorder:
         elif name in world.ORDERING:
             self._on_ordering(frame, function)
         elif queries.reads_address(function):
-            if _is_user(frame):
+            if is_user(frame):
                 self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
         elif queries.differs_in_c(function):
-            if _is_user(frame):
+            if is_user(frame):
                 self._refuse(_nondeterministic(frame, f"calls {name}(), which other processes answer otherwise"))
+        elif function is print:
+            self._refuse_effect(frame, "prints")
         elif world.is_nondeterministic(function):
             self._on_nondeterministic(frame, name)
 
@@ -158,7 +206,7 @@ class Recorder:
             self._sorting = (id(frame), frame.f_lasti)
         elif function.__name__ == "pop" and isinstance(owner, (set, frozenset)):
             self._on_iteration(owner, frame)
-        elif function.__name__ == "fromkeys" and isinstance(owner, type) and _is_user(frame):
+        elif function.__name__ == "fromkeys" and isinstance(owner, type) and is_user(frame):
             self._noted.add(("order", "sets", "texts"))  # its argument may be a set, whose items it takes without an iterator
 
     def _on_iteration(self, items: Any, frame: types.FrameType | None = None) -> None:
@@ -166,43 +214,43 @@ class Recorder:
         frame = frame or sys._getframe(1)
         if self._sorting == (id(frame), frame.f_lasti) or self._is_aside(frame):
             return
-        asking = _beyond(frame, (Origin.STDLIB,))
+        asking = beyond(frame, (Origin.STDLIB,))
         kind = world.order_kind(items)
-        if kind is not None and asking is not None and _is_user(asking):
+        if kind is not None and asking is not None and is_user(asking):
             self._noted.add(("order", "sets", kind))
 
     def _on_nondeterministic(self, frame: types.FrameType, name: str) -> None:
         is_file = name in world.FILES
-        if name in world.CLOCKS and not _is_user(frame):
+        if name in world.CLOCKS and not is_user(frame):
             return  # time stamps of loggers and the like never reach a tensor
         passed = (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY) if is_file else (Origin.STDLIB,)
-        caller = _beyond(frame, passed, ("linecache", "tokenize", "logging", "warnings"))
-        if caller is None or not _is_user(caller):
+        caller = beyond(frame, passed, ("linecache", "tokenize", "logging", "warnings"))
+        if caller is None or not is_user(caller):
             return
         what = "opens or looks for a file" if is_file else f"calls {name}(), which differs from run to run"
         self._refuse(_nondeterministic(caller, what))
 
     def _on_search(self, name: str) -> None:
         """Handle a module that is looked for: for the forward, not for another module or for a library."""
-        frame = _beyond(sys._getframe(2), (Origin.STDLIB,))
-        if frame is not None and _is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        frame = beyond(sys._getframe(2), (Origin.STDLIB,))
+        if frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             self._noted.searched(name)
 
     def _record(self, frame: types.FrameType, code: types.CodeType) -> None:
         caller = frame.f_back
         if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
-            where = _where(caller) if caller and _is_user(caller) else _where(frame)
+            where = place_of(caller) if caller and is_user(caller) else place_of(frame)
             raise Bypass(
                 Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead"
             )
-        refuse_unkept(code, _where(frame))
+        refuse_unkept(code, place_of(frame))
         namespace = frame.f_globals
         if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
-            owner = find_owner(code, namespace, _first_type(frame, code))
+            owner = find_owner(code, namespace, first_type(frame, code))
             if owner is None:
                 raise Bypass(
                     Reason.OPAQUE_VALUE,
-                    f"{_where(frame)} ran, but no name in a loaded module leads to it; "
+                    f"{place_of(frame)} ran, but no name in a loaded module leads to it; "
                     "define it at the top level of a module, or keep it as an attribute of its caller",
                 )
             self._noted.add(owner)
@@ -262,61 +310,15 @@ class Recorder:
         self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]
 
 
-def _apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
-    """Run what is not part of the forward: the content of a tensor may be read."""
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
-    try:
-        with torch._C.DisableTorchFunction():
-            action()
-    except Exception as error:
-        on_error(error)
-    finally:
-        torch._C._set_tracing_state(state)
-
-
-def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _beyond(
-    frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tuple[str, ...] = ()
-) -> types.FrameType | None:
-    """The first frame that is of none of these origins; None where a module of `ending` is on the way."""
-    while frame is not None and origin_of_frame(frame) in passed:
-        if frame.f_globals.get("__name__") in ending:
-            return None
-        frame = frame.f_back
-    return frame
-
-
-def _first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
-    if not code.co_argcount:
-        return None
-    first = frame.f_locals.get(code.co_varnames[0], ABSENT)
-    return first if isinstance(first, type) else type(first)
-
-
-def _is_user(frame: types.FrameType) -> bool:
-    return origin_of_frame(frame) is Origin.USER
-
-
 def _read_is_ours() -> bool:
     """Whether the environment is read by Rekindle itself: the frame above the patched method and the
     mapping's own."""
-    frame = _beyond(sys._getframe(2), (Origin.STDLIB,))
+    frame = beyond(sys._getframe(2), (Origin.STDLIB,))
     return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
 
 
 def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:
     return Bypass(
         Reason.NONDETERMINISTIC,
-        f"{_where(frame)} {what}; do it outside the forward and pass the result as an input or attribute",
+        f"{place_of(frame)} {what}; do it outside the forward and pass the result as an input or attribute",
     )
-
-
-def _where(frame: types.FrameType) -> str:
-    code = frame.f_code
-    return f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"

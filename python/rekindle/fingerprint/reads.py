@@ -23,6 +23,7 @@ _IMPORT_FROM = _OPS["IMPORT_FROM"]
 _STORE_FAST = _OPS["STORE_FAST"]
 _LOADS_LOCAL = {_OPS[name] for name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW") if name in _OPS}
 _TWO_LOCALS = {op for name, op in _OPS.items() if name.count("_FAST") == 2}  # since 3.12
+_WRITES_GLOBAL = {_OPS["STORE_GLOBAL"], _OPS["DELETE_GLOBAL"]}
 _STORES_ELSEWHERE = {_OPS["STORE_GLOBAL"], _OPS["STORE_NAME"], _OPS["STORE_DEREF"]}
 _GLOBAL_SHIFT = 1  # the low bit asks for a NULL below the callable
 _ATTR_SHIFT = 1 if sys.version_info >= (3, 12) else 0
@@ -30,7 +31,7 @@ _ATTR_SHIFT = 1 if sys.version_info >= (3, 12) else 0
 
 @dataclass
 class Reads:
-    """chains: global name and the attributes taken from it in place; a text that follows a chain, as in
+    """chains: global name, read or written, and the attributes taken from it in place; a text that follows a chain, as in
     `hasattr(module, "name")`, counts as an attribute too. imports: (name, level, names or None). escaping: (import's
     index, name or None) of what was imported and is used in another way than for its attributes."""
 
@@ -85,6 +86,8 @@ class _Scan:
             self._chain = [self._names[arg >> _GLOBAL_SHIFT]]
         elif op == _LOAD_NAME:
             self._chain = [self._names[arg]]
+        elif op in _WRITES_GLOBAL:
+            self._add((self._names[arg],))
         elif op == _LOAD_CONST:
             self._pushed.append(self._consts[arg])
         elif op == _LOAD_SMALL_INT:

@@ -102,8 +102,9 @@ def attribute_path(path: str, name: str) -> str:
 class Walker:
     """One walk over values that may share parts. Not reentrant; one use per digest.
 
-    containers: every mutable dict, list or set met, in order. tensors: (path, tensor) whose content was
-    digested. functions, classes: what the walk covers by code. registered: (value, digest) of values of
+    containers: every mutable dict, list or set met, in order, and every object whose class may be changed. reads: (object,
+    function) where function(object) returns a tuple of other mutable parts, which identity tells apart. tensors: (path,
+    tensor, array or bytearray) whose content was digested. functions, classes: what the walk covers by code. registered: (value, digest) of values of
     registered types. excluded: attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their
     code; inside the digest of a class other classes are named only, so that no digest depends on where the
     walk began, and collected in `named`. known: objects by identity that have a path already.
@@ -112,6 +113,7 @@ class Walker:
     def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None) -> None:
         self.leaves: list[Leaf] = []
         self.containers: list[Any] = []
+        self.reads: list[tuple[Any, Callable[[Any], tuple[Any, ...]]]] = []
         self.tensors: list[tuple[str, Any]] = []
         self.functions: list[types.FunctionType] = []
         self.registered: list[tuple[Any, str]] = []
@@ -141,6 +143,7 @@ class Walker:
         self.classes |= inner.classes
         self.tensors += inner.tensors
         self.containers += inner.containers
+        self.reads += inner.reads
         self.registered += inner.registered
         self.named += inner.named
 

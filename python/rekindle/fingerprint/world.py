@@ -4,6 +4,7 @@ entropy."""
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import re
@@ -128,7 +129,8 @@ COLLECTIVES = frozenset(
     "alltoall alltoall_base gather scatter send recv recv_anysource barrier monitored_barrier "
     "_broadcast_coalesced".split()
 )
-WATCHED = CLOCKS | ENTROPY | FILES | COLLECTIVES | ORDERING | queries.NAMES
+OUTPUT = frozenset({"print"})
+WATCHED = OUTPUT | CLOCKS | ENTROPY | FILES | COLLECTIVES | ORDERING | queries.NAMES
 _PROCESS = os.urandom(8).hex()
 _PROBE = "rekindle"
 _STABLE = (int, float, bool, complex)  # types whose hashes are the same everywhere
@@ -153,6 +155,11 @@ _OWNERS = frozenset({"time", "posix", "nt", "_random", "random", "_uuid", "_sock
 
 _COLLECTIVE_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")
 _QUERIES = ("get_", "is_", "_")
+
+
+def writes_log(code: CodeType) -> bool:
+    """Whether the code runs when, and only when, a logger that is enabled is written to."""
+    return code.co_name == "_log" and code.co_filename == logging.Logger._log.__code__.co_filename
 
 
 def is_collective(code: CodeType) -> bool:

@@ -1,0 +1,169 @@
+"""Rarer kinds of Python state that a forward reads: a change in the process is followed at the next call, and by a new
+module over the same cache, as eager follows it."""
+
+from __future__ import annotations
+
+import abc
+import array
+import collections
+import contextvars
+import enum
+import functools
+import pathlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from module_support import assert_same, rows
+from torch import nn
+
+SETTING: contextvars.ContextVar[float] = contextvars.ContextVar("setting", default=1.0)
+HIDDEN = {"k": 1.0}
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+
+class Plain:
+    def __init__(self, k: Any) -> None:
+        self.k = k
+
+
+class Once:
+    def scale(self) -> float:
+        return 1.0
+
+
+class Thrice:
+    def scale(self) -> float:
+        return 3.0
+
+
+class Derived(Once):
+    pass
+
+
+class Meta(type):
+    K = 1.0
+
+
+class OfMeta(metaclass=Meta):
+    pass
+
+
+class Abstract(abc.ABC):  # noqa: B024
+    pass
+
+
+class Concrete:
+    pass
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class SlottedModule(nn.Module):
+    __slots__ = ("gain",)
+
+
+class Twice(nn.Identity):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+class OwnList(list):  # type: ignore[type-arg]
+    pass
+
+
+@functools.singledispatch
+def dispatched(_: Any) -> float:
+    return 1.0
+
+
+def helper() -> float:
+    return getattr(helper, "k", 1.0)
+
+
+def _with(value: Any, **attributes: Any) -> Any:
+    for name, item in attributes.items():
+        setattr(value, name, item)
+    return value
+
+
+Read = Callable[[Any], Any]
+# name: (what the attribute `held` is at first, what the forward makes of it, how it is changed)
+CHANGES: dict[str, tuple[Callable[[], Any], Read, Callable[[Any], Any]]] = {
+    "slot": (lambda: Slotted(1.0), lambda held: held.k, lambda held: setattr(held, "k", 3.0)),
+    "deleted slot": (lambda: Slotted(1.0), lambda held: getattr(held, "k", 3.0), lambda held: delattr(held, "k")),
+    "item of a deque": (lambda: collections.deque([1.0]), lambda held: held[0], lambda held: held.__setitem__(0, 3.0)),
+    "length of a deque": (lambda: collections.deque([1.0]), len, lambda held: held.append(3.0)),
+    "object in a deque": (lambda: collections.deque([Plain(1.0)]), lambda held: held[0].k, lambda held: setattr(held[0], "k", 3.0)),
+    "bytearray": (lambda: bytearray(b"\1"), lambda held: held[0], lambda held: held.__setitem__(0, 3)),
+    "array": (lambda: array.array("d", [1.0]), lambda held: held[0], lambda held: held.__setitem__(0, 3.0)),
+    "context variable": (lambda: None, lambda _: SETTING.get(), lambda _: SETTING.set(3.0)),
+    "order of an OrderedDict": (
+        lambda: collections.OrderedDict(a=1.0, b=3.0),
+        lambda held: next(iter(held.values())),
+        lambda held: held.move_to_end("a"),
+    ),
+    "behind a mapping proxy": (lambda: types.MappingProxyType(HIDDEN), lambda held: held["k"], lambda _: HIDDEN.update(k=3.0)),
+    "attribute of a function": (lambda: None, lambda _: helper(), lambda _: setattr(helper, "k", 3.0)),
+    "attribute of a partial": (
+        lambda: _with(functools.partial(helper), k=1.0), lambda held: held.k, lambda held: setattr(held, "k", 3.0)
+    ),
+    "attribute of an enum member": (
+        lambda: _with(Colour.RED, k=1.0), lambda held: held.k, lambda held: setattr(held, "k", 3.0)
+    ),
+    "attribute of a list": (lambda: _with(OwnList([1]), k=1.0), lambda held: held.k, lambda held: setattr(held, "k", 3.0)),
+    "attribute of a tensor": (
+        lambda: [_with(torch.ones(1), k=1.0)], lambda held: held[0].k, lambda held: setattr(held[0], "k", 3.0)
+    ),
+    "tensor that now requires a gradient": (lambda: [torch.ones(1)], lambda held: held[0], lambda held: held[0].requires_grad_()),
+    "class of an object": (Once, lambda held: held.scale(), lambda held: setattr(held, "__class__", Thrice)),
+    "class of a module": (nn.Identity, lambda held: held(torch.ones(1)), lambda held: setattr(held, "__class__", Twice)),
+    "bases of a class": (Derived, lambda held: held.scale(), lambda _: setattr(Derived, "__bases__", (Thrice,))),
+    "attribute of a metaclass": (lambda: None, lambda _: OfMeta.K, lambda _: setattr(Meta, "K", 3.0)),
+    "abstract class": (
+        Concrete, lambda held: 3.0 if isinstance(held, Abstract) else 1.0, lambda _: Abstract.register(Concrete)
+    ),
+    "single dispatch": (lambda: None, lambda _: dispatched(1.0), lambda _: dispatched.register(float, lambda _: 3.0)),
+    "slot of a module": (
+        lambda: _with(SlottedModule(), gain=1.0), lambda held: held.gain, lambda held: SlottedModule.gain.__set__(held, 3.0)  # type: ignore[attr-defined]
+    ),
+}  # fmt: skip
+
+
+class Holder(nn.Module):
+    def __init__(self, held: Any, read: Read) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.held = held
+        self.read = read
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.read(self.held)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_followed(name: str, tmp_path: pathlib.Path) -> None:
+    make, read, change = CHANGES[name]
+    module = Holder(make(), read)
+    x = rows()
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    before = module(x)
+    for _ in range(2):
+        assert_same(wrapped(x), before)
+    change(module.held)
+    after = module(x)
+    assert_same(wrapped(x), after)
+    assert wrapped(x).requires_grad
+    assert_same(rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))(x), after)
+    assert name == "tensor that now requires a gradient" or not torch.equal(before, after)
