@@ -199,7 +199,7 @@ def od(model: nn.Module) -> Any:
 @case(made_of(lambda self, x: collections.defaultdict(list, a=self.a(x))))
 def dd(model: nn.Module) -> Any:
     r = model(rows())
-    return [type(r).__name__, backward(dict(r))]
+    return [type(r).__name__, backward({**r})]
 
 
 @case(made_of(lambda self, x: self.a(x.float())))
