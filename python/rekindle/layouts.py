@@ -6,25 +6,26 @@ from collections.abc import Callable
 
 import torch
 
-_LARGEST_GAPS = 8  # bytes of memory a byte of numbers; what is sparser is copied densely
+_LARGEST_GAPS = 8  # bytes of memory a byte of numbers; what is sparser, and not small, is copied densely
+_SMALL = 64 << 20  # bytes
 
 
 def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda dense: None) -> torch.Tensor:
     """A leaf with the numbers, sizes and strides of `tensor`, in memory of its own, that requires a gradient if it does.
 
-    change: writes to the distinct numbers, before they are laid out. Dimensions that `expand` has made stay expanded. Strides that make elements overlap
-    otherwise, or lie far apart, become dense.
+    Elements that share memory do so in the copy. change: writes to the numbers, each once, before they are laid out.
     """
-    distinct = tensor.detach()
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            distinct = distinct.narrow(dim, 0, 1)
-    dense = distinct.clone(memory_format=torch.preserve_format)
-    change(dense)
-    if dense.stride() != distinct.stride() and _lies_apart(distinct):
-        memory = torch.zeros(_extent(distinct), dtype=dense.dtype, device=dense.device)
-        dense = memory.as_strided(distinct.shape, distinct.stride()).copy_(dense)
-    return dense.expand(tensor.shape).detach().requires_grad_(tensor.requires_grad)
+    given = tensor.detach()
+    if is_dense(given) or not _can_be_laid_out(given):
+        dense = given.clone(memory_format=torch.preserve_format)
+        change(dense)
+        return dense.requires_grad_(tensor.requires_grad)
+    places = torch.arange(_extent(given)).as_strided(given.shape, given.stride()).unique()
+    numbers = given.as_strided((_extent(given),), (1,), given.storage_offset())[places]
+    change(numbers)
+    memory = torch.zeros(_extent(given), dtype=given.dtype, device=given.device)
+    memory[places] = numbers
+    return memory.as_strided(given.shape, given.stride()).detach().requires_grad_(tensor.requires_grad)
 
 
 def share_memory(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:
@@ -40,16 +41,17 @@ def _extent(tensor: torch.Tensor) -> int:
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether the elements lie in memory without gaps, each in a place of its own."""
-    return tensor.numel() == 0 or (_extent(tensor) == tensor.numel() and _lies_apart(tensor))
-
-
-def _lies_apart(tensor: torch.Tensor) -> bool:
-    """Whether each element has a place of its own, and the places are not too far apart."""
-    if tensor.numel() == 0 or _extent(tensor) > _LARGEST_GAPS * tensor.numel() + 64:
-        return False
+    if tensor.numel() == 0:
+        return True
     end = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and stride < end:
+        if size > 1 and stride != end:
             return False
-        end += (size - 1) * stride
+        end *= size
     return True
+
+
+def _can_be_laid_out(tensor: torch.Tensor) -> bool:
+    extent = _extent(tensor)
+    near = extent <= _LARGEST_GAPS * tensor.numel() or extent * tensor.element_size() <= _SMALL
+    return near and not tensor.is_conj() and not tensor.is_neg()

@@ -24,6 +24,8 @@ _OF_ONE_MODULE = frozenset(Reason) - {
     Reason.MODE_STACK, Reason.INFERENCE_MODE, Reason.DISABLED, Reason.UNSUPPORTED_DEVICE, Reason.DATA_PARALLEL,
     Reason.CHANGED_DURING_EXPORT,
 }  # fmt: skip
+# Those that may pass by themselves, or be an error of the user's: the parts wait until a call has run in eager.
+_AFTER_A_CALL = frozenset((Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.STATE_MUTATED, Reason.SIDE_EFFECT))
 _LEAST_LAYERS = 2  # a graph of one layer saves nothing
 _OPAQUE_PACKAGES = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.", "torch.jit.")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -43,9 +45,9 @@ class Part:
         return f"{self.name or '(the module)'}: {self.source}" + (f" ({self.reason})" if self.reason else "")
 
 
-def allows_parts(reason: Reason) -> bool:
-    """Whether submodules of a module that is refused for `reason` may run from graphs."""
-    return reason in _OF_ONE_MODULE and not any(getattr(nn.modules.module, f"_global{name}") for name in _HOOKS)
+def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
+    """Whether submodules of a module that is refused for `reason` may run from graphs; ran_in_eager: whether such a call has."""
+    return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not any(getattr(nn.modules.module, f"_global{name}") for name in _HOOKS)
 
 
 def candidates(module: nn.Module, itself: bool) -> dict[str, nn.Module]:

@@ -196,7 +196,7 @@ class Runtime:
             ) from refusal
         self._status.source, self._why_eager = "eager", str(refusal)
         self._status.eager_calls += 1
-        if kind.ran_in_eager and allows_parts(refusal.reason) and self._lock.acquire(blocking=False):
+        if allows_parts(refusal.reason, kind.ran_in_eager) and self._lock.acquire(blocking=False):
             try:
                 return self._eager_with_parts(args, kwargs)
             finally:

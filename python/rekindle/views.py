@@ -7,7 +7,8 @@ differentiating it are PyTorch's own doing. A base that eager's result does not 
     view := {"of": {"input" | "output": position}, "size": [int*], "stride": [int*], "offset": int from the base's own,
               "detached": bool, "is_view": bool, "one_of_many": bool, "base_stride": [int*]}
 
-Not views to PyTorch, though they share memory, are results of `detach`.
+Not views to PyTorch, though they share memory, are results of `detach`. Sizes and strides are those of one call: a structure with
+views holds for inputs of these sizes only.
 """
 
 from __future__ import annotations

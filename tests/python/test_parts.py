@@ -208,6 +208,31 @@ def test_hooks_run_around_parts_as_in_eager(where: str, expected: dict[str, str]
     assert "hooks" in {code for code, _ in status.bypass}
 
 
+def test_a_transformer_runs_from_graphs_around_a_hooked_layer() -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    module = BertForSequenceClassification(BertConfig(vocab_size=50, max_position_embeddings=16, **sizes))
+    tokens = torch.randint(0, 50, (2, 8))
+    seen: list[list[torch.Tensor]] = []
+    for kind in ("eager", "cold", "warm"):
+        own = copy.deepcopy(module)
+        model = own if kind == "eager" else rekindle.Module(own, rekindle.Options(log="error"))
+        own.bert.encoder.layer[0].attention.self.register_forward_hook(lambda module, args, result: (result[0] * 1.5, *result[1:]))
+        torch.manual_seed(1)
+        for _ in range(3):
+            model.zero_grad()
+            loss = model(input_ids=tokens, labels=torch.tensor([0, 1])).loss
+            loss.backward()
+        seen.append([loss.detach(), *(p.grad for p in own.parameters() if p.grad is not None)])
+        torch.testing.assert_close(seen[-1], seen[0], rtol=1e-3, atol=1e-5)
+        rekindle.store.flush()
+    found = sources(rekindle.status(model))
+    assert found["bert.embeddings"] == found["bert.encoder.layer.1"] == found["bert.encoder.layer.0.output"] == "local"
+    assert found["bert.encoder.layer.0"] == "eager"
+
+
 def test_the_status_says_why_and_prints_as_lines() -> None:
     torch.manual_seed(0)
     model = rekindle.Module(Model(encodes), rekindle.Options(log="error"))

@@ -90,6 +90,8 @@ GRAPHS: dict[str, tuple[Forward, torch.Tensor]] = {
     "rows of every second column": (also(lambda x: x[1:]), numbers(5, 8)[:, ::2]),
     "rows of a transposed input": (also(lambda x: x[1:]), numbers(4, 5).t()),
     "rows of an expanded input": (also(lambda x: x[1:]), numbers(1, 4).expand(5, 4)),
+    "rows of an input that overlaps itself": (also(lambda x: x[1:]), numbers(8).unfold(0, 4, 1)),
+    "rows of a column of a wide input": (also(lambda x: x[1:]), numbers(5, 4, 100)[:, :, 7]),
     "an output and views of it": (output_and(lambda y: [y[:2], y.t(), y[0].expand(3, 4)]), numbers(5, 4, grad=True)),
     "an output and a detached one": (output_and(lambda y: y.detach()), numbers(5, 4)),
     "parts of a hidden output": (lambda self, x: self.a(x).chunk(2), numbers(6, 4, grad=True)),
@@ -119,6 +121,13 @@ EAGER: dict[str, tuple[Forward, torch.Tensor, str]] = {
     "nothing": (lambda self, x: None, numbers(5, 4), "unsupported_output"),
     "views of an input only": (lambda self, x: x[1:], numbers(5, 4, grad=True), "unsupported_output"),
 }
+
+
+def refuses_strides(self: Model, x: torch.Tensor) -> torch.Tensor:
+    return self.a(x.view(10, 2).view(5, 4))
+
+
+EAGER["an input that cannot be viewed"] = (refuses_strides, numbers(4, 5).t(), "export_failed")
 
 
 def leaves(result: Any) -> list[torch.Tensor]:
