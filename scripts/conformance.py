@@ -18,6 +18,7 @@ from pathlib import Path
 
 import conformance_modules
 import conformance_opinfo
+import conformance_programs
 import rekindle
 import torch
 from conformance_trial import Outcome
@@ -26,6 +27,7 @@ _SUITES = {
     "opinfo": conformance_opinfo.run,  # torch's operator database
     "modules": conformance_modules.run_modules,  # torch's module database
     "models": conformance_modules.run_models,
+    "programs": conformance_programs.run,  # random ones
 }
 _PLACES = ("onnx", "torch", "eager", "wrong", "skipped")
 
@@ -66,9 +68,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("suite", choices=_SUITES, help="torch's operators or modules, or whole models")
-    parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT")
-    parser.add_argument("--samples", type=int, default=2, help="calls of each operator or module (default 2)")
+    parser.add_argument("suite", choices=_SUITES, help="torch's operators or modules, whole models, or random programs")
+    parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
+    parser.add_argument("--samples", type=int, default=2, help="calls of each operator or module, or programs (default 2)")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -56,18 +56,40 @@ def _of_vectors(node: Node) -> bool:
     return len(type_of_argument(node, "input").sizes()) > 0
 
 
+def _several_parts(node: Node) -> bool:
+    uses = [use.user for output in node.outputs() for use in output.uses()]
+    return bool(uses) and all(use.kind() == "prim::ListUnpack" and len([*use.outputs()]) > 1 for use in uses)
+
+
+def _equal_chunks(node: Node) -> bool:
+    return _equal_parts(node, "chunks")
+
+
+def _equal_splits(node: Node) -> bool:
+    return _equal_parts(node, "split_size")
+
+
+def _equal_parts(node: Node, argument: str) -> bool:
+    sizes = type_of_argument(node, "self").sizes()
+    divisor = constant_argument(node, argument)
+    return _several_parts(node) and sizes is not None and sizes[constant_argument(node, "dim")] % divisor == 0
+
+
 _ALWAYS = """
     add sub rsub mul neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
     where masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
     matmul mm bmm addmm baddbmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
-    view_as reshape_as contiguous clone slice select cat stack split split_with_sizes chunk unbind repeat
+    view_as reshape_as contiguous clone slice select cat stack repeat
     broadcast_tensors mse_loss tril triu addcmul softmax log_softmax sum mean cumsum layer_norm dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
 """
 _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in _ALWAYS.split()},
+    **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
+    "aten::chunk": _equal_chunks,
+    "aten::split": _equal_splits,
     "aten::div": _exact_quotient,
     "aten::narrow": _known_start,
     "aten::linear": _of_vectors,

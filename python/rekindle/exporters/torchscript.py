@@ -58,6 +58,7 @@ class _Traced(nn.Module):
         functions = self.__dict__["functions"]
         with request.watch, replaced(request.module, state), functions.recorded(), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
+        mode.up_to_date((result, tensors))
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():

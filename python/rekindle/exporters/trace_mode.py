@@ -7,16 +7,19 @@ refuses what a graph cannot repeat: branches on tensor values, in-place writes t
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from rekindle.exporters.aliases import Aliases, untraced
+from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.reasons import Bypass, Reason
 
 _SIZE_QUERIES = {
@@ -71,61 +74,32 @@ def _user_frame() -> str:
     return "unknown code"
 
 
-@contextlib.contextmanager
-def untraced() -> Iterator[None]:
-    """Run what must not become part of the graph."""
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
-    try:
-        yield
-    finally:
-        torch._C._set_tracing_state(state)
-
-
-def _is_in_place(function: Any, kwargs: dict[str, Any]) -> bool:
+def _is_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     name = getattr(function, "__name__", "")
     if kwargs.get("out") is not None or name in _IN_PLACE_DUNDERS:
         return True
-    return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+    if name.endswith("_") and not name.endswith("__"):
+        return name != "requires_grad_"
+    return getattr(function, "__module__", None) == "torch.nn.functional" and _asked_to_write(function, args, kwargs)
+
+
+_signature = functools.lru_cache(inspect.signature)
+
+
+def _asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function of torch.nn.functional is called with inplace=True."""
+    signature = _signature(function)
+    return "inplace" in signature.parameters and bool(signature.bind(*args, **kwargs).arguments.get("inplace"))
+
+
+def _exchanged(values: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+    return tree_map_only(torch.Tensor, lambda value: new if value is old else value, values)
 
 
 def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What an in-place call writes."""
-    return kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
-
-
-def _batch_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
-) -> Any:
-    """torch.batch_norm, whose operator writes the running statistics without a word; here the writes are seen."""
-    if not training or mean is None:
-        return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
-    normalize = torch.ops.aten._native_batch_norm_legit_functional
-    y, _, _, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
-    mean.copy_(new_mean)
-    variance.copy_(new_variance)
-    return y
-
-
-def _instance_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
-) -> Any:
-    """torch.instance_norm, in the same way: a batch norm of one sample whose channels are all samples' channels."""
-    if not use_input or mean is None:
-        return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
-    with untraced():
-        samples, channels, *rest = x.shape
-        sizes = [samples, channels, *rest]
-    repeated = [None if each is None else each.repeat(samples) for each in (weight, bias, mean, variance)]
-    normalize = torch.ops.aten._native_batch_norm_legit_functional
-    as_one = x.contiguous().view(1, samples * channels, *rest)
-    y, _, _, new_mean, new_variance = normalize(as_one, *repeated, True, momentum, eps)
-    mean.copy_(new_mean.view(samples, channels).mean(0))
-    variance.copy_(new_variance.view(samples, channels).mean(0))
-    return y.view(sizes)
-
-
-_SEEN_TO_WRITE = {torch.batch_norm: _batch_norm, torch.instance_norm: _instance_norm}
+    written = kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
+    return kwargs.get("input") if written is None else written
 
 
 class TraceMode(TorchFunctionMode):
@@ -142,6 +116,7 @@ class TraceMode(TorchFunctionMode):
         self._grad = grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self.autocast_dtypes: set[torch.dtype] = set()
+        self._aliases = Aliases()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -168,20 +143,50 @@ class TraceMode(TorchFunctionMode):
         if function in _GENERATORS or kwargs.get("generator") is not None:
             raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
-            return args[0].detach()
+            self.up_to_date(args[0])
+            data = args[0].detach()
+            self.up_to_date(data)
+            return data
         self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
-        in_place = _is_in_place(function, kwargs)
+        in_place = _is_in_place(function, args, kwargs)
         if in_place:
             self._check_write(function, args, kwargs)
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} enables gradients inside a no_grad call")
-        result = _SEEN_TO_WRITE.get(function, function)(*args, **kwargs)
+        if not (in_place and function in DRAWING):
+            function = REPLACEMENTS.get(function, function)
+        result = self._call(function, args, kwargs, in_place)
         if not stopped or (in_place and self._is_writable(_target(args, kwargs))):
             return result
         if in_place:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} writes in place inside a no_grad region")
-        return tree_map_only(torch.Tensor, self._stopped, result)
+        result = tree_map_only(torch.Tensor, self._stopped, result)
+        self.up_to_date(result)
+        return result
+
+    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Any:
+        self.up_to_date((args, kwargs))
+        target = _target(args, kwargs)
+        if isinstance(kwargs.get("out"), torch.Tensor):
+            value = function(*args, **{name: item for name, item in kwargs.items() if name != "out"})
+            return self._call(overwrite_out, (target, value), {}, True)
+        if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
+
+            def change(copy: torch.Tensor) -> Any:
+                return function(*_exchanged(args, target, copy), **_exchanged(kwargs, target, copy))
+
+            result = self._aliases.write(target, change)
+        else:
+            result = function(*args, **kwargs)
+        self.up_to_date(result)
+        return result
+
+    def up_to_date(self, values: Any) -> None:
+        """Make what is traced of the tensors in `values` what they hold, should their memory have been written through others."""
+        for value in tree_leaves(values):
+            if isinstance(value, torch.Tensor):
+                self._aliases.meet(value)
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
         self._views_without_grad |= tensor._is_view()

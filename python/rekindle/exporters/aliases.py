@@ -1,0 +1,153 @@
+"""Writes in place to memory that several tensors of a forward see, as a graph without writes.
+
+A tracer follows tensors, not memory: after `part = x[1:]; part.mul_(2)` it takes `x` for what it was. Here the whole memory of
+such tensors becomes one value, flat and in the order of its addresses. A write makes a new flat value with the written elements
+exchanged; every tensor of that memory is taken from the newest flat value when it is next used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rekindle.reasons import Bypass, Reason
+
+_MOST = 1 << 20  # elements of a memory; each read and write of it holds their places as a constant
+
+
+@dataclass
+class _Memory:
+    """flat: all elements, traced. version: counts the writes. seen: (tensor's identity) -> version that its traced value has."""
+
+    owner: torch.Tensor  # keeps the memory from being reused
+    flat: torch.Tensor
+    version: int
+    seen: dict[int, tuple[weakref.ref[torch.Tensor], int]]
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Run what must not become part of the graph."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+class Aliases:
+    """The tensors that one traced forward has met, by the memory that they see. Used inside a trace."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}
+        self._written: dict[int, _Memory] = {}
+
+    def meet(self, tensor: torch.Tensor) -> None:
+        """Called for every tensor that goes into an operator or comes out of one; brings its traced value up to date."""
+        with untraced():
+            if tensor.layout is not torch.strided or tensor.numel() == 0:
+                return
+            address = tensor.untyped_storage().data_ptr()
+            known = self._known.setdefault(address, {})
+            if id(tensor) not in known or known[id(tensor)]() is not tensor:
+                known[id(tensor)] = weakref.ref(tensor)
+        memory = self._written.get(address)
+        if memory is not None:
+            self._bring_up_to_date(memory, tensor)
+
+    def shared(self, tensor: torch.Tensor) -> bool:
+        """Whether a write to the tensor may be seen through another one."""
+        with untraced():
+            if tensor.layout is not torch.strided or tensor.numel() == 0:
+                return False
+            address = tensor.untyped_storage().data_ptr()
+            return tensor._is_view() or address in self._written or any(other is not tensor for other in self._living(address))
+
+    def write(self, tensor: torch.Tensor, change: Callable[[torch.Tensor], Any]) -> Any:
+        """Do `change`, which writes to the tensor that it is given, to `tensor` and to all that share its memory.
+
+        Returns what `change` returns. Raises Bypass for what no graph can do.
+        """
+        memory = self._memory_of(tensor)
+        places = _places(memory, tensor)
+        copy = tensor.clone()
+        result = change(copy)
+        memory.flat = memory.flat.scatter(0, places, copy.reshape(-1))
+        memory.version += 1
+        with untraced():
+            if copy.shape != tensor.shape or copy.dtype != tensor.dtype:
+                raise Bypass(
+                    Reason.UNSUPPORTED_OP, "a tensor that shares its memory is given another shape in place; make a new one"
+                )
+            tensor.copy_(copy)
+        take_value_of(tensor, copy)
+        memory.seen[id(tensor)] = (weakref.ref(tensor), memory.version)
+        return tensor if result is copy else result
+
+    def _living(self, address: int) -> list[torch.Tensor]:
+        return [tensor for ref in self._known.get(address, {}).values() if (tensor := ref()) is not None]
+
+    def _memory_of(self, tensor: torch.Tensor) -> _Memory:
+        with untraced():
+            address = tensor.untyped_storage().data_ptr()
+            if address in self._written:
+                return self._written[address]
+            living = self._living(address)
+            size = tensor.untyped_storage().nbytes() // tensor.element_size()
+            candidates = [tensor, *living, *([] if tensor._base is None else [tensor._base])]
+            whole = next((one for one in candidates if _fills(one, size, tensor.dtype)), None)
+            if whole is None or size > _MOST:
+                raise Bypass(
+                    Reason.UNSUPPORTED_OP,
+                    f"a write in place to a part of {size} elements that other tensors see cannot be followed; write to a clone",
+                )
+            order = sorted(range(whole.dim()), key=lambda dim: -whole.stride(dim))
+        memory = _Memory(whole, whole.permute(order).reshape(-1).clone(), 0, {})
+        for one in [*living, whole]:
+            memory.seen[id(one)] = (weakref.ref(one), 0)
+        self._written[address] = memory
+        return memory
+
+    def _bring_up_to_date(self, memory: _Memory, tensor: torch.Tensor) -> None:
+        known, version = memory.seen.get(id(tensor), (None, -1))
+        if known is not None and known() is tensor and version == memory.version:
+            return
+        memory.seen[id(tensor)] = (weakref.ref(tensor), memory.version)
+        if known is None or known() is not tensor:
+            return  # just made, from a tensor that was up to date
+        places = _places(memory, tensor)
+        with untraced():
+            sizes = [*tensor.shape]
+        take_value_of(tensor, memory.flat.index_select(0, places).reshape(sizes))
+
+
+def _places(memory: _Memory, tensor: torch.Tensor) -> torch.Tensor:
+    """Where the tensor's elements, in their order, are in the flat value: int64, [number of elements]."""
+    with untraced():
+        if tensor.dtype is not memory.flat.dtype:
+            raise Bypass(Reason.UNSUPPORTED_OP, "memory that is written in place is seen as two dtypes; write to a clone")
+        numbers = torch.arange(memory.flat.numel())
+        return numbers.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).reshape(-1).clone()
+
+
+def _fills(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> bool:
+    """Whether a tensor sees each of `size` elements once."""
+    if tensor.dtype is not dtype or tensor.numel() != size or tensor.storage_offset() != 0:
+        return False
+    expected = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length != 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def take_value_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """To the tracer, `tensor` is from now on what `other` is."""
+    torch._C._set_value_trace(tensor, torch._C._get_value_trace(other))

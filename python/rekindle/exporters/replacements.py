@@ -1,0 +1,118 @@
+"""Functions of torch that a trace of them gets wrong, written so that it gets them right: writes, and the order of random draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from rekindle.exporters.aliases import take_value_of, untraced
+from rekindle.reasons import Bypass, Reason
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """torch.batch_norm, whose operator writes the running statistics without a word; here the writes are seen."""
+    if not training or mean is None:
+        return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    y, _, _, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return y
+
+
+def _instance_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """torch.instance_norm, in the same way: a batch norm of one sample whose channels are all samples' channels."""
+    if not use_input or mean is None:
+        return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
+    with untraced():
+        samples, channels, *rest = x.shape
+        sizes = [samples, channels, *rest]
+    repeated = [None if each is None else each.repeat(samples) for each in (weight, bias, mean, variance)]
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    as_one = x.contiguous().view(1, samples * channels, *rest)
+    y, _, _, new_mean, new_variance = normalize(as_one, *repeated, True, momentum, eps)
+    mean.copy_(new_mean.view(samples, channels).mean(0))
+    variance.copy_(new_variance.view(samples, channels).mean(0))
+    return y.view(sizes)
+
+
+def _copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """torch.Tensor.copy_, whose form without a write has no gradient."""
+    with untraced():
+        sizes = [*target.shape]
+    return _overwrite(target, source.to(target.dtype).expand(sizes), lambda: target.copy_(source))
+
+
+def overwrite_out(target: Any, value: Any) -> Any:
+    """What an argument `out` is given."""
+    with untraced():
+        if target.shape != value.shape:
+            raise Bypass(Reason.UNSUPPORTED_OP, "an argument out= is resized; pass one of the result's shape")
+    return _copy(target, value)
+
+
+def _fill(target: Any, value: Any) -> Any:
+    """torch.Tensor.fill_, which the exporter takes for a constant that requires no gradient."""
+    if isinstance(value, torch.Tensor):
+        return _copy(target, value)
+    return _overwrite(target, torch.full_like(target, value), lambda: target.fill_(value))
+
+
+def _zero(target: Any) -> Any:
+    return _fill(target, 0)
+
+
+def _overwrite(target: Any, value: Any, write: Any) -> Any:
+    """The target, which is `value` from now on; what it was before has a gradient still, of zeros."""
+    with untraced():
+        differentiable = target.requires_grad
+    everywhere = torch.ones_like(target, dtype=torch.bool)
+    value = torch.where(everywhere, value, target) if differentiable else value.clone()
+    with untraced():
+        write()
+    take_value_of(target, value)
+    return target
+
+
+def _in_order_of_memory(function: Any) -> Any:
+    """A function that draws a number for each element, in the order in which they lie in memory: in a graph they may lie in
+    another one, and it is made explicit."""
+
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        with untraced():
+            strides = tensor.stride()
+            order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+            sizes = [tensor.shape[dim] for dim in order]
+            as_it_is = tensor.is_contiguous() or 0 in strides
+        if as_it_is:
+            return function(tensor, *args, **kwargs)
+        drawn = function(tensor.permute(order).reshape(-1), *args, **kwargs)
+        return drawn.reshape(sizes).permute([order.index(dim) for dim in range(len(order))])
+
+    return call
+
+
+def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch.Tensor.contiguous where it copies: to the exporter it is nothing, and what draws next depends on it."""
+    with untraced():
+        copies = not tensor.is_contiguous() and not args and not kwargs
+        sizes = [*tensor.shape]
+    return tensor.reshape(-1).reshape(sizes) if copies else tensor.contiguous(*args, **kwargs)
+
+
+DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.rand_like, torch.randn_like, torch.bernoulli, torch.Tensor.bernoulli)
+REPLACEMENTS: dict[Any, Any] = {
+    torch.batch_norm: _batch_norm,
+    torch.instance_norm: _instance_norm,
+    torch.Tensor.copy_: _copy,
+    torch.Tensor.fill_: _fill,
+    torch.Tensor.zero_: _zero,
+    torch.Tensor.contiguous: _contiguous,
+    **{function: _in_order_of_memory(function) for function in DRAWING},
+}

@@ -1,0 +1,153 @@
+"""Random PyTorch programs as a suite: 5 to 60 operations with views, writes in place, casts and random numbers among them.
+
+A program is drawn while it runs: an operation that PyTorch refuses, or whose results grow without bound, is drawn again. The
+same seed gives the same program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import rekindle
+import torch
+from conformance_trial import Outcome, try_call
+from random_operations import OPERATIONS, RANDOM
+from torch import nn
+
+_LARGEST = 1e3  # of the numbers in a program
+_SMALLEST = 1e-2  # of the sum of a result: one that is all rounding cannot be compared
+_MOST = 4096  # elements of a value
+_TRIES = 20
+# Not a limit of what a graph can hold, but a graph that is not right: it must not count as right because eager then runs.
+_DEFECTS = ("verification_failed", "export_failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """values[inputs] and arguments go into the operation; what it returns is one value more."""
+
+    operation: str
+    inputs: list[int]
+    arguments: tuple[Any, ...]
+
+    def run(self, values: list[torch.Tensor]) -> torch.Tensor:
+        return OPERATIONS[self.operation].run([values[i] for i in self.inputs], self.arguments)
+
+
+class Program(nn.Module):
+    """Runs its lines on its inputs and a parameter; returns the values at `results`."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.sin(torch.arange(size, dtype=torch.float32)))
+        self.lines: list[Line] = []
+        self.results: list[int] = []
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        values = [*inputs, self.weight * 1]
+        for line in self.lines:
+            values.append(line.run(values))
+        return [values[i] for i in self.results]
+
+    def text(self, inputs: int) -> str:
+        """A line for each operation, the values numbered as they are in `Line.inputs`."""
+        lines = [f"v{i} = {line.operation}({line.inputs}, {line.arguments})" for i, line in enumerate(self.lines, inputs + 1)]
+        return "\n".join([*lines, f"return {self.results}"])
+
+
+def _inputs(rng: random.Random) -> list[torch.Tensor]:
+    sizes = [rng.randint(1, 4) for _ in range(3)]
+    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    found = []
+    for _ in range(rng.randint(1, 3)):
+        shape = sizes[rng.randint(0, 2) :] if rng.random() < 0.9 else [0, *sizes[1:]]
+        dtype = torch.float64 if rng.random() < 0.2 else torch.float32
+        value = torch.randn(shape, generator=generator, dtype=dtype)
+        if rng.random() < 0.2 and value.dim() > 1:
+            value = value.transpose(0, -1).contiguous().transpose(0, -1)
+        found.append(value.requires_grad_(rng.random() < 0.7))
+    return found
+
+
+def _bounded(value: torch.Tensor) -> bool:
+    if value.numel() > _MOST:
+        return False
+    return not value.is_floating_point() or value.numel() == 0 or bool(value.detach().abs().max() < _LARGEST)
+
+
+def draw(seed: int) -> tuple[Program, list[torch.Tensor]]:
+    """A program that eager runs forward and backward, and its inputs."""
+    rng = random.Random(seed)
+    while True:
+        inputs = _inputs(rng)
+        program = Program(inputs[0].shape[-1] if inputs[0].dim() else 1)
+        torch.manual_seed(0)
+        values = [*(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs), program.weight * 1]
+        for _ in range(rng.randint(5, 60)):
+            _add_line(rng, program, values)
+        known = range(len(inputs), len(values))
+        results = {len(values) - 1, *rng.sample(known, min(len(known), rng.randint(1, 3)))}
+        results |= _random_values(program, len(values))
+        program.results = sorted(results)
+        if _runs(program, inputs):
+            return program, inputs
+
+
+def _random_values(program: Program, count: int) -> set[int]:
+    """Positions of the drawn values among `count`. All have to be read: what nobody reads, a graph does not draw."""
+    start = count - len(program.lines)
+    return {i for i, line in enumerate(program.lines, start) if line.operation in RANDOM}
+
+
+def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor]) -> None:
+    for _ in range(_TRIES):
+        name = rng.choice([*OPERATIONS])
+        drawn = OPERATIONS[name].draw(rng, values)
+        if drawn is None:
+            continue
+        line = Line(name, *drawn)
+        if name == "write over" and drawn[0][0] in _random_values(program, len(values)):
+            continue
+        versions = [value._version for value in values]
+        try:
+            result = line.run(values)
+        except (RuntimeError, IndexError, ValueError):
+            if versions == [value._version for value in values]:
+                continue
+            raise
+        if _bounded(result) or versions != [value._version for value in values]:
+            values.append(result)
+            program.lines.append(line)
+            return
+
+
+def _runs(program: Program, inputs: list[torch.Tensor]) -> bool:
+    """Whether eager gives bounded results and gradients; a write may have changed what a gradient needs."""
+    fresh = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+    try:
+        results = program(*fresh)
+        if roots := [x.double().sum() for x in results if x.requires_grad]:
+            sum(roots).backward()
+    except RuntimeError:
+        return False
+    finally:
+        program.weight.grad = None
+    if any(x.is_floating_point() and 0 < x.detach().abs().sum() < _SMALLEST for x in results):
+        return False
+    return all(_bounded(x) for x in [*results, *(x.grad for x in fresh if x.grad is not None)])
+
+
+def run(pattern: str, samples: int, options: rekindle.Options) -> Iterator[Outcome]:
+    """One outcome a program, named `program seed`: seeds 0 to `samples`, or those in `pattern`, as "3,17"."""
+    seeds = [int(seed) for seed in pattern.split(",")] if pattern else range(samples)
+    for seed in seeds:
+        program, inputs = draw(seed)
+        outcome = try_call(f"program {seed}", program, tuple(inputs), {}, options)
+        if outcome.place == "eager" and outcome.reason.startswith(_DEFECTS):
+            outcome = dataclasses.replace(outcome, right=False)
+        if not outcome.right and pattern:
+            print(program.text(len(inputs)))
+        yield outcome
