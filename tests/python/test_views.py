@@ -79,6 +79,12 @@ def clamped_without_gradient(self: Model, x: torch.Tensor) -> Any:
     return self.a(x), x[1]
 
 
+def written_in_places(self: Model, x: torch.Tensor) -> Any:
+    x[:, 0] = 0
+    x[1].mul_(2)
+    return self.a(x), x[:2]
+
+
 GRAPHS: dict[str, tuple[Forward, torch.Tensor]] = {
     "rows of an input": (also(lambda x: x[:2]), numbers(5, 4)),
     "rows of an input with a gradient": (also(lambda x: x[:2]), numbers(5, 4, grad=True)),
@@ -101,6 +107,7 @@ GRAPHS: dict[str, tuple[Forward, torch.Tensor]] = {
     "a written input": (lambda self, x: self.a(x.mul_(2)), numbers(5, 4)),
     "a written input with gaps": (lambda self, x: self.a(x.mul_(2)), numbers(4, 5).t()),
     "a written and returned input": (lambda self, x: (x.add_(1), self.a(x)), numbers(5, 4)),
+    "an input written in places": (written_in_places, numbers(5, 4)),
     "an input written without gradient": (clamped_without_gradient, numbers(5, 4)),
 }
 

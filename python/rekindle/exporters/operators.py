@@ -53,7 +53,7 @@ def _equal_heads(node: Node) -> bool:
 
 
 def _of_vectors(node: Node) -> bool:
-    return len(type_of_argument(node, "input").sizes()) > 0
+    return type_of_argument(node, "input").sizes() != []  # None: of what was written in place, where a trace keeps no sizes
 
 
 def _several_parts(node: Node) -> bool:
