@@ -151,7 +151,11 @@ def _verify_with_functions(
         _verify(joint, exported, request, inputs, again)
         return []
     with _gradients_kept(request), Recorder(fingerprint, undo, effects_allowed=True) as recorder:
-        _verify(joint, exported, request, inputs, again)
+        world.called_back.active = True
+        try:
+            _verify(joint, exported, request, inputs, again)
+        finally:
+            world.called_back.active = False
     return recorder.observations
 
 

@@ -5,7 +5,7 @@ the user runs, nothing is imported, and nothing is reached that the live model d
 
     path  := start step*
     start := ["model"] | ["module", name of a loaded module]
-    step  := ["code", position among the constants] | ["attribute", name] | ["item", key or position] | ["cell", position] | ["function"] | ["class", position in its MRO]
+    step  := ["submodule", name] | ["code", position among the constants] | ["attribute", name] | ["item", key or position] | ["cell", position] | ["function"] | ["class", position in its MRO]
 """
 
 from __future__ import annotations
@@ -31,7 +31,16 @@ _NOTHING = object()
 
 def path_to(target: Any, model: nn.Module) -> Path | None:
     """A shortest path to `target`, or None: by its own name, through the model, or through the modules of the model's code."""
-    return _by_name(target) or _search(target, [(["model"], model)]) or _search(target, list(_modules_of(model)))
+    return _by_name(target) or _in_model(target, model) or _search(target, [([start], module) for start, module in _modules_of(model)])
+
+
+def _in_model(target: Any, model: nn.Module) -> Path | None:
+    """From the module that is nearest: a model can be deep."""
+    names = {id(module): name for name, module in model.named_modules()}
+    starts = [([["model"], ["submodule", name]] if name else [["model"]], module) for name, module in model.named_modules()]
+    if id(target) in names:
+        return next(start for start, module in starts if module is target)
+    return _search(target, starts)
 
 
 def follow(path: Path, model: nn.Module) -> Any:
@@ -52,6 +61,9 @@ def show(path: Path) -> str:
     forms = {"attribute": ".{}", "item": "[{!r}]", "cell": ".__closure__[{}]", "function": ".__func__", "class": ".__class__.__mro__[{}]",
              "code": ".__code__.co_consts[{}]"}
     for kind, *what in path[1:]:
+        if kind == "submodule":
+            text += "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in what[0].split("."))
+            continue
         text += forms[kind].format(*what)
     return text
 
@@ -67,6 +79,10 @@ def _step(value: Any, step: list[Any]) -> Any:
     if kind == "cell" and type(value) is types.FunctionType:
         cells = value.__closure__ or ()
         return _content(cells[what[0]]) if what[0] < len(cells) else _NOTHING
+    if kind == "submodule":
+        for name in what[0].split("."):
+            value = _attributes(value).get("_modules", {}).get(name, _NOTHING)
+        return value
     if kind == "code":
         code = value.__code__ if type(value) is types.FunctionType else value
         constants = code.co_consts if type(code) is types.CodeType else ()
@@ -125,15 +141,15 @@ def _modules_of(model: nn.Module) -> Iterator[tuple[list[Any], Any]]:
             yield ["module", name], sys.modules[name]
 
 
-def _search(target: Any, starts: list[tuple[list[Any], Any]]) -> Path | None:
+def _search(target: Any, starts: list[tuple[Path, Any]]) -> Path | None:
     """Breadth first, so that the path is short and does not depend on anything far away."""
-    left: deque[tuple[Path, Any]] = deque(([start], value) for start, value in starts)
+    left: deque[tuple[Path, Any]] = deque(starts)
     seen = {id(value) for _, value in left}
     while left and len(seen) < _MAX_OBJECTS:
         path, value = left.popleft()
         if value is target:
             return path
-        if len(path) > _MAX_STEPS:
+        if len(path) > _MAX_STEPS + 1:
             continue
         for step, inner in _steps_from(value):
             if id(inner) not in seen:

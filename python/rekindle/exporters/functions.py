@@ -18,6 +18,7 @@ from rekindle.exporters.inlining import inlined
 from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
 from rekindle.exporters.trace_mode import untraced
 from rekindle.exporters.traced_operators import DTYPES
+from rekindle.fingerprint.world import called_back
 from rekindle.python_ops import Call, describe_call, note_results, tensors_among
 from rekindle.reasons import Bypass, Reason
 
@@ -67,7 +68,11 @@ class Functions:
             given = tensors_among(arguments, self._model)
             before = [tensor._version for tensor in given]
             call = describe_call(function, arguments, given, self._model)
-            result = run(*arguments)
+            before_it, called_back.active = called_back.active, True
+            try:
+                result = run(*arguments)
+            finally:
+                called_back.active = before_it
             results = list(result) if isinstance(result, tuple) else [result]
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
             note_results(call, results, self._model, function)

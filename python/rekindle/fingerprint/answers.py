@@ -35,6 +35,7 @@ def noted_in(met: Met) -> Iterator[None]:
 def meet(path: str, function: Any) -> None:
     """A walk is at a cached function."""
     if _met is not None and id(function) not in _met:
+        _met[id(function)] = (function, path, {})  # an answer may be of a class that holds the function
         _met[id(function)] = (function, path, _answers(function))
 
 

@@ -69,7 +69,8 @@ def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
 def _builtin(walker: Walker, path: str, value: Any) -> None:
     owner = value.__self__
     walker.leaves.append((path, f"builtin {label(value)}"))
-    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+    of_pybind11 = type(owner).__module__ == "pybind11_builtins"  # the record of a C++ function, which its name stands for
+    if owner is not None and not of_pybind11 and not isinstance(owner, (types.ModuleType, type)):
         walker.walk(f"{path}.__self__", owner)
 
 

@@ -6,7 +6,7 @@ import _abc
 from typing import Any
 
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
-from rekindle.fingerprint.origin import is_covered_class
+from rekindle.fingerprint.origin import is_covered_class, is_of_library
 from rekindle.fingerprint.parts import note
 from rekindle.fingerprint.values import OF_IMPORT, Walker, label
 from rekindle.reasons import Bypass
@@ -131,7 +131,8 @@ def _add_hidden(walker: Walker, base: type) -> None:
     """What is registered with an abstract class, and what a dataclass keeps about its fields."""
     if "_abc_impl" in vars(base):
         registered = (reference() for reference in _abc._get_dump(base)[0])
-        walker.leaves.append(("_abc_registry", repr(sorted(label(cls) for cls in registered if cls is not None))))
+        names = sorted(label(cls) for cls in registered if cls is not None and not is_of_library(cls))
+        walker.leaves.append(("_abc_registry", repr(names)))
     for name, field in vars(base).get("__dataclass_fields__", {}).items():
         if field.metadata:
             walker.walk(f"__dataclass_fields__.{name}.metadata", field.metadata)

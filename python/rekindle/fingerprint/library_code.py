@@ -19,8 +19,9 @@ from rekindle.reasons import Bypass
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-# Around operators defined in Python, to keep the compiler out of them: not loaded before the first call of one.
-_COMPILER = "torch._dynamo"
+# What runs besides the forward's own: the compiler that is kept out of operators defined in Python, and the exporter. Neither
+# is loaded in a process that finds a graph.
+_BESIDES = ("torch._dynamo", "torch.onnx._internal")
 
 
 class LibraryCode:
@@ -31,7 +32,7 @@ class LibraryCode:
 
     def add(self, frame: types.FrameType, origin: Origin) -> None:
         """Note a frame that starts; what torch's code reads counts too."""
-        if not str(frame.f_globals.get("__name__")).startswith(_COMPILER):
+        if not str(frame.f_globals.get("__name__")).startswith(_BESIDES):
             self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
 
     def keys(self, covered: set[int]) -> list[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import datetime
 import decimal
 import fractions
@@ -19,8 +20,10 @@ import uuid
 from typing import Any
 
 import torch
+import torch.distributed
 from torch._library.custom_ops import CustomOpDef
 
+from rekindle.fingerprint.binaries import build_id
 from rekindle.fingerprint.containers import items
 from rekindle.fingerprint.digest import digest128
 from rekindle.fingerprint.resolve import parts_of_operator
@@ -116,6 +119,24 @@ def _custom_op(walker: Walker, path: str, value: CustomOpDef) -> None:
         walker.walk(f"{path}.{name}", part)
 
 
+def _process_group(walker: Walker, path: str, value: Any) -> None:
+    """Who is in it, and what talks; not which of them this process is, so that ranks share graphs."""
+    from torch.distributed import get_backend, get_process_group_ranks
+
+    walker.leaves.append((path, f"process group {get_process_group_ranks(value)} {get_backend(value)}"))
+
+
+def _c_library(walker: Walker, path: str, value: ctypes.CDLL) -> None:
+    walker.leaves.append((path, f"C library {value._name} {build_id(value._name)}"))
+
+
+def _c_function(walker: Walker, path: str, value: Any) -> None:
+    """A function of a C library, which is covered where the library is; a Python callback has no name."""
+    if not hasattr(value, "__name__"):
+        raise opaque(path, value)
+    walker.leaves.append((path, f"C function {value.__name__} {value.argtypes!r} {value.restype!r}"))
+
+
 def _ndarray(walker: Walker, path: str, value: Any) -> None:
     if walker.seen(path, value):
         return
@@ -141,6 +162,12 @@ def find(value: Any) -> Handler | None:
         return handlers[tuple] if cls is tuple else _size
     if isinstance(value, _TORCH_TEXT_TYPES):
         return _text
+    if isinstance(value, ctypes.CDLL):
+        return _c_library
+    if isinstance(value, ctypes._CFuncPtr):
+        return _c_function
+    if torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup):
+        return _process_group
     if isinstance(value, CustomOpDef):
         return _custom_op
     if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):

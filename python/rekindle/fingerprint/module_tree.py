@@ -100,7 +100,9 @@ class _TreeWalk:
         if tensor is None:
             walker.emit(path, f"None{suffix}")
             return
-        if not tensors.is_plain(tensor):
+        if not tensors.is_plain(tensor) and tensors.is_traceable_parameter(tensor):
+            walker.emit(f"{path}.class", walker.add_class(type(tensor)))
+        elif not tensors.is_plain(tensor):
             kind = type(tensor)
             raise Bypass(
                 Reason.OPAQUE_VALUE,

@@ -98,6 +98,11 @@ class Recorder:
             self._ended = True
             raise self.bypass
 
+    def _refuse_question(self, frame: types.FrameType, what: str) -> None:
+        """What the graph calls at each run may ask what it likes."""
+        if not world.called_back.active:
+            self._refuse(_nondeterministic(frame, what))
+
     def _on_start(self, frame: types.FrameType) -> bool:
         """Handle code that starts; returns whether it need not be seen again."""
         seen = self._on_code(frame)
@@ -139,7 +144,7 @@ class Recorder:
         elif question is not None:
             self._noted.add(("query", *question))
         else:
-            self._refuse(_nondeterministic(caller, f"calls {code.co_name}(), which other processes answer otherwise"))
+            self._refuse_question(caller, f"calls {code.co_name}(), which other processes answer otherwise")
         return False
 
     def _is_in_function(self, frame: types.FrameType | None) -> bool:
@@ -194,7 +199,7 @@ class Recorder:
                 self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
         elif queries.differs_in_c(function):
             if is_user(frame):
-                self._refuse(_nondeterministic(frame, f"calls {name}(), which other processes answer otherwise"))
+                self._refuse_question(frame, f"calls {name}(), which other processes answer otherwise")
         elif function is print:
             self._refuse_effect(frame, "prints")
         elif world.is_nondeterministic(function):
@@ -228,7 +233,7 @@ class Recorder:
         if caller is None or not is_user(caller):
             return
         what = "opens or looks for a file" if is_file else f"calls {name}(), which differs from run to run"
-        self._refuse(_nondeterministic(caller, what))
+        self._refuse_question(caller, what)
 
     def _on_search(self, name: str) -> None:
         """Handle a module that is looked for: for the forward, not for another module or for a library."""
@@ -246,7 +251,7 @@ class Recorder:
         refuse_unkept(code, place_of(frame))
         namespace = frame.f_globals
         if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
-            owner = find_owner(code, namespace, first_type(frame, code))
+            owner = find_owner(code, namespace, first_type(frame, code)) or _file_of(code, namespace)
             if owner is None:
                 raise Bypass(
                     Reason.OPAQUE_VALUE,
@@ -315,6 +320,14 @@ def _read_is_ours() -> bool:
     mapping's own."""
     frame = beyond(sys._getframe(2), (Origin.STDLIB,))
     return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
+
+
+def _file_of(code: types.CodeType, namespace: dict[str, Any]) -> tuple[str, str, str] | None:
+    """The module file of code that no name leads to, as of kernels that a library registers and calls `_`, if it is installed."""
+    module = sys.modules.get(str(namespace.get("__name__")))
+    if module is None or vars(module) is not namespace or namespace.get("__file__") != code.co_filename:
+        return None
+    return ("file", module.__name__, "") if installed(code.co_filename) else None
 
 
 def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:

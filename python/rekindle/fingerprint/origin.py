@@ -49,6 +49,12 @@ def is_covered_class(cls: type) -> bool:
     return file is None or origin_of(file) is not Origin.USER
 
 
+def is_of_library(cls: type) -> bool:
+    """Whether a class is of Python, torch or what the exporter imports: it comes and goes with imports."""
+    root = cls.__module__.partition(".")[0]
+    return root in _ROOTS or root in sys.stdlib_module_names
+
+
 def is_covered_function(function: types.FunctionType) -> bool:
     """Whether the versions of Python and torch stand for a function, whatever it says of itself."""
     return origin_of(function.__code__.co_filename) in (Origin.TORCH, Origin.STDLIB)

@@ -32,6 +32,12 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in _PLAIN_TYPES
 
 
+def is_traceable_parameter(tensor: torch.Tensor) -> bool:
+    """Whether it is a parameter of a class that changes torch's functions at most, which a trace sees, not its operators."""
+    kind = type(tensor)
+    return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+
+
 def describe(tensor: torch.Tensor, devices: DeviceNames) -> str:
     """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are
     read."""

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -110,6 +111,14 @@ def random_states_kept() -> Iterator[None]:
         if numpy is not None:
             numpy.set_state(state)
 
+
+class _CalledBack(threading.local):
+    """Whether code runs that a graph runs too, as that of an autograd Function: its questions are asked again each time."""
+
+    active: bool = False
+
+
+called_back = _CalledBack()
 
 CLOCKS = frozenset(
     "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time "
