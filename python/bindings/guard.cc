@@ -9,6 +9,8 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
@@ -29,6 +31,19 @@ std::vector<std::int64_t> ambient_state() {
       context.userEnabledFlashSDP(),
       context.userEnabledMemEfficientSDP(),
       context.userEnabledMathSDP(),
+      context.userEnabledCuDNNSDP(),
+      context.userEnabledCuDNN(),
+      context.benchmarkCuDNN(),
+      context.deterministicCuDNN(),
+      context.deterministicFillUninitializedMemory(),
+      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL)),
+      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV)),
+      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::RNN)),
+      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL)),
+      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV)),
+      at::autocast::is_autocast_cache_enabled(),
+      torch::autograd::AnomalyMode::is_enabled(),
+      torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr,
       at::impl::PythonTorchFunctionTLS::stack_len(),
       c10::impl::TorchDispatchModeTLS::stack_len(),
       c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),

@@ -17,7 +17,8 @@
 namespace rekindle::python {
 
 // Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device, default
-// dtype, determinism, matmul and attention settings, mode stacks, saved-tensor hooks, tracing.
+// dtype, determinism, matmul, convolution and attention settings, mode stacks, saved-tensor hooks, tracing, anomaly mode,
+// forward-mode differentiation.
 std::vector<std::int64_t> ambient_state();
 
 class Guard {

@@ -10,6 +10,7 @@ import pytest
 import torch
 from module_support import GPT, Twins, assert_same, mlp, rows, tiny_gpt, tokens
 from torch import nn
+from torch.autograd import forward_ad
 
 
 class Base(nn.Module):
@@ -238,3 +239,39 @@ def test_a_wrapped_module_can_be_traced_and_mapped() -> None:
     torch.testing.assert_close(traced(rows(2)), twins.eager(rows(2)))
     mapped = torch.func.vmap(twins.wrapped)(rows())
     torch.testing.assert_close(mapped, twins.eager(rows()))
+
+
+def _input_tangent(model: Any, x: torch.Tensor) -> torch.Tensor | None:
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(model(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+
+def test_forward_mode_differentiation_is_eagers() -> None:
+    twins = Twins(mlp())
+    twins.call(rows())
+    theirs, ours = twins.both(lambda model: _input_tangent(model, rows()))
+    assert theirs is not None
+    assert_same(ours, theirs)
+    assert twins.reasons() == ["mode_stack"]
+    twins.call(rows())
+    assert twins.status.source != "eager"
+
+
+@pytest.mark.parametrize("switch", [
+    (torch.autograd.set_detect_anomaly, True, False),
+    (torch.backends.mha.set_fastpath_enabled, False, True),
+    (torch.utils.deterministic.__class__.fill_uninitialized_memory.fset, False, True),
+], ids=["anomaly mode", "fast path of attention", "filled memory"])  # fmt: skip
+def test_a_switch_of_the_process_is_followed(switch: tuple[Callable[..., Any], bool, bool]) -> None:
+    change, other, usual = switch
+    arguments = (torch.utils.deterministic,) if "fill" in change.__name__ else ()
+    twins = Twins(mlp())
+    twins.call(rows())
+    change(*arguments, other)
+    try:
+        twins.call(rows())
+        assert twins.status.exports == 2, "the key has the switch, so the guard must too"
+    finally:
+        change(*arguments, usual)
+    twins.call(rows())
+    assert twins.status.exports == 2

@@ -79,6 +79,8 @@ def _refuse_modes() -> None:
         raise _active("functorch transform (vmap, grad or functionalize)")
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         raise _active("pair of saved-tensor hooks")
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise _active("level of forward-mode differentiation")
     if torch.jit.is_tracing() or torch.compiler.is_compiling():
         raise _active("trace or compilation")
 

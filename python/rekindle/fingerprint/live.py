@@ -49,6 +49,7 @@ class Watched:
         for _, namespace in NAMESPACES:
             self._add_containers([namespace if isinstance(namespace, type) else vars(namespace)])
         self._add_item(vars(torch.utils._device), "CURRENT_DEVICE")
+        self._add_item(vars(torch.backends.mha), "_is_fastpath_enabled")
         with one_pass():
             for kind, module, name, _ in observations:
                 assert kind is not None and module is not None and name is not None
