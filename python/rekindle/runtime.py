@@ -32,6 +32,7 @@ from rekindle.variant import Kind, TryAgain, Variant
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
 _MAX_ATTEMPTS = 8
+_MOST_KINDS_OF_A_PART = 16
 _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
@@ -118,6 +119,8 @@ class Runtime:
     def _new_kind(self, key: tuple[Any, ...]) -> Kind:
         """The kind of a call not seen before; one and the same for calls with ever new plain values."""
         with self._lock:
+            if self._is_part and len(self._kinds) >= _MOST_KINDS_OF_A_PART:
+                return self._too_many()
             layout = key[:2]
             known = self._values_of.setdefault(layout, 0)
             if known < _MAX_ATTEMPTS:
@@ -129,6 +132,15 @@ class Runtime:
                 message = f"its plain arguments had {known} different values so far; pass what changes as a tensor"
                 self._refuse(kind, Bypass(Reason.VALUE_SPECIALIZED, message))
             return kind
+
+    def _too_many(self) -> Kind:
+        """The kind of all further calls of a part: what data decides about may have new sizes at every call."""
+        kind = self._kinds.get(())
+        if kind is None:
+            kind = self._kinds[()] = Kind(attempts=_MAX_ATTEMPTS)
+            message = f"it was called with {_MOST_KINDS_OF_A_PART} layouts of inputs so far, and is not exported for more"
+            self._refuse(kind, Bypass(Reason.VALUE_SPECIALIZED, message))
+        return kind
 
     def _ready(self, kind: Kind) -> Variant | None:
         for i, variant in enumerate(kind.variants):

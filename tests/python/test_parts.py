@@ -263,6 +263,23 @@ def test_a_module_runs_from_one_graph_again_when_the_hook_is_gone() -> None:
     assert ours.requires_grad
 
 
+def test_a_part_whose_inputs_always_have_other_sizes_is_not_exported_for_ever() -> None:
+    def selects(self: Model, x: torch.Tensor) -> torch.Tensor:
+        return self.second(x[x.sum(-1) > 0])
+
+    torch.manual_seed(0)
+    module = Model(selects).eval()
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error", dynamic="static"))
+    for count in range(2, 42, 2):
+        x = torch.ones(count, 4)
+        torch.testing.assert_close(model(x), module(x))
+    status = rekindle.status(model)
+    assert 10 < status.exports <= 16
+    assert sources(status)["second"] == "eager"
+    torch.testing.assert_close(model(torch.ones(2, 4)), module(torch.ones(2, 4)))
+    assert sources(rekindle.status(model))["second"] == "export"
+
+
 def test_errors_leave_the_modules_as_they_were() -> None:
     def fails(self: Model, x: torch.Tensor) -> torch.Tensor:
         x = branches(self, x)
