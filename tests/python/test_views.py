@@ -174,12 +174,33 @@ def observed(model: nn.Module, module: Model, given: torch.Tensor) -> dict[str, 
     for i, result in enumerate(results):
         found[f"error of writing to {i}"] = error_of(lambda result=result: result.add_(10))
     found["numbers after writing"] = [t.detach().clone() for t in everything]
+    found.update(differentiated_after_writing(model, module, given))
     return found
+
+
+def differentiated_after_writing(model: nn.Module, module: Model, given: torch.Tensor) -> dict[str, Any]:
+    """What a backward gives after each result was multiplied in place, one after the other: an error, or gradients."""
+    x = copied(given)
+    intermediate = x * 1 if given.requires_grad else x
+    before = module.table.clone()
+    results = leaves(model(intermediate))
+    written = x._version > 0
+    module.zero_grad()
+    errors = [error_of(lambda result=result: result.mul_(3)) for result in results]
+    if written and any(result is x or result._base is x for result in results):
+        # Eager saves the input that is written, or what it was written to; the graph has copies (decision 15).
+        return {"errors of writing": errors}
+    sums = [result.sum() for result in results if result.requires_grad]
+    error = error_of(lambda: sum(sums).backward()) if sums else None
+    with torch.no_grad():
+        module.table.copy_(before)
+    gradients = [None if t.grad is None else t.grad.clone() for t in [x, *module.parameters()]] if error is None else []
+    return {"errors of writing": errors, "error of the backward": error and "modified by an inplace" in error, "gradients after writing": gradients}
 
 
 def assert_equal(ours: dict[str, Any], theirs: dict[str, Any], kind: str) -> None:
     for what, expected in theirs.items():
-        if what in ("gradients", "numbers", "numbers after writing"):
+        if what.startswith(("gradients", "numbers")):
             for mine, other in zip(ours[what], expected, strict=True):
                 torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5, msg=lambda text, what=what: f"{kind} {what}: {text}")
         else:

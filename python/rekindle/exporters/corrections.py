@@ -76,11 +76,19 @@ def _with_operators(preprocess: Callable[..., Any], functions: Functions) -> Cal
     """In-place operators are gone at this point, and arguments still have their types."""
 
     def run(graph: Any) -> Any:
+        _type_placeholders(graph)
         functions.keep(graph)
         keep_operators(graph)
         return preprocess(graph)
 
     return run
+
+
+def _type_placeholders(graph: Any) -> None:
+    """Where a part of a value was written in place, the trace has a new value without sizes in its place."""
+    for node in graph.nodes():
+        if node.kind() == "onnx::Placeholder":
+            node.output().setType(next(iter(node.inputs())).type())
 
 
 def _unless_complex(assign: Callable[..., Any]) -> Callable[..., Any]:
