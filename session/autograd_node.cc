@@ -21,6 +21,12 @@ std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph&
   return places;
 }
 
+// Whether the backward runs under vmap, as with is_grads_batched: its cotangents stand for many, which no plan is for.
+bool is_mapped() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
+}
+
 }  // namespace
 
 Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay)
@@ -59,7 +65,7 @@ void Backward::begin(Run& run, const variable_list& cotangents) {
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
   consumed_ = !keep;
   run.gradients.resize(plans_->joint().gradient_of.size());
-  if (at::GradMode::is_enabled()) {
+  if (at::GradMode::is_enabled() || is_mapped()) {
     run.gradients = replay(cotangents);
     return;
   }
@@ -113,7 +119,9 @@ void Backward::run_to(Run& run, std::size_t part) const {
 }
 
 variable_list Backward::replay(const variable_list& cotangents) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr, "create_graph=True needs a session with a replay (Session::set_replay)");
+  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr,
+                              "create_graph=True and is_grads_batched=True need a session with a replay "
+                              "(Session::set_replay)");
   std::vector<at::Tensor> inputs;
   for (const SlotId slot : frame_->plan().forward.inputs) inputs.push_back((*frame_)[slot]);
   return (*replay_.replay)(inputs, replay_.random_state, cotangents);

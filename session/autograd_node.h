@@ -30,8 +30,8 @@ class Backward {
 
   // The gradients by their place in the joint graph's gradient_of, after delivery `part` of the forward's own plan; those
   // delivered before are undefined. Part 0 begins a backward, with `cotangents`; `last` ends it.
-  // Throws c10::Error: a second backward without retain_graph, a saved tensor modified in place, create_graph=True without
-  // a replay.
+  // Throws c10::Error: a second backward without retain_graph, a saved tensor modified in place, create_graph=True or
+  // is_grads_batched=True without a replay.
   torch::autograd::variable_list advance(std::size_t part, const torch::autograd::variable_list& cotangents, bool last);
 
  private:

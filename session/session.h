@@ -29,7 +29,8 @@ struct SessionOptions {
   std::vector<bool> expected_cotangents;
 };
 
-// The gradients of one call, themselves differentiable: what a backward with create_graph=True runs instead of the graph.
+// The gradients of one call, themselves differentiable: what a backward with create_graph=True or
+// under vmap runs instead of the graph.
 // `inputs`: forward's. `random_state`: of the CPU generator before that forward; undefined when the graph draws nothing.
 // `cotangents`: in joint order, undefined where there is none. Returns one tensor per gradient_of, undefined for no gradient.
 using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
@@ -66,7 +67,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // What the graph's calls of host functions mean, for forwards from now on.
   void set_functions(HostFunctions functions);
-  // For forwards from now on. Without one, a backward with create_graph=True is an error.
+  // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error.
   void set_replay(Replay replay);
 
   // Text of the plan used last: one line per instruction with op, storage, offsets and lifetimes.

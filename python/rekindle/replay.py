@@ -1,18 +1,35 @@
-"""A backward with create_graph=True: eager's own gradients of the same call, which can be differentiated again."""
+"""A backward with create_graph=True or is_grads_batched=True: eager's own gradients of the same call, which can be
+differentiated again, and mapped over."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import ExportRequest
 from rekindle.parts import run_eager
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@contextlib.contextmanager
+def _not_mapped() -> Iterator[None]:
+    """Outside of every vmap: the forward was not mapped, and may draw random numbers."""
+    level = torch._C._vmapmode_increment_nesting()
+    for _ in range(level):
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        with temporarily_clear_interpreter_stack():
+            yield
+    finally:
+        for _ in range(level - 1):
+            torch._C._vmapmode_increment_nesting()
 
 
 class Replay:
@@ -50,12 +67,15 @@ class Replay:
         # Eager writes to some, and the graph's own copy of these is not to be changed.
         arguments = [argument.clone() if i in self._contract["writes"] else argument for i, argument in enumerate(arguments)]
         args, kwargs = rebuild_arguments(*self._template, arguments)
+        create_graph = torch.is_grad_enabled()
         with contextlib.ExitStack() as around:
+            around.enter_context(torch.enable_grad())
+            around.enter_context(_not_mapped())
             for device, dtype, enabled in self._autocast:
                 around.enter_context(torch.autocast(device, dtype, enabled))
             self._check(every)
             outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
-        return self._differentiate(outputs, inputs, cotangents)
+        return self._differentiate(outputs, inputs, cotangents, create_graph)
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = dict([*self._module.named_parameters(), *self._module.named_buffers()])
@@ -96,11 +116,11 @@ class Replay:
         return [output for output in outputs if output.requires_grad]
 
     def _differentiate(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], cotangents: list[torch.Tensor | None]
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], cotangents: list[torch.Tensor | None], create_graph: bool
     ) -> list[torch.Tensor | None]:
         given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
         wanted = [inputs[i] for i in self._gradient_of]
         if not given:
             return [None] * len(wanted)
         results, weights = zip(*given, strict=True)
-        return list(torch.autograd.grad(results, wanted, weights, create_graph=True, allow_unused=True))
+        return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))

@@ -112,3 +112,23 @@ def test_wrapped_modules_are_collected() -> None:
     rekindle.store.flush()  # the entry that is written in the background describes the module
     gc.collect()
     assert [reference() for reference in dead] == [None, None, None]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_many_cotangents_at_once(dropout: float) -> None:
+    torch.manual_seed(2)
+    twins = Twins(Smooth(dropout))
+    x = rows()
+    twins.call(x)
+    cotangents = torch.eye(15).view(15, 5, 3)
+
+    def gradients(model: Any) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(model(x), [*model.parameters()], cotangents, is_grads_batched=True)
+
+    for theirs, ours in zip(*twins.both(gradients), strict=True):
+        assert_same(ours, theirs)
+    theirs, ours = twins.both(
+        lambda model: torch.autograd.functional.jacobian(lambda given: model(given).sum(0), x, vectorize=True)
+    )
+    assert_same(ours, theirs)
+    assert twins.status.eager_calls == 0
