@@ -81,6 +81,12 @@ class Module(nn.Module):
     def __getitem__(self, key: Any) -> Any:
         return self.module[key]
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.module[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self.module[key]
+
     def __contains__(self, item: Any) -> bool:
         return item in self.module
 

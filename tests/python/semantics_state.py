@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import struct
 import threading
 from typing import Any
 
@@ -367,3 +369,55 @@ def completed_configuration(model: nn.Module) -> Any:
     if isinstance(model, rekindle.Module):
         assert rekindle.status(model).eager_calls == 1  # the one that completed it
     return [results, dict(model.config)]
+
+
+@case(Perceptron)
+def shared_memory(model: nn.Module) -> Any:
+    results = [backward(model(rows()))]
+    model.share_memory()
+    results.append(backward(model(rows(1))))
+    return results + [all(parameter.is_shared() for parameter in model.parameters())]
+
+
+@case(Perceptron)
+def shared_parameters(model: nn.Module) -> Any:
+    other = Perceptron()
+    other.a, other.b.weight = model.a, model.b.weight
+    other = rekindle.Module(other, rekindle.Options(log="error")) if isinstance(model, rekindle.Module) else other
+    with torch.no_grad():
+        other.b.bias.zero_()
+    results = []
+    for i in range(2):
+        loss = model(rows(i)).sum() + other(rows(i + 1)).square().sum()
+        loss.backward()
+        results.append(loss.detach())
+        with torch.no_grad():
+            model.a.weight.mul_(0.9)
+    return results
+
+
+@case(lambda: nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))))
+def wrapped_submodule(model: nn.Module) -> Any:
+    results = [backward(model(rows()))]
+    if isinstance(model, rekindle.Module):
+        model[1] = rekindle.Module(model[1], rekindle.Options(log="error"))
+    results.append(backward(model(rows(1))))
+    return results + [sorted(model.state_dict())]
+
+
+@case(Perceptron)
+def forked(model: nn.Module) -> Any:
+    backward(model(rows()))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            total = float(model(rows(1)).sum()) + float(model(rows(2)[:2]).sum())
+            os.write(writing, struct.pack("d", total))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    found = os.read(reading, 8)
+    os.close(reading)
+    os.waitpid(child, 0)
+    return [round(struct.unpack("d", found)[0], 3), backward(model(rows(1)))]

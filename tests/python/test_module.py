@@ -128,6 +128,12 @@ def test_containers_keep_their_length_and_items() -> None:
     assert isinstance(layers[1], nn.ReLU)
     assert [type(layer) for layer in layers] == [nn.Linear, nn.ReLU]
     assert bool(rekindle.Module(mlp()))
+    layers[1] = nn.Tanh()
+    layers.append(nn.Linear(4, 2))
+    assert [type(layer) for layer in layers.module] == [nn.Linear, nn.Tanh, nn.Linear]
+    torch.testing.assert_close(layers(rows()), layers.module(rows()))
+    del layers[2]
+    assert layers(rows()).shape == (5, 4)
 
 
 @pytest.mark.parametrize("after_a_step", [False, True])
