@@ -38,7 +38,8 @@ class Line:
 
 
 class Program(nn.Module):
-    """Runs its lines on its inputs and a parameter; returns the values at `results`."""
+    """Runs its lines on its inputs and a parameter; returns the values at `results`, in single precision: a float64 may
+    have been computed from numbers that are no more precise than that."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -50,7 +51,8 @@ class Program(nn.Module):
         values = [*inputs, self.weight * 1]
         for line in self.lines:
             values.append(line.run(values))
-        return [values[i] for i in self.results]
+        results = [values[i] for i in self.results]
+        return [x.float() if x.dtype is torch.float64 else x for x in results]
 
     def text(self, inputs: int) -> str:
         """A line for each operation, the values numbered as they are in `Line.inputs`."""

@@ -24,7 +24,7 @@ def compare_session(
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
-    larger, of `autocast_dtypes`, in which a part of it may have been computed. Leaves the random state at `states[0]`.
+    larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. Leaves the random state at `states[0]`.
     """
     try:
         torch.set_rng_state(states[0])
@@ -36,7 +36,8 @@ def compare_session(
             if grad and ours.requires_grad != theirs.requires_grad:
                 raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
         scale = max((_norm(tensor) for tensor in expected), default=0.0)
-        least = max((_TOLERANCE.get(dtype, 0.0) for dtype in autocast_dtypes), default=0.0)
+        dtypes = {*autocast_dtypes, *(tensor.dtype for tensor in inputs)}
+        least = max(_TOLERANCE.get(dtype, 0.0) for dtype in dtypes) if dtypes else 0.0
         for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             _compare(f"output {i}", ours.detach(), theirs.detach(), 1e-3 * scale, least)
         if grad:

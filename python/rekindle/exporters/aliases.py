@@ -44,7 +44,9 @@ def untraced() -> Iterator[None]:
 class Aliases:
     """The tensors that one traced forward has met, by the memory that they see. Used inside a trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, grad: bool) -> None:
+        """grad: the grad mode of the forward, whatever regions it has."""
+        self._grad = grad
         self._known: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}
         self._written: dict[int, _Memory] = {}
 
@@ -95,6 +97,8 @@ class Aliases:
 
     def _memory_of(self, tensor: torch.Tensor) -> _Memory:
         with untraced():
+            if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+                raise Bypass(Reason.UNSUPPORTED_OP, "a tensor whose elements share memory is written in place; write to a clone")
             address = tensor.untyped_storage().data_ptr()
             if address in self._written:
                 return self._written[address]
@@ -114,17 +118,28 @@ class Aliases:
         self._written[address] = memory
         return memory
 
+    def renew(self, tensor: torch.Tensor) -> None:
+        """Bring the traced value of any tensor up to date, one included that no operator has been seen to give."""
+        with untraced():
+            is_plain = tensor.layout is torch.strided and tensor.numel() > 0
+            memory = self._written.get(tensor.untyped_storage().data_ptr()) if is_plain else None
+        if memory is not None:
+            self._take_from(memory, tensor)
+
     def _bring_up_to_date(self, memory: _Memory, tensor: torch.Tensor) -> None:
         known, version = memory.seen.get(id(tensor), (None, -1))
         if known is not None and known() is tensor and version == memory.version:
             return
         memory.seen[id(tensor)] = (weakref.ref(tensor), memory.version)
-        if known is None or known() is not tensor:
-            return  # just made, from a tensor that was up to date
+        if known is not None and known() is tensor:  # else just made, from a tensor that was up to date
+            self._take_from(memory, tensor)
+
+    def _take_from(self, memory: _Memory, tensor: torch.Tensor) -> None:
         places = _places(memory, tensor)
         with untraced():
             sizes = [*tensor.shape]
-        take_value_of(tensor, memory.flat.index_select(0, places).reshape(sizes))
+        with torch.set_grad_enabled(self._grad):  # it may be used after this region as well
+            take_value_of(tensor, memory.flat.index_select(0, places).reshape(sizes))
 
 
 def _places(memory: _Memory, tensor: torch.Tensor) -> torch.Tensor:

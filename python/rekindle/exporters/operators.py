@@ -52,6 +52,10 @@ def _equal_heads(node: Node) -> bool:
     return not constant_argument(node, "enable_gqa")
 
 
+def _not_of_scalars(node: Node) -> bool:
+    return bool(next(node.inputs()).type().sizes())
+
+
 def _of_vectors(node: Node) -> bool:
     return type_of_argument(node, "input").sizes() != []  # None: of what was written in place, where a trace keeps no sizes
 
@@ -81,7 +85,7 @@ _ALWAYS = """
     matmul mm bmm addmm baddbmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select cat stack repeat
-    broadcast_tensors mse_loss tril triu addcmul softmax log_softmax sum mean cumsum layer_norm dropout
+    broadcast_tensors mse_loss tril triu softmax log_softmax sum mean cumsum layer_norm dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
 """
@@ -90,6 +94,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,
+    "aten::addcmul": _not_of_scalars,
     "aten::div": _exact_quotient,
     "aten::narrow": _known_start,
     "aten::linear": _of_vectors,

@@ -103,7 +103,7 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
     with untraced():
         copies = not tensor.is_contiguous() and not args and not kwargs
         sizes = [*tensor.shape]
-    return tensor.reshape(-1).reshape(sizes) if copies else tensor.contiguous(*args, **kwargs)
+    return tensor.reshape(-1).clone().reshape(sizes) if copies else tensor.contiguous(*args, **kwargs)
 
 
 DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.rand_like, torch.randn_like, torch.bernoulli, torch.Tensor.bernoulli)

@@ -58,12 +58,12 @@ class _Traced(nn.Module):
         functions = self.__dict__["functions"]
         with request.watch, replaced(request.module, state), functions.recorded(), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
-        mode.up_to_date((result, tensors))
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():
             layout, outputs = flatten_outputs(result, list(tensors))
             mode.check_views(layout)
+        mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
         written = [_written(i, tensors, request) for i in writes]
         self.__dict__["effects"] = functions.unread([*outputs, *written])

@@ -116,7 +116,7 @@ class TraceMode(TorchFunctionMode):
         self._grad = grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self.autocast_dtypes: set[torch.dtype] = set()
-        self._aliases = Aliases()
+        self._aliases = Aliases(grad)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -187,6 +187,11 @@ class TraceMode(TorchFunctionMode):
         for value in tree_leaves(values):
             if isinstance(value, torch.Tensor):
                 self._aliases.meet(value)
+
+    def renew(self, tensors: Iterable[torch.Tensor]) -> None:
+        """As up_to_date, for what the forward leaves behind; some of it are views' bases, which no call has shown."""
+        for tensor in tensors:
+            self._aliases.renew(tensor)
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
         self._views_without_grad |= tensor._is_view()
