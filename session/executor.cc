@@ -26,10 +26,11 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
 // Settles what is absent among the inputs in which an instruction is linear; returns whether it has nothing to compute.
 bool is_skipped(const Instruction& instruction, Frame& frame) {
   const auto& linear = instruction.linear_in;
+  if (!frame.any_absent()) return false;
   const bool all = std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
   for (const SlotId slot : instruction.outputs) frame.set_absent(slot, all);
   if (all) return true;
-  if (instruction.gives_absent) return false;  // it takes absent inputs as they are
+  if (instruction.takes_absent) return false;
   for (const SlotId root : linear) {
     if (!frame.is_absent(root)) continue;
     const at::Tensor& meta = frame.plan().slots[root].meta;

@@ -31,6 +31,7 @@ class Frame {
   void release(SlotId slot);
   // Whether a root has no value in this run: a gradient that nobody gave.
   bool is_absent(SlotId root) const { return !absent_.empty() && absent_[root]; }
+  bool any_absent() const { return !absent_.empty(); }
   void set_absent(SlotId root, bool absent);
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();

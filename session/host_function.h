@@ -34,6 +34,9 @@ class HostFunction {
   virtual bool may_overwrite(std::size_t i) const = 0;
   // Whether result `i` is declared to be in the memory of an input: it is never copied then.
   virtual bool reuses(std::size_t i) const = 0;
+  // Whether all results come from one node of the autograd graph that computes its gradients whoever asks for them, as a
+  // Python Function's does; its outputs are the inputs' gradients in order. Others are differentiated by the engine.
+  virtual bool has_one_node() const { return false; }
   // Meta tensors like the results for inputs like these meta tensors; nullopt when it does not know without running.
   virtual std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const = 0;
 };

@@ -64,7 +64,7 @@ HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inp
     tape->results_.push_back(result.requires_grad() ? torch::autograd::impl::gradient_edge(result) : Edge());
     if (result.defined()) result = result.tensor_data();
   }
-  tape->find_node(inputs, tracked);
+  if (function.has_one_node()) tape->find_node(inputs, tracked);
   return results;
 }
 

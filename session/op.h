@@ -63,6 +63,7 @@ struct Lowering {
   std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)
   bool gives = false;         // the kernel sets the outputs to tensors of its own, laid out as `outputs` says
   bool gives_absent = false;  // the kernel leaves outputs undefined that are zero and not there in eager
+  bool takes_absent = false;  // inputs that are not there in eager may be undefined; otherwise they are zero. Needs keeps_inputs
   bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: they need memory of their own
   std::size_t held = 0;       // outputs after `outputs` that are no tensors
 };

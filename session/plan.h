@@ -47,6 +47,7 @@ struct Instruction {
   std::vector<SlotId> allocate;         // kFresh slots that this instruction writes first
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
   bool gives_absent = false;            // may leave given slots undefined: they count as absent
+  bool takes_absent = false;            // absent inputs stay undefined
   std::vector<SlotId> linear_in;        // roots of the inputs in which it is linear; when all are absent, so are its outputs
   std::vector<SlotId> given;            // kGiven slots that this instruction sets
   std::vector<SlotId> release;          // slots that own memory and are not used after this instruction

@@ -215,6 +215,7 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
   }
   instruction.in_place = std::move(lowering.in_place);
   instruction.gives_absent = lowering.gives_absent;
+  instruction.takes_absent = lowering.takes_absent;
   program.instructions.push_back(std::move(instruction));
 }
 

@@ -36,6 +36,7 @@ class PythonOp : public session::HostFunction {
   bool writes(std::size_t i) const override;
   bool may_overwrite(std::size_t i) const override;
   bool reuses(std::size_t i) const override { return call_->reuses.contains(i); }
+  bool has_one_node() const override { return true; }
   std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const override;
 
  private:

@@ -30,8 +30,7 @@ std::vector<at::Tensor> planned_results(const LowerContext& context, std::int64_
   if (auto recorded = recorded_results(context)) return *std::move(recorded);
   std::vector<at::Tensor> metas;
   for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
-  const HostFunction* callee = HostScope::find(function);
-  auto inferred = callee == nullptr ? std::nullopt : callee->infer(metas);
+  auto inferred = HostScope::function(function).infer(metas);
   TORCH_CHECK_NOT_IMPLEMENTED(inferred.has_value(), "what a function returns for inputs of other sizes than at its export is "
                               "not known; register it with infer_shape");
   TORCH_CHECK(inferred->size() == graph::torch_results(context.node()), "infer_shape gave ", inferred->size(),
@@ -133,6 +132,7 @@ Lowering lower_host_gradient(const LowerContext& context) {
   lowering.gives = true;
   lowering.keeps_inputs = true;
   lowering.gives_absent = true;
+  lowering.takes_absent = true;
   lowering.kernel = [gradients = std::move(gradients)](const Args& args) { gradients.run(args); };
   return lowering;
 }

@@ -129,28 +129,25 @@ Lowering lower_torch_gradient(const LowerContext& context) {
   const std::size_t results = graph::gradient_cotangents(context.node());
   if (context.node().input(results)->producer()->op_type() == kCallHost) return lower_host_gradient(context);
   Lowering lowering;
-  std::vector<bool> read;  // by other nodes, which need zeros where eager has no gradient
   for (std::size_t i = 0; i < context.num_outputs(); ++i) {
     lowering.outputs.push_back(layout_of(context.meta(results + 1 + i)));
-    read.push_back(!context.node().output(i)->uses().empty());
   }
   lowering.gives = true;
+  lowering.gives_absent = true;
   const std::string name = "the gradient of " + context.node().input(results)->producer()->op_type();
-  lowering.kernel = [results, planned = lowering.outputs, read, name](const Args& args) {
+  lowering.kernel = [results, planned = lowering.outputs, name](const Args& args) {
     const auto* tape = static_cast<const Tape*>(args.held_in(results).get());
     TORCH_CHECK(tape != nullptr, name, " needs a tape that was not recorded");
     const std::vector<at::Tensor> cotangents = inputs_of(args, results);
     const auto given = std::find_if(cotangents.begin(), cotangents.end(), [](const at::Tensor& x) { return x.defined(); });
     TORCH_CHECK(given != cotangents.end(), name, " has no cotangent");
-    const at::TensorOptions options = given->options();
     std::vector<at::Tensor> gradients = tape->backward(cotangents);
     TORCH_CHECK(gradients.size() == planned.size(), name, " has ", gradients.size(), " parts where ", planned.size(),
                 " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
       at::Tensor gradient = std::move(gradients[i]);
       args.out(i) = at::Tensor();
-      if (!gradient.defined() && !read[i]) continue;
-      if (!gradient.defined()) gradient = at::zeros(planned[i].sizes, options.dtype(planned[i].dtype));
+      if (!gradient.defined()) continue;
       // A gradient can be a view of a cotangent, or the same for two inputs; whoever gets it may write to it.
       const bool shared = gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);
       args.out(i) = settled(std::move(gradient), planned[i], shared, name);

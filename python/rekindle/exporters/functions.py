@@ -8,13 +8,12 @@ own, is traced like code of the module instead.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.autograd.function import _SingleLevelFunction
 
 from rekindle.exporters.inlining import inlined
+from rekindle.exporters.interception import intercepted
 from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
 from rekindle.exporters.trace_mode import untraced
 from rekindle.exporters.traced_operators import DTYPES
@@ -46,22 +45,15 @@ class Functions:
         self._model = model
         self._inline = inline
 
-    @contextlib.contextmanager
-    def recorded(self) -> Iterator[None]:
-        """See every `Function.apply` of this thread's trace, however it was looked up."""
+    def recorded(self) -> contextlib.AbstractContextManager[None]:
+        """See every call of this thread's trace."""
+        return intercepted(self._apply)
 
-        def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-            run = super(_SingleLevelFunction, cls).apply
-            if torch._C._get_tracing_state() is None or cls is _Recorded:
-                return run(*args, **kwargs)
-            found, result = inlined(cls, args, self._inline)
-            return result if found else self._record(cls, args, run)
-
-        _SingleLevelFunction.apply = classmethod(apply)  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+    def _apply(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
+        if torch._C._get_tracing_state() is None or function is _Recorded:
+            return run(*arguments)
+        found, result = inlined(function, arguments, self._inline)
+        return result if found else self._record(function, arguments, run)
 
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
         with untraced():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd.function import FunctionCtx, _is_setup_context_defined, _SingleLevelFunction
+from torch.autograd.function import FunctionCtx, _is_setup_context_defined
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import CheckpointFunction, _NoopSaveInputs
 
+from rekindle.exporters.interception import intercepted
 from rekindle.python_op_registry import declaration_of
 from rekindle.reasons import Bypass, Reason
 
@@ -67,21 +67,9 @@ def _save_inputs(*arguments: Any) -> torch.Tensor:
     return torch.empty((0,))
 
 
-@contextlib.contextmanager
-def checkpoints_inlined() -> Iterator[None]:
+def checkpoints_inlined() -> contextlib.AbstractContextManager[None]:
     """Run checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for."""
-    thread = threading.get_ident()
-
-    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if cls is CheckpointFunction and threading.get_ident() == thread:
-            return _checkpoint(*args)
-        return super(_SingleLevelFunction, cls).apply(*args, **kwargs)  # type: ignore[misc]
-
-    _SingleLevelFunction.apply = classmethod(apply)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+    return intercepted(lambda function, arguments, run: _checkpoint(*arguments) if function is CheckpointFunction else run(*arguments))
 
 
 _EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}

@@ -1,0 +1,47 @@
+"""Sees the calls of autograd Functions, however `apply` was looked up; other threads do not notice."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.autograd.function import _SingleLevelFunction
+
+# Given the Function, the arguments of apply, and what would have run.
+Handler = Callable[[type, tuple[Any, ...], Callable[..., Any]], Any]
+
+
+class _Active(threading.local):
+    handler: Handler | None = None
+
+
+_active = _Active()
+_lock = threading.Lock()
+_users = 0
+
+
+def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+    run = super(_SingleLevelFunction, cls).apply  # type: ignore[misc]
+    handler = _active.handler
+    return run(*args, **kwargs) if handler is None or kwargs else handler(cls, args, run)
+
+
+@contextlib.contextmanager
+def intercepted(handler: Handler) -> Iterator[None]:
+    """Calls of this thread go to `handler`. Torch's own class is changed as long as any thread is inside."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _SingleLevelFunction.apply = classmethod(_apply)  # type: ignore[attr-defined]
+    before, _active.handler = _active.handler, handler
+    try:
+        yield
+    finally:
+        _active.handler = before
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                del _SingleLevelFunction.apply  # type: ignore[attr-defined]
