@@ -40,12 +40,16 @@ std::vector<std::int64_t> int_values(const ConstantTensor& constant);
 // The first element of a numeric, non-complex constant as a double. Precondition: numel() >= 1.
 double scalar_value(const ConstantTensor& constant);
 
-// ONNX float attributes are kept as double. Graph attributes (control flow) are not supported yet.
+class Graph;
+// The body of a control-flow node; never modified once it is an attribute.
+using GraphPtr = std::shared_ptr<const Graph>;
+
+// ONNX float attributes are kept as double.
 using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
-                               std::vector<double>, std::vector<std::string>, ConstantPtr>;
+                               std::vector<double>, std::vector<std::string>, ConstantPtr, GraphPtr>;
 
 // Equality by content: two ConstantPtr are equal when what they point to is; numbers are compared by their
-// bits, so that 0.0 differs from -0.0 and a NaN equals itself.
+// bits, so that 0.0 differs from -0.0 and a NaN equals itself. Two graphs are equal when they are one.
 bool same_attribute(const Attribute& a, const Attribute& b);
 
 }  // namespace rekindle::graph

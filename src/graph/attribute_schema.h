@@ -10,7 +10,7 @@
 namespace rekindle::graph {
 
 // In the order of Attribute's alternatives.
-enum class AttributeKind { kInt, kFloat, kString, kInts, kFloats, kStrings, kConstant };
+enum class AttributeKind { kInt, kFloat, kString, kInts, kFloats, kStrings, kConstant, kGraph };
 
 inline AttributeKind kind_of(const Attribute& attribute) {
   return static_cast<AttributeKind>(attribute.index());

@@ -93,7 +93,7 @@ Result<Attribute> attribute_from_onnx(const onnx::AttributeProto& proto, const s
       return corruption(what + " has no type");
     case onnx::AttributeProto::GRAPH:
     case onnx::AttributeProto::GRAPHS:
-      return unsupported(what + " is a subgraph; control flow is not supported");
+      return unsupported(what + " is a graph, which this op does not own");
     default:
       return unsupported(what + " is of type " + onnx::AttributeProto::AttributeType_Name(proto.type()) +
                          ", which is not supported");
@@ -147,6 +147,9 @@ void attribute_to_onnx(const std::string& name, const Attribute& attribute, onnx
   } else if (const auto* v = std::get_if<std::vector<std::string>>(&attribute)) {
     proto.set_type(onnx::AttributeProto::STRINGS);
     for (const std::string& item : *v) proto.add_strings(item);
+  } else if (const auto* v = std::get_if<GraphPtr>(&attribute)) {
+    proto.set_type(onnx::AttributeProto::GRAPH);
+    graph_to_onnx(**v, *proto.mutable_g());
   } else {
     proto.set_type(onnx::AttributeProto::TENSOR);
     constant_to_onnx(*std::get<ConstantPtr>(attribute), *proto.mutable_t());

@@ -19,6 +19,8 @@ Result<Attribute> attribute_from_onnx(const onnx::AttributeProto& proto, const s
 // the two contradict each other.
 Status restore_exact_floats(const onnx::NodeProto& proto, const std::string& what,
                             std::map<std::string, Attribute, std::less<>>& attributes);
+// A graph inside a node, without its opsets; defined by the exporter.
+void graph_to_onnx(const Graph& graph, onnx::GraphProto& proto);
 // Adds the attribute, and its metadata where it needs some, to `node`.
 void attribute_to_onnx(const std::string& name, const Attribute& attribute, onnx::NodeProto& node);
 

@@ -40,17 +40,7 @@ void node_to_onnx(const Node& node, onnx::NodeProto& proto) {
 
 }  // namespace
 
-Result<std::string> export_onnx(const Graph& graph) {
-  REKINDLE_RETURN_IF_ERROR(verify(graph));
-  onnx::ModelProto model;
-  model.set_ir_version(kIrVersion);
-  model.set_producer_name("rekindle");
-  for (const auto& [domain, version] : graph.opsets()) {
-    onnx::OperatorSetIdProto& opset = *model.add_opset_import();
-    opset.set_domain(domain);
-    opset.set_version(version);
-  }
-  onnx::GraphProto& proto = *model.mutable_graph();
+void graph_to_onnx(const Graph& graph, onnx::GraphProto& proto) {
   proto.set_name(graph.name());
   for (const Value* input : graph.inputs()) value_to_onnx(*input, *proto.add_input());
   for (const auto& node : graph.nodes()) {
@@ -61,6 +51,19 @@ Result<std::string> export_onnx(const Graph& graph) {
     }
   }
   for (const Value* output : graph.outputs()) value_to_onnx(*output, *proto.add_output());
+}
+
+Result<std::string> export_onnx(const Graph& graph) {
+  REKINDLE_RETURN_IF_ERROR(verify(graph));
+  onnx::ModelProto model;
+  model.set_ir_version(kIrVersion);
+  model.set_producer_name("rekindle");
+  for (const auto& [domain, version] : graph.opsets()) {
+    onnx::OperatorSetIdProto& opset = *model.add_opset_import();
+    opset.set_domain(domain);
+    opset.set_version(version);
+  }
+  graph_to_onnx(graph, *model.mutable_graph());
   if (model.ByteSizeLong() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
     return unsupported("graph '" + graph.name() + "' needs " + std::to_string(model.ByteSizeLong()) +
                        " bytes as ONNX, more than protobuf's 2 GiB; pass large tensors as inputs");

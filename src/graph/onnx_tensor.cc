@@ -55,7 +55,8 @@ void append_raw(const Items& items, std::string& bytes) {
 template <typename Items>
 bool append_narrowed(DType dtype, const Items& items, std::string& bytes) {
   const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;  // stored as their bits
-  ConstantTensor written{is_half ? DType::kUInt16 : dtype, {}, {}};
+  const DType stored = is_half ? DType::kUInt16 : is_float8(dtype) ? DType::kUInt8 : dtype;
+  ConstantTensor written{stored, {}, {}};
   for (const auto item : items) {
     written.bytes.clear();
     append_int64(written.dtype, static_cast<std::int64_t>(item), written.bytes);
@@ -99,7 +100,7 @@ Result<DType> dtype_from_onnx(int element_type, const std::string& what) {
     return corruption(what + " has element type " + std::to_string(element_type) +
                       ", which ONNX does not have");
   }
-  if (element_type == onnx::TensorProto::STRING || element_type > onnx::TensorProto::BFLOAT16) {
+  if (element_type == onnx::TensorProto::STRING || element_type >= kDTypes) {
     return unsupported(
         what + " has element type " +
         onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(element_type)) +

@@ -69,10 +69,51 @@ void add_onnx_ops(Table& table) {
   table.add({"", "", 5, 5, 1, 3}, {"BatchNormalization"});
 }
 
+// Those that no export of a training step has: they come with models from elsewhere.
+void add_more_onnx_ops(Table& table) {
+  table.add({"", "", 0, 0, 1, 1}, {"SequenceEmpty"});
+  table.add({"", "", 0, 0, 1, 1, {}, false, true}, {"RandomNormal", "RandomUniform"});
+  table.add({"", "", 0, 1, 1, 1}, {"Optional", "OptionalHasElement"});
+  table.add({"", "", 1, 1, 1, 1},
+            {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitCast", "BitwiseNot", "BlackmanWindow", "Celu",
+             "ConcatFromSequence", "Cosh", "DepthToSpace", "Det", "GlobalLpPool", "GlobalMaxPool", "HammingWindow",
+             "HannWindow", "Hardmax", "LRN", "LpNormalization", "LpPool", "MeanVarianceNormalization", "Mish",
+             "OptionalGetElement", "Selu", "SequenceLength", "Shrink", "Sinh", "SpaceToDepth", "Swish", "TfIdfVectorizer",
+             "ThresholdedRelu"});
+  table.add({"", "", 1, 1, 1, 1, {}, false, true}, {"Bernoulli", "Multinomial"});
+  table.add({"", "", 1, 1, 1, 4}, {"Unique"});
+  table.add({"", "", 1, 1, 3, 3}, {"DynamicQuantizeLinear"});
+  table.add({"", "", 1, 2, 1, 1}, {"ReduceLogSum", "SequenceErase", "SplitToSequence"});
+  table.add({"", "", 1, 3, 1, 1}, {"DFT"});
+  table.add({"", "", 1, 4, 1, 1}, {"Resize"});
+  table.add({"", "", 1, kAny, 1, 1}, {"SequenceConstruct"});
+  table.add({"", "", 2, 2, 1, 1},
+            {"AffineGrid", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "CenterCropPad", "Compress", "CumProd",
+             "GridSample", "MaxRoiPool", "RMSNormalization", "ReverseSequence", "SequenceAt", "SwiGLU"});
+  table.add({"", "", 2, 3, 1, 1},
+            {"ConvTranspose", "DequantizeLinear", "MaxUnpool", "NegativeLogLikelihoodLoss", "QuantizeLinear",
+             "SequenceInsert"});
+  table.add({"", "", 2, 3, 1, 2}, {"SoftmaxCrossEntropyLoss"});
+  table.add({"", "", 2, 4, 1, 1}, {"ConvInteger", "MatMulInteger", "STFT"});
+  table.add({"", "", 2, 4, 1, 2}, {"CausalConvWithState"});
+  table.add({"", "", 2, 5, 1, 1}, {"NonMaxSuppression"});
+  table.add({"", "", 2, 3, 1, 1}, {"TensorScatter"});
+  table.add({"", "", 3, 3, 1, 1}, {"Col2Im", "GroupNormalization", "RoiAlign"});
+  table.add({"", "", 3, 4, 1, 1}, {"RotaryEmbedding"});
+  table.add({"", "", 3, 5, 1, 1}, {"DeformConv"});
+  table.add({"", "", 3, 6, 1, 2}, {"GRU", "LinearAttention", "RNN"});
+  table.add({"", "", 3, 7, 1, 4}, {"Attention"});
+  table.add({"", "", 3, 8, 1, 3}, {"LSTM"});
+  table.add({"", "", 5, 5, 1, 1}, {"MelWeightMatrix"});
+  table.add({"", "", 8, 8, 1, 1}, {"QLinearMatMul"});
+  table.add({"", "", 8, 9, 1, 1}, {"QLinearConv"});
+}
+
 void add_own_ops(Table& table) {
   table.add({kOwn, "", 1, 1, 1, 1}, {"StopGradient"});
   table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
   table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
+  table.add({kOwn, "", 0, kAny, 1, kAny, {}, false, false, true}, {"If", "Loop", "Scan", "SequenceMap"});
   table.add({kOwn, "", 2, 2, 1, 1},
             {"Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
              "SoftmaxGradient", "LogSoftmaxGradient", "CumSumGradient"});
@@ -93,10 +134,24 @@ void add_own_ops(Table& table) {
 }
 // clang-format on
 
+// As onnxruntime's ContribOperators.md has them.
+void add_microsoft_ops(Table& table) {
+  constexpr std::string_view kDomain = kMicrosoftDomain;
+  table.add({kDomain, "", 1, 1, 1, 1}, {"Gelu", "QuickGelu"});
+  table.add({kDomain, "", 1, 2, 1, 1}, {"FastGelu"});
+  table.add({kDomain, "", 1, 8, 1, 3}, {"MultiHeadAttention"});
+  table.add({kDomain, "", 2, 2, 1, 1}, {"BiasGelu", "FusedMatMul"});
+  table.add({kDomain, "", 3, 4, 1, 4}, {"SkipSimplifiedLayerNormalization"});
+  table.add({kDomain, "", 3, 5, 1, 4}, {"SkipLayerNormalization"});
+  table.add({kDomain, "", 4, 4, 1, 1}, {"RotaryEmbedding"});
+}
+
 std::vector<OpInfo> make_table() {
   Table table;
   add_onnx_ops(table);
+  add_more_onnx_ops(table);
   add_own_ops(table);
+  add_microsoft_ops(table);
   return table.take();
 }
 
@@ -125,6 +180,11 @@ bool is_shape_only(const Node& node, std::size_t index) {
 
 bool is_random(const Node& node) {
   if (is_torch(node)) return node.int_attribute("_random", 0) != 0;
+  for (const auto& [name, attribute] : node.attributes()) {
+    const auto* body = std::get_if<GraphPtr>(&attribute);
+    if (body != nullptr && std::ranges::any_of((*body)->nodes(), [](const auto& inner) { return is_random(*inner); }))
+      return true;
+  }
   const OpInfo* info = find_op(node.domain(), node.op_type());
   if (info == nullptr || !info->random) return false;
   if (!node.is("Dropout")) return true;

@@ -11,6 +11,9 @@
 
 namespace rekindle::graph {
 
+// Domain of onnxruntime's own ops, of which a few are known.
+inline constexpr std::string_view kMicrosoftDomain = "com.microsoft";
+
 inline constexpr std::size_t kVariadic = std::numeric_limits<std::size_t>::max();
 
 struct OpInfo {

@@ -11,12 +11,15 @@
 namespace rekindle::graph {
 namespace {
 
+// Graphs inside graphs; more would be an attack on the stack.
+constexpr int kMaxDepth = 16;
+
 class Parser {
  public:
-  explicit Parser(std::string_view text) : scan_(text) {}
+  explicit Parser(TextScanner& scan, int depth = 0) : scan_(scan), depth_(depth) {}
 
-  Result<std::unique_ptr<Graph>> run() {
-    scan_.expect("graph");
+  // A graph from behind its keyword on; null after a failure.
+  std::unique_ptr<Graph> run() {
     graph_ = std::make_unique<Graph>(scan_.word());
     parse_inputs();
     scan_.expect("{");
@@ -24,9 +27,7 @@ class Parser {
     while (!scan_.failed() && !scan_.accept("return")) parse_node();
     if (!scan_.peek('}')) parse_outputs();
     scan_.expect("}");
-    if (!scan_.failed() && !scan_.at_end()) scan_.fail("text follows the end of the graph");
-    if (scan_.failed()) return scan_.error();
-    return std::move(graph_);
+    return scan_.failed() ? nullptr : std::move(graph_);
   }
 
  private:
@@ -135,11 +136,20 @@ class Parser {
   Attribute parse_attribute() {
     if (scan_.peek('"')) return scan_.quoted();
     if (scan_.peek('[')) return parse_list_attribute();
+    if (scan_.accept("graph")) return parse_graph();
     if (scan_.accept("floats")) return parse_empty(std::vector<double>{});
     if (scan_.accept("strings")) return parse_empty(std::vector<std::string>{});
     const std::string text = scan_.number();
     if (scan_.peek('[')) return parse_constant(text);
     return parse_number(text);
+  }
+
+  Attribute parse_graph() {
+    if (depth_ == kMaxDepth) {
+      scan_.fail("graphs are nested too deeply");
+      return GraphPtr();
+    }
+    return GraphPtr(Parser(scan_, depth_ + 1).run());
   }
 
   template <typename List>
@@ -210,6 +220,7 @@ class Parser {
       return append_raw(number_from_text<double>(text), bytes);
     }
     if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) return append_small_float(dtype, text, bytes);
+    if (is_float8(dtype)) return append_bits(number_from_text<std::int64_t>(text), bytes);
     if (dtype == DType::kUInt64) return append_raw(number_from_text<std::uint64_t>(text), bytes);
     if (dtype == DType::kBool && (text == "true" || text == "false")) {
       append_int64(dtype, text == "true" ? 1 : 0, bytes);
@@ -234,6 +245,10 @@ class Parser {
     return value.has_value();
   }
 
+  static bool append_bits(std::optional<std::int64_t> bits, std::string& bytes) {
+    return bits && *bits >= 0 && *bits <= 255 && append_raw(std::optional(static_cast<std::uint8_t>(*bits)), bytes);
+  }
+
   template <typename T>
   static bool append_raw(std::optional<T> value, std::string& bytes) {
     if (value) bytes.append(reinterpret_cast<const char*>(&*value), sizeof(T));
@@ -247,13 +262,21 @@ class Parser {
     } while (!scan_.failed() && scan_.accept(","));
   }
 
-  TextScanner scan_;
+  TextScanner& scan_;
+  int depth_;
   std::unique_ptr<Graph> graph_;
   std::set<std::string> declared_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Graph>> parse(std::string_view text) { return Parser(text).run(); }
+Result<std::unique_ptr<Graph>> parse(std::string_view text) {
+  TextScanner scan(text);
+  scan.expect("graph");
+  std::unique_ptr<Graph> graph = Parser(scan).run();
+  if (!scan.failed() && !scan.at_end()) scan.fail("text follows the end of the graph");
+  if (scan.failed()) return scan.error();
+  return graph;
+}
 
 }  // namespace rekindle::graph

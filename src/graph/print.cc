@@ -104,6 +104,7 @@ std::string element_text(const ConstantTensor& c, std::int64_t i) {
     case DType::kComplex128:
       return float_text(load<double>(c.bytes, 2 * i)) + ", " + float_text(load<double>(c.bytes, 2 * i + 1));
     default:
+      if (is_float8(c.dtype)) return shortest(static_cast<int>(load<std::uint8_t>(c.bytes, i)));
       return shortest(read_int64(c, i));
   }
 }
@@ -124,6 +125,13 @@ std::string joined(const Items& items, Text text) {
   return result;
 }
 
+// The lines of a graph inside another one's.
+std::string indented(std::string text) {
+  text.pop_back();  // the last line's end
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3) text.replace(at, 1, "\n  ");
+  return text;
+}
+
 struct AttributeText {
   std::string operator()(std::int64_t v) const { return shortest(v); }
   std::string operator()(double v) const { return double_attribute_text(v); }
@@ -137,6 +145,7 @@ struct AttributeText {
     return (v.empty() ? "strings[" : "[") + joined(v, *this) + "]";
   }
   std::string operator()(const ConstantPtr& v) const { return v == nullptr ? "null" : print(*v); }
+  std::string operator()(const GraphPtr& v) const { return v == nullptr ? "null" : indented(print(*v)); }
 };
 
 bool is_known(const TensorType& type) { return type.dtype != DType::kUndefined || type.dims.has_value(); }

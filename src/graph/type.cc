@@ -11,7 +11,7 @@ struct DTypeFacts {
   bool differentiable;
 };
 
-constexpr std::array<DTypeFacts, 17> kFacts{{
+constexpr std::array<DTypeFacts, kDTypes> kFacts{{
     {"undefined", 0, false},
     {"float32", 4, true},
     {"uint8", 1, false},
@@ -29,6 +29,10 @@ constexpr std::array<DTypeFacts, 17> kFacts{{
     {"complex64", 8, true},
     {"complex128", 16, true},
     {"bfloat16", 2, true},
+    {"float8_e4m3fn", 1, false},
+    {"float8_e4m3fnuz", 1, false},
+    {"float8_e5m2", 1, false},
+    {"float8_e5m2fnuz", 1, false},
 }};
 
 const DTypeFacts& facts(DType dtype) { return kFacts[static_cast<std::size_t>(dtype)]; }
@@ -45,6 +49,8 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 }
 
 std::size_t dtype_size(DType dtype) { return facts(dtype).size; }
+
+bool is_float8(DType dtype) { return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat8E5M2FNUZ; }
 
 bool is_differentiable(DType dtype) { return facts(dtype).differentiable; }
 

@@ -28,7 +28,14 @@ enum class DType : std::uint8_t {
   kComplex64 = 14,
   kComplex128 = 15,
   kBFloat16 = 16,
+  kFloat8E4M3FN = 17,
+  kFloat8E4M3FNUZ = 18,
+  kFloat8E5M2 = 19,
+  kFloat8E5M2FNUZ = 20,
 };
+
+// One past the last.
+inline constexpr int kDTypes = 21;
 
 // "float32", "int64", ...; "undefined" for kUndefined.
 const char* dtype_name(DType dtype);
@@ -36,6 +43,8 @@ const char* dtype_name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 // Bytes per element; 0 for kUndefined and kString.
 std::size_t dtype_size(DType dtype);
+// The four float8 types: a byte each, written in text as its bits.
+bool is_float8(DType dtype);
 // float16, bfloat16, float32, float64, complex64, complex128: the types a gradient can have.
 bool is_differentiable(DType dtype);
 

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "src/graph/attribute_schema.h"
+#include "src/graph/control_flow.h"
 #include "src/graph/op_info.h"
 #include "src/graph/print.h"
 #include "src/graph/torch_node.h"
@@ -111,6 +112,7 @@ class Verifier {
         return wrong(describe(node) + ": the bytes of constant '" + name + "' do not fit its sizes");
       }
     }
+    REKINDLE_RETURN_IF_ERROR(check_bodies(node));
     if (const std::string problem = wrong_torch_attributes(node); !problem.empty())
       return wrong(describe(node) + ": " + problem);
     if (!node.is("Constant")) return {};
@@ -122,6 +124,17 @@ class Verifier {
       return wrong(describe(node) + ": the type of a Constant's output is not the constant's");
     }
     return {};
+  }
+
+  Status check_bodies(const Node& node) const {
+    for (const auto& [name, attribute] : node.attributes()) {
+      const auto* body = std::get_if<GraphPtr>(&attribute);
+      if (body == nullptr) continue;
+      if (*body == nullptr) return wrong(describe(node) + ": attribute '" + name + "' is no graph");
+      REKINDLE_RETURN_IF_ERROR(verify(**body));
+    }
+    const std::string problem = wrong_control_flow(node);
+    return problem.empty() ? Status() : wrong(describe(node) + ": " + problem);
   }
 
   static bool is_well_formed(const ConstantPtr& constant) {

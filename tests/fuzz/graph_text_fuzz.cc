@@ -30,7 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto bytes = graph::export_onnx(**parsed);
   fuzz::require(bytes.ok(), "a sound graph can be exported");
   if (!only_known_domains(**parsed)) return 0;
-  // The importer asks for more: known opset versions.
+  // The importer asks for more: known opset versions; it rewrites nodes of old ones.
+  const auto onnx = (*parsed)->opsets().find("");
+  if (onnx != (*parsed)->opsets().end() && onnx->second < graph::kNormalOnnxOpset) return 0;
   if (const auto imported = graph::import_onnx(*bytes); imported.ok()) {
     fuzz::require_equal(graph::print(**imported), text, "ONNX keeps a graph");
   }
