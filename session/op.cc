@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "session/session.h"
@@ -81,6 +82,57 @@ Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<
   lowering.outputs.push_back({dtype, std::move(sizes), std::nullopt});
   lowering.kernel = std::move(kernel);
   lowering.in_place = std::move(in_place);
+  return lowering;
+}
+
+namespace {
+
+// Row-major, in memory that no input shares.
+at::Tensor owned(const at::Tensor& result, const std::vector<at::Tensor>& inputs) {
+  const at::Tensor plain = result.resolve_conj().resolve_neg();
+  const bool shared = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+    return input.defined() && plain.is_alias_of(input);
+  });
+  return shared ? plain.clone(at::MemoryFormat::Contiguous) : plain.contiguous();
+}
+
+}  // namespace
+
+Lowering functional(const LowerContext& context, Function function, bool sized_by_data) {
+  Lowering lowering;
+  lowering.gives = true;
+  const std::size_t inputs = context.num_inputs(), outputs = context.num_outputs();
+  if (sized_by_data && !context.running()) {
+    std::vector<at::Tensor> constants;
+    for (std::size_t i = 0; i < inputs; ++i) {
+      TORCH_CHECK(!context.has(i) || context.is_constant(i), "the sizes of its results depend on the data of input ", i);
+      constants.push_back(context.has(i) ? context.constant(i) : at::Tensor());
+    }
+    lowering.constants = function(constants);
+    return lowering;
+  }
+  if (context.running()) {
+    lowering.outputs.resize(outputs, Layout{at::kByte, {0}, {}});
+  } else {
+    std::vector<at::Tensor> metas;
+    for (std::size_t i = 0; i < inputs; ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
+    for (const at::Tensor& result : function(metas)) {
+      if (lowering.outputs.size() < outputs) lowering.outputs.push_back({result.scalar_type(), result.sizes().vec(), {}});
+    }
+  }
+  lowering.kernel = [function = std::move(function), inputs, planned = lowering.outputs,
+                     check = !context.running()](const Args& args) {
+    std::vector<at::Tensor> given;
+    for (std::size_t i = 0; i < inputs; ++i) given.push_back(args.in(i));
+    const std::vector<at::Tensor> results = function(given);
+    TORCH_CHECK(results.size() >= planned.size(), results.size(), " results where ", planned.size(), " were planned");
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      TORCH_CHECK(!check || (results[i].sizes() == planned[i].sizes && results[i].scalar_type() == planned[i].dtype),
+                  "result ", i, " is ", results[i].toString(), results[i].sizes(), " where ", planned[i].dtype,
+                  at::IntArrayRef(planned[i].sizes), " was planned");
+      args.out(i) = owned(results[i], given);
+    }
+  };
   return lowering;
 }
 

@@ -20,6 +20,7 @@
 namespace rekindle::session {
 
 using Sizes = std::vector<std::int64_t>;
+using Tensors = std::vector<at::Tensor>;
 
 // What a value is that is no tensor (a tape): handed from one kernel to another, freed with its last owner.
 using Held = std::shared_ptr<void>;
@@ -76,6 +77,9 @@ class LowerContext {
   LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants,
                bool recording = false)
       : node_(node), metas_(std::move(metas)), constants_(std::move(constants)), recording_(recording) {}
+  // For running the node once, on these tensors: all is known.
+  LowerContext(const graph::Node& node, const std::vector<at::Tensor>& values)
+      : node_(node), metas_(values), constants_(values), running_(true) {}
   // Per input: whether nothing but this node ever reads its memory; per output: whether it is a result of the graph.
   void set_owners(std::vector<bool> exclusive, std::vector<bool> delivered) {
     exclusive_ = std::move(exclusive);
@@ -86,6 +90,8 @@ class LowerContext {
   bool recording() const { return recording_; }
   bool is_exclusive(std::size_t i) const { return i < exclusive_.size() && exclusive_[i]; }
   bool is_delivered(std::size_t i) const { return i >= delivered_.size() || delivered_[i]; }
+  // Whether the inputs are the values themselves, so that nobody needs the outputs' layouts beforehand.
+  bool running() const { return running_; }
   std::size_t num_inputs() const { return metas_.size(); }
   std::size_t num_outputs() const { return node_.outputs().size(); }
   bool has(std::size_t i) const { return i < metas_.size() && metas_[i].defined(); }
@@ -115,7 +121,7 @@ class LowerContext {
   const graph::Node& node_;
   std::vector<at::Tensor> metas_, constants_;
   std::vector<bool> exclusive_, delivered_;
-  bool recording_;
+  bool recording_ = false, running_ = false;
 };
 
 using Lower = Lowering (*)(const LowerContext&);
@@ -138,6 +144,11 @@ Sizes broadcast_sizes(const Sizes& a, const Sizes& b);
 std::int64_t product(const Sizes& sizes);
 // One output, computed by `kernel`.
 Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<std::size_t> in_place = {});
+// What `function` returns for the inputs, in memory that it allocates (an absent input is an undefined tensor): one tensor
+// an output, of which the last may be left out when the node has fewer. The layouts are those of a run on meta tensors,
+// so that a function that looks at data cannot be planned, only interpreted; `sized_by_data` says that it is one.
+using Function = std::function<Tensors(const Tensors& inputs)>;
+Lowering functional(const LowerContext& context, Function function, bool sized_by_data = false);
 // Runs a lowering once on given inputs, with newly allocated outputs: how constants are folded.
 std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at::Tensor>& inputs);
 // The bytes of a lowering's outputs.

@@ -22,7 +22,7 @@ bool inputs_are_recorded(const LowerContext& context) {
 
 // Reads one layout of the attribute _layouts; nullopt when it is none.
 std::optional<at::Tensor> next_result(const Sizes& numbers, std::size_t& next) {
-  if (numbers.size() - next < 2 || numbers[next] < 0 || numbers[next] > 16) return std::nullopt;
+  if (numbers.size() - next < 2 || numbers[next] < 0 || numbers[next] >= graph::kDTypes) return std::nullopt;
   const auto dtype = static_cast<graph::DType>(numbers[next]);
   if (numbers[next + 1] < 0 || (numbers.size() - next - 2) / 2 < static_cast<std::size_t>(numbers[next + 1])) return std::nullopt;
   const auto rank = static_cast<std::ptrdiff_t>(numbers[next + 1]);

@@ -10,7 +10,7 @@ namespace {
 
 using graph::DType;
 
-constexpr std::array<std::pair<DType, at::ScalarType>, 13> kTypes{{
+constexpr std::array<std::pair<DType, at::ScalarType>, 19> kTypes{{
     {DType::kFloat32, at::kFloat},
     {DType::kFloat64, at::kDouble},
     {DType::kFloat16, at::kHalf},
@@ -24,6 +24,12 @@ constexpr std::array<std::pair<DType, at::ScalarType>, 13> kTypes{{
     {DType::kComplex64, at::kComplexFloat},
     {DType::kComplex128, at::kComplexDouble},
     {DType::kUInt16, at::kUInt16},
+    {DType::kUInt32, at::kUInt32},
+    {DType::kUInt64, at::kUInt64},
+    {DType::kFloat8E4M3FN, at::kFloat8_e4m3fn},
+    {DType::kFloat8E4M3FNUZ, at::kFloat8_e4m3fnuz},
+    {DType::kFloat8E5M2, at::kFloat8_e5m2},
+    {DType::kFloat8E5M2FNUZ, at::kFloat8_e5m2fnuz},
 }};
 
 }  // namespace
@@ -32,7 +38,9 @@ at::ScalarType scalar_type_of(DType dtype) {
   for (const auto& [ours, theirs] : kTypes) {
     if (ours == dtype) return theirs;
   }
-  TORCH_CHECK(false, "tensors of type ", graph::dtype_name(dtype), " are not supported");
+  TORCH_CHECK_NOT_IMPLEMENTED(static_cast<int>(dtype) < graph::kDTypes, "element type ", static_cast<int>(dtype),
+                              " is not supported");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "tensors of type ", graph::dtype_name(dtype), " are not supported");
 }
 
 DType dtype_of(at::ScalarType type) {

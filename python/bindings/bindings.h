@@ -10,6 +10,7 @@ void bind_calls(pybind11::module_& m);
 void bind_explain(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);
 void bind_key(pybind11::module_& m);
+void bind_onnx(pybind11::module_& m);
 void bind_python_op(pybind11::module_& m);
 void bind_session(pybind11::module_& m);
 void bind_sets(pybind11::module_& m);

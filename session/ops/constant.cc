@@ -2,7 +2,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -49,7 +48,8 @@ Lowering lower_constant_of_shape(const LowerContext& context) {
   const Sizes sizes = context.ints(0);
   if (attribute == nullptr) return known(at::zeros(sizes, at::TensorOptions().dtype(at::kFloat)));
   const at::Tensor value = tensor_of(*std::get<graph::ConstantPtr>(*attribute));
-  return known(at::full(sizes, value.reshape({}).item(), value.options()));
+  // full() has no kernel for every type; expand needs none.
+  return known(value.reshape({}).expand(sizes).contiguous());
 }
 
 Lowering lower_range(const LowerContext& context) {
@@ -60,9 +60,14 @@ Lowering lower_range(const LowerContext& context) {
 Lowering lower_eye_like(const LowerContext& context) {
   const auto type = context.int_attribute("dtype", 0);
   const Sizes sizes = context.sizes(0);
-  TORCH_CHECK(sizes.size() == 2 && context.int_attribute("k", 0) == 0, "EyeLike only of the main diagonal of a matrix");
-  return known(at::eye(sizes[0], sizes[1], at::TensorOptions().dtype(
-      type == 0 ? context.dtype(0) : scalar_type_of(static_cast<graph::DType>(type)))));
+  TORCH_CHECK(sizes.size() == 2, "EyeLike of a tensor of rank ", sizes.size());
+  const auto options =
+      at::TensorOptions().dtype(type == 0 ? context.dtype(0) : scalar_type_of(static_cast<graph::DType>(type)));
+  const std::int64_t k = context.int_attribute("k", 0);
+  if (k == 0) return known(at::eye(sizes[0], sizes[1], options));
+  at::Tensor matrix = at::zeros(sizes, options);
+  if (-sizes[0] < k && k < sizes[1]) matrix.diagonal(k).fill_(1);
+  return known(matrix);
 }
 
 // Zeros are written, not kept: they can be as large as an activation.

@@ -48,8 +48,7 @@
 #include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/where.h>
 
-#include "session/op.h"
-#include "session/tensor_types.h"
+#include "session/ops/unsigned.h"
 
 namespace rekindle::session {
 namespace {
@@ -89,7 +88,6 @@ at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { ret
 at::Tensor& sub(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::sub_out(out, a, b); }
 at::Tensor& pow(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::pow_out(out, a, b); }
 at::Tensor& mul(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::mul_out(out, a, b); }
-at::Tensor& is_infinite(at::Tensor& out, const at::Tensor& x) { return out.copy_(at::isinf(x)); }
 at::Tensor& round(at::Tensor& out, const at::Tensor& a) { return at::round_out(out, a); }
 at::Tensor& sigmoid_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
   return at::sigmoid_backward_out(out, dy, y);
@@ -99,6 +97,15 @@ at::Tensor& tanh_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tenso
 }
 at::Tensor& relu_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
   return at::threshold_backward_out(out, dy, y, 0);
+}
+
+Lowering lower_is_inf(const LowerContext& context) {
+  const bool negative = context.int_attribute("detect_negative", 1) != 0, positive = context.int_attribute("detect_positive", 1) != 0;
+  return computed(at::kBool, context.sizes(0), [negative, positive](const Args& args) {
+    args.out().copy_(at::isinf(args.in(0)));
+    if (!negative) args.out().logical_and_(args.in(0).gt(0));
+    if (!positive) args.out().logical_and_(args.in(0).lt(0));
+  });
 }
 
 // ONNX Div truncates integers; floating point divides.
@@ -122,9 +129,8 @@ Lowering lower_pow(const LowerContext& context) {
                       [exponent](const Args& args) { at::pow_out(args.out(), args.in(0), exponent); }, {0});
     }
   }
-  const at::ScalarType type = context.dtype(0);
-  return computed(type, broadcast_inputs(context),
-                  [type](const Args& args) { pow(args.out(), args.in(0), args.in(1).to(type)); }, {0});
+  return computed(context.dtype(0), broadcast_inputs(context),
+                  [](const Args& args) { pow(args.out(), args.in(0), args.in(1).to(args.out().scalar_type())); }, {0});
 }
 
 // fmod=1 has the dividend's sign (C), fmod=0 the divisor's (Python).
@@ -166,19 +172,6 @@ Lowering lower_mean(const LowerContext& context) {
 Lowering lower_identity(const LowerContext& context) {
   return viewed(context, context.sizes(0), [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
 }
-
-Lowering lower_cast_to(const LowerContext& context, at::ScalarType type) {
-  if (type == context.dtype(0)) {
-    return viewed(context, context.sizes(0), [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
-  }
-  return computed(type, context.sizes(0), [](const Args& args) { args.out().copy_(args.in(0)); });
-}
-
-Lowering lower_cast(const LowerContext& context) {
-  return lower_cast_to(context, scalar_type_of(static_cast<graph::DType>(context.int_attribute("to", 0))));
-}
-
-Lowering lower_cast_like(const LowerContext& context) { return lower_cast_to(context, context.dtype(1)); }
 
 Lowering lower_where(const LowerContext& context) {
   return computed(context.dtype(1), broadcast_inputs(context),
@@ -259,31 +252,29 @@ REKINDLE_OP("", "Tan", unary<at::tan_out>);
 REKINDLE_OP("", "Tanh", unary<at::tanh_out>);
 REKINDLE_OP("", "Not", unary<at::logical_not_out>);
 REKINDLE_OP("", "IsNaN", unary_test<at::isnan_out>);
-REKINDLE_OP("", "IsInf", unary_test<is_infinite>);
-REKINDLE_OP("", "Add", binary<add>);
-REKINDLE_OP("", "Sub", binary<sub>);
-REKINDLE_OP("", "Mul", binary<mul>);
-REKINDLE_OP("", "Div", lower_div);
-REKINDLE_OP("", "Pow", lower_pow);
-REKINDLE_OP("", "Mod", lower_mod);
+REKINDLE_OP("", "IsInf", lower_is_inf);
+REKINDLE_OP("", "Add", with_unsigned<binary<add>>);
+REKINDLE_OP("", "Sub", with_unsigned<binary<sub>>);
+REKINDLE_OP("", "Mul", with_unsigned<binary<mul>>);
+REKINDLE_OP("", "Div", (with_unsigned<lower_div, UnsignedUse::kNumbers>));
+REKINDLE_OP("", "Pow", (with_unsigned<lower_pow, UnsignedUse::kNumbers>));
+REKINDLE_OP("", "Mod", (with_unsigned<lower_mod, UnsignedUse::kNumbers>));
 REKINDLE_OP("", "And", comparison<at::logical_and_out>);
 REKINDLE_OP("", "Or", comparison<at::logical_or_out>);
 REKINDLE_OP("", "Xor", comparison<at::logical_xor_out>);
-REKINDLE_OP("", "Equal", comparison<at::eq_out>);
-REKINDLE_OP("", "Greater", comparison<at::gt_out>);
-REKINDLE_OP("", "GreaterOrEqual", comparison<at::ge_out>);
-REKINDLE_OP("", "Less", comparison<at::lt_out>);
-REKINDLE_OP("", "LessOrEqual", comparison<at::le_out>);
-REKINDLE_OP("", "Max", variadic<at::maximum_out>);
-REKINDLE_OP("", "Min", variadic<at::minimum_out>);
-REKINDLE_OP("", "Sum", variadic<add>);
+REKINDLE_OP("", "Equal", (with_unsigned<comparison<at::eq_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "Greater", (with_unsigned<comparison<at::gt_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "GreaterOrEqual", (with_unsigned<comparison<at::ge_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "Less", (with_unsigned<comparison<at::lt_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "LessOrEqual", (with_unsigned<comparison<at::le_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "Max", (with_unsigned<variadic<at::maximum_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "Min", (with_unsigned<variadic<at::minimum_out>, UnsignedUse::kOrder>));
+REKINDLE_OP("", "Sum", with_unsigned<variadic<add>>);
 REKINDLE_OP("", "Mean", lower_mean);
 REKINDLE_OP("", "Identity", lower_identity);
 REKINDLE_OP("rekindle", "StopGradient", lower_identity);
-REKINDLE_OP("", "Cast", lower_cast);
-REKINDLE_OP("", "CastLike", lower_cast_like);
 REKINDLE_OP("", "Where", lower_where);
-REKINDLE_OP("", "Clip", lower_clip);
+REKINDLE_OP("", "Clip", (with_unsigned<lower_clip, UnsignedUse::kOrder>));
 REKINDLE_OP("", "Gelu", lower_gelu);
 REKINDLE_OP("", "LeakyRelu", lower_leaky_relu);
 REKINDLE_OP("", "Elu", lower_elu);

@@ -3,22 +3,12 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/remainder.h>
-#include <ATen/ops/scatter.h>
-#include <ATen/ops/scatter_add.h>
-#include <ATen/ops/where.h>
 
 #include "kernels/embedding_gradient.h"
-#include "session/op.h"
+#include "session/ops/wrapped.h"
 
 namespace rekindle::session {
 namespace {
-
-// Indices in [0, size): negative ones count from the end; the rest is left for the kernel's own check.
-at::Tensor wrapped(const at::Tensor& indices, std::int64_t size) {
-  const at::Tensor wide = indices.to(at::kLong);
-  return at::where(wide.lt(0), wide.add(size), wide);
-}
 
 Lowering lower_embedding(const LowerContext& context) {
   Sizes sizes = context.sizes(1);
@@ -89,27 +79,10 @@ Lowering lower_gather_elements(const LowerContext& context) {
   });
 }
 
-Lowering lower_scatter_elements(const LowerContext& context) {
-  const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
-  const std::int64_t length = context.meta(0).size(axis);
-  const std::string reduction = context.string_attribute("reduction", "none");
-  TORCH_CHECK_NOT_IMPLEMENTED(reduction == "none" || reduction == "add", "ScatterElements with reduction ", reduction);
-  return computed(context.dtype(0), context.sizes(0), [axis, length, reduction](const Args& args) {
-    const at::Tensor indices = wrapped(args.in(1), length);
-    args.out().copy_(args.in(0));
-    if (reduction == "add") {
-      args.out().scatter_add_(axis, indices, args.in(2));
-    } else {
-      args.out().scatter_(axis, indices, args.in(2));
-    }
-  }, {0});
-}
-
 }  // namespace
 
 REKINDLE_OP("", "Gather", lower_gather);
 REKINDLE_OP("", "GatherElements", lower_gather_elements);
-REKINDLE_OP("", "ScatterElements", lower_scatter_elements);
 REKINDLE_OP("rekindle", "Embedding", lower_embedding);
 REKINDLE_OP("rekindle", "EmbeddingGradient", lower_embedding_gradient);
 REKINDLE_OP("rekindle", "GatherGradient", lower_gather_gradient);

@@ -7,8 +7,11 @@
 #include <ATen/ops/amin.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/argmin.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cumprod.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
@@ -16,6 +19,7 @@
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "session/op.h"
@@ -49,25 +53,62 @@ Reduction reduction_of(const LowerContext& context, std::size_t of, std::size_t 
 
 using ReduceOut = void (*)(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep);
 
+// Over no axes, each element is a sum of its own; what is done to it before and after summing remains.
+Lowering unreduced(const LowerContext& context) {
+  const std::string op = context.node().op_type();
+  return computed(context.dtype(0), context.sizes(0), [op](const Args& args) {
+    const at::Tensor& x = args.in(0);
+    const bool absolute = op == "ReduceL1" || op == "ReduceL2";
+    args.out().copy_(absolute ? x.abs() : op == "ReduceSumSquare" ? x.mul(x) : op == "ReduceLogSum" ? x.log() : x);
+  });
+}
+
 template <ReduceOut function>
 Lowering reduce(const LowerContext& context) {
   Reduction reduction = reduction_of(context, 0, 1);
+  if (reduction.axes.empty()) return unreduced(context);
   return computed(context.dtype(0), reduction.sizes, [axes = reduction.axes, keep = reduction.keep](const Args& args) {
-    if (axes.empty()) {
-      args.out().copy_(args.in(0));
-    } else {
-      function(args.out(), args.in(0), axes, keep);
-    }
+    function(args.out(), args.in(0), axes, keep);
   });
 }
 
 void sum(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::sum_out(out, x, axes, keep, out.scalar_type()); }
 void mean(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::mean_out(out, x, axes, keep); }
-void amax(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::amax_out(out, x, axes, keep); }
-void amin(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::amin_out(out, x, axes, keep); }
+// The extremum of nothing is the least, or the greatest, number of the type.
+at::Scalar extreme(at::ScalarType type, bool least) {
+  if (at::isFloatingType(type)) return least ? -INFINITY : INFINITY;
+  if (type == at::kBool) return !least;
+  const auto bits = 8 * c10::elementSize(type) - (type == at::kByte ? 0 : 1);
+  const auto most = static_cast<std::int64_t>((std::uint64_t{1} << bits) - 1);
+  return least ? (type == at::kByte ? 0 : -most - 1) : most;
+}
+void amax(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  x.numel() == 0 ? void(out.fill_(extreme(x.scalar_type(), true))) : void(at::amax_out(out, x, axes, keep));
+}
+void amin(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  x.numel() == 0 ? void(out.fill_(extreme(x.scalar_type(), false))) : void(at::amin_out(out, x, axes, keep));
+}
 template <int p>
 void norm(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
-  at::linalg_vector_norm_out(out, x, p, axes, keep);
+  if (at::isIntegralType(x.scalar_type(), false)) {
+    out.copy_(at::linalg_vector_norm(x.to(at::kDouble), p, axes, keep));
+  } else {
+    at::linalg_vector_norm_out(out, x, p, axes, keep);
+  }
+}
+void sum_square(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  at::sum_out(out, x.mul(x), axes, keep, out.scalar_type());
+}
+void log_sum(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  out.copy_(at::sum(at::isFloatingType(x.scalar_type()) ? x : x.to(at::kDouble), axes, keep).log());
+}
+// One axis after the other, the last first: ATen's product takes one.
+void prod(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  Sizes order = axes.vec();
+  std::sort(order.rbegin(), order.rend());
+  at::Tensor product = x;
+  for (const std::int64_t axis : order) product = at::prod(product, axis, keep, out.scalar_type());
+  out.copy_(product);
 }
 void logsumexp(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
   at::logsumexp_out(out, x, axes, keep);
@@ -133,34 +174,49 @@ Lowering lower_log_softmax_gradient(const LowerContext& context) {
   });
 }
 
-// `reverse` as given for the op itself, turned for its gradient.
-Lowering cumulative(const LowerContext& context, bool reverse) {
-  TORCH_CHECK_NOT_IMPLEMENTED(context.int_attribute("exclusive", 0) == 0, "CumSum with exclusive=1");
+// `reverse` as given for the op itself, turned for its gradient. Exclusive ones are moved by one place.
+Lowering cumulative(const LowerContext& context, bool reverse, bool product = false) {
+  const bool exclusive = context.int_attribute("exclusive", 0) != 0;
   const std::int64_t axis = context.axis_or_scalar(context.ints(1).at(0), context.rank(0));
-  return computed(context.dtype(0), context.sizes(0), [axis, reverse](const Args& args) {
-    if (reverse) {
-      args.out().copy_(at::cumsum(args.in(0).flip({axis}), axis).flip({axis}));
-    } else {
+  return computed(context.dtype(0), context.sizes(0), [axis, reverse, product, exclusive](const Args& args) {
+    if (!reverse && !exclusive && !product) {
       at::cumsum_out(args.out(), args.in(0), axis);
+      return;
     }
+    at::Tensor x = reverse ? args.in(0).flip({axis}) : args.in(0);
+    if (exclusive && x.dim() > 0 && x.size(axis) > 0) {
+      const at::Tensor first = at::full_like(x.narrow(axis, 0, 1), product ? 1 : 0);
+      x = at::cat({first, x.narrow(axis, 0, x.size(axis) - 1)}, axis);
+    } else if (exclusive) {
+      x = at::full_like(x, product ? 1 : 0);
+    }
+    const at::Tensor y = product ? at::cumprod(x, axis, x.scalar_type()) : at::cumsum(x, axis, x.scalar_type());
+    args.out().copy_(reverse ? y.flip({axis}) : y);
   });
 }
 
 Lowering lower_cumsum(const LowerContext& context) { return cumulative(context, context.int_attribute("reverse", 0) != 0); }
+Lowering lower_cumprod(const LowerContext& context) {
+  return cumulative(context, context.int_attribute("reverse", 0) != 0, /*product=*/true);
+}
 Lowering lower_cumsum_gradient(const LowerContext& context) {
   return cumulative(context, context.int_attribute("reverse", 0) == 0);
 }
 
 template <bool maximum>
 Lowering arg_reduce(const LowerContext& context) {
-  TORCH_CHECK_NOT_IMPLEMENTED(context.int_attribute("select_last_index", 0) == 0, "select_last_index=1");
+  const bool select_last = context.int_attribute("select_last_index", 0) != 0;
   const std::int64_t axis = context.axis_or_scalar(context.int_attribute("axis", 0), context.rank(0));
   const bool keep = context.int_attribute("keepdims", 1) != 0;
   Sizes sizes = context.sizes(0);
   if (keep && !sizes.empty()) sizes[static_cast<std::size_t>(axis)] = 1;
   if (!keep && !sizes.empty()) sizes.erase(sizes.begin() + axis);
-  return computed(at::kLong, sizes, [axis, keep](const Args& args) {
-    if (maximum) {
+  return computed(at::kLong, sizes, [axis, keep, select_last](const Args& args) {
+    if (select_last && args.in(0).dim() > 0) {
+      const at::Tensor turned = args.in(0).flip({axis});
+      const at::Tensor from_end = maximum ? turned.argmax(axis, keep) : turned.argmin(axis, keep);
+      args.out().copy_(from_end.mul(-1).add(turned.size(axis) - 1));
+    } else if (maximum) {
       at::argmax_out(args.out(), args.in(0), axis, keep);
     } else {
       at::argmin_out(args.out(), args.in(0), axis, keep);
@@ -172,15 +228,19 @@ Lowering arg_reduce(const LowerContext& context) {
 
 REKINDLE_OP("", "ArgMax", arg_reduce<true>);
 REKINDLE_OP("", "ArgMin", arg_reduce<false>);
+REKINDLE_OP("", "CumProd", lower_cumprod);
 REKINDLE_OP("", "CumSum", lower_cumsum);
 REKINDLE_OP("", "LogSoftmax", lower_log_softmax);
 REKINDLE_OP("", "ReduceL1", reduce<norm<1>>);
 REKINDLE_OP("", "ReduceL2", reduce<norm<2>>);
+REKINDLE_OP("", "ReduceLogSum", reduce<log_sum>);
 REKINDLE_OP("", "ReduceLogSumExp", reduce<logsumexp>);
 REKINDLE_OP("", "ReduceMax", reduce<amax>);
 REKINDLE_OP("", "ReduceMean", reduce<mean>);
 REKINDLE_OP("", "ReduceMin", reduce<amin>);
+REKINDLE_OP("", "ReduceProd", reduce<prod>);
 REKINDLE_OP("", "ReduceSum", reduce<sum>);
+REKINDLE_OP("", "ReduceSumSquare", reduce<sum_square>);
 REKINDLE_OP("", "Softmax", lower_softmax);
 REKINDLE_OP("rekindle", "CumSumGradient", lower_cumsum_gradient);
 REKINDLE_OP("rekindle", "LogSoftmaxGradient", lower_log_softmax_gradient);

@@ -5,7 +5,6 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
-#include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -291,36 +290,11 @@ Lowering lower_trilu(const LowerContext& context) {
   });
 }
 
-// Constant mode only: ONNX pads are all begins, then all ends.
-Lowering lower_pad(const LowerContext& context) {
-  TORCH_CHECK_NOT_IMPLEMENTED(context.string_attribute("mode", "constant") == "constant", "Pad in mode ",
-                              context.string_attribute("mode", ""));
-  const Sizes pads = context.ints(1);
-  const auto rank = static_cast<std::size_t>(context.rank(0));
-  Sizes axes(rank);
-  std::iota(axes.begin(), axes.end(), std::int64_t{0});
-  if (context.has(3)) axes = context.ints(3);
-  Sizes sizes = context.sizes(0), from_last(2 * rank, 0);
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    const auto axis = static_cast<std::size_t>(context.axis(axes[i], context.rank(0)));
-    const std::int64_t begin = pads.at(i), end = pads.at(i + axes.size());
-    sizes[axis] += begin + end;
-    from_last[2 * (rank - 1 - axis)] = begin;
-    from_last[2 * (rank - 1 - axis) + 1] = end;
-  }
-  const bool given = context.has(2);
-  return computed(context.dtype(0), sizes, [from_last, given](const Args& args) {
-    const at::Scalar value = given ? args.in(2).item() : at::Scalar(0);
-    at::constant_pad_nd_out(args.out(), args.in(0), from_last, value);
-  });
-}
-
 }  // namespace
 
 REKINDLE_OP("", "Concat", lower_concat);
 REKINDLE_OP("", "Expand", lower_expand);
 REKINDLE_OP("", "Flatten", lower_flatten);
-REKINDLE_OP("", "Pad", lower_pad);
 REKINDLE_OP("", "Reshape", lower_reshape);
 REKINDLE_OP("", "Slice", lower_slice);
 REKINDLE_OP("", "Split", lower_split);

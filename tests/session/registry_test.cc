@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "session/interpreter.h"
 #include "session/session.h"
 #include "src/autodiff/rule.h"
 #include "src/graph/op_info.h"
@@ -29,6 +30,10 @@ void check_golden(const std::string& name, const std::vector<std::string>& actua
 
 TEST_CASE("the session's ops are the golden list", "[session]") {
   check_golden("session_ops", rekindle::session::supported_ops());
+}
+
+TEST_CASE("the ops that are only interpreted are the golden list", "[session]") {
+  check_golden("interpreted_ops", rekindle::session::interpreted_ops());
 }
 
 TEST_CASE("the gradient rules are the golden list", "[session]") {
