@@ -65,10 +65,15 @@ def report(outcomes: list[Outcome]) -> None:
 
 def main() -> int:
     """Parse the command line and run one suite."""
+    if sys.argv[1:2] == ["onnx-node"]:  # needs no exporter and has options of its own
+        import conformance_onnx
+
+        return conformance_onnx.main(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("suite", choices=_SUITES, help="torch's operators or modules, whole models, or random programs")
+    suites = "torch's operators or modules, whole models, or random programs (onnx-node has a --help of its own)"
+    parser.add_argument("suite", choices=_SUITES, help=suites)
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
     parser.add_argument("--samples", type=int, default=2, help="calls of each operator or module, or programs (default 2)")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
