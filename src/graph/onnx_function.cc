@@ -9,7 +9,7 @@ namespace rekindle::graph {
 namespace {
 
 constexpr int kMaxDepth = 32;
-constexpr std::size_t kMaxNodes = 1 << 20;
+constexpr std::size_t kMaxNodes = 1 << 20, kMaxBytes = 1 << 30;
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 using Names = std::unordered_map<std::string, std::string>;
@@ -109,6 +109,8 @@ class Inliner {
       }
     }
     for (const onnx::NodeProto& node : function.node()) {
+      bytes_ += node.ByteSizeLong();
+      if (bytes_ > kMaxBytes) return unsupported("ONNX model: its functions stand for more than a gigabyte");
       onnx::NodeProto& made = *body.Add();
       made = node;
       rename(made, names);
@@ -170,7 +172,7 @@ class Inliner {
   std::map<std::tuple<std::string, std::string, std::string>, const onnx::FunctionProto*> functions_;
   std::map<std::string, std::int64_t> opsets_, needed_;
   std::string prefix_;  // of names inside the call that is being expanded
-  std::size_t count_ = 0, calls_ = 0;
+  std::size_t count_ = 0, calls_ = 0, bytes_ = 0;
 };
 
 }  // namespace

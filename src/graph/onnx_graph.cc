@@ -32,6 +32,12 @@ bool owns_bodies(const onnx::NodeProto& node) {
          (op == "If" || op == "Loop" || op == "Scan" || op == "SequenceMap");
 }
 
+bool is_body(const onnx::AttributeProto& attribute) {
+  const std::string& name = attribute.name();
+  return attribute.type() == onnx::AttributeProto::GRAPH &&
+         (name == "then_branch" || name == "else_branch" || name == "body");
+}
+
 // Where the exporter says the node came from.
 std::string source_of(const onnx::NodeProto& node) {
   if (!node.doc_string().empty()) return node.doc_string();
@@ -80,7 +86,7 @@ Status normalize_constant(const std::string& what, Attributes& attributes) {
 Status import_attributes(const onnx::NodeProto& proto, const std::string& what, Attributes& attributes) {
   for (const onnx::AttributeProto& attribute : proto.attribute()) {
     const std::string name = what + ", attribute '" + attribute.name() + "'";
-    if (attribute.type() == onnx::AttributeProto::GRAPH && owns_bodies(proto)) continue;
+    if (is_body(attribute) && owns_bodies(proto)) continue;
     // What an Optional may hold, the value says.
     if (attribute.type() == onnx::AttributeProto::TYPE_PROTO && proto.op_type() == "Optional") continue;
     REKINDLE_ASSIGN_OR_RETURN(Attribute value, attribute_from_onnx(attribute, name));
@@ -235,12 +241,15 @@ Status OnnxGraphImporter::name_outputs(const onnx::NodeProto& proto, const Node&
 Status OnnxGraphImporter::import_bodies(const onnx::NodeProto& proto, NodeSpec& spec) {
   const bool own = spec.domain == kRekindleDomain;
   spec.domain = kRekindleDomain;
+  opsets_.graph[std::string(kRekindleDomain)] = kRekindleOpset;
   graph_->set_opset(std::string(kRekindleDomain), kRekindleOpset);
   const std::size_t first = spec.op_type == "Loop" ? 2 : 0;
   if (spec.inputs.size() < first) spec.inputs.resize(first, nullptr);
   for (const char* name : {"then_branch", "else_branch", "body"}) {
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
       if (attribute.name() != name || attribute.type() != onnx::AttributeProto::GRAPH) continue;
+      if (spec.attributes.contains(name))
+        return corruption("ONNX model: op " + spec.op_type + " has attribute '" + name + "' twice");
       OnnxGraphImporter inner(opsets_, own ? nullptr : this);
       REKINDLE_ASSIGN_OR_RETURN(std::unique_ptr<Graph> body, inner.run(attribute.g()));
       const std::size_t inputs = body->inputs().size() - inner.captured().size();

@@ -26,7 +26,7 @@ struct OnnxOpsets {
 // `captured` of that graph's importer tells what it stands for.
 class OnnxGraphImporter {
  public:
-  explicit OnnxGraphImporter(const OnnxOpsets& opsets, OnnxGraphImporter* outer = nullptr)
+  explicit OnnxGraphImporter(OnnxOpsets& opsets, OnnxGraphImporter* outer = nullptr)
       : opsets_(opsets), outer_(outer) {}
 
   Result<std::unique_ptr<Graph>> run(const onnx::GraphProto& proto);
@@ -44,7 +44,7 @@ class OnnxGraphImporter {
   Status import_outputs(const onnx::GraphProto& proto);
   Status annotate(const onnx::ValueInfoProto& info);
 
-  const OnnxOpsets& opsets_;
+  OnnxOpsets& opsets_;  // of all graphs: a body has those of the graph around it
   OnnxGraphImporter* outer_;
   std::unique_ptr<Graph> graph_;
   std::unordered_set<std::string> defined_;  // by the model; the graph has fresh names besides

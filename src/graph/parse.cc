@@ -11,8 +11,8 @@
 namespace rekindle::graph {
 namespace {
 
-// Graphs inside graphs; more would be an attack on the stack.
-constexpr int kMaxDepth = 16;
+// Graphs inside graphs; more would be an attack on the stack. Protobuf's own limit allows a third of 100.
+constexpr int kMaxDepth = 40;
 
 class Parser {
  public:

@@ -131,6 +131,8 @@ class Verifier {
       const auto* body = std::get_if<GraphPtr>(&attribute);
       if (body == nullptr) continue;
       if (*body == nullptr) return wrong(describe(node) + ": attribute '" + name + "' is no graph");
+      if ((*body)->opsets() != graph_.opsets())
+        return wrong(describe(node) + ": '" + name + "' has other opsets than its graph");
       REKINDLE_RETURN_IF_ERROR(verify(**body));
     }
     const std::string problem = wrong_control_flow(node);

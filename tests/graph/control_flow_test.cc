@@ -57,11 +57,13 @@ TEST_CASE("bodies that do not fit their node are wrong", "[graph]") {
   CHECK_THAT(problem_with(replaced(kLoop, ", carried = 1", "")), Contains("carried is missing"));
   CHECK_THAT(problem_with(replaced(kLoop, "= Add(%x, %w)", "= Nope(%x, %w)")),
              Contains("the op is not known"));
+  CHECK_THAT(problem_with(replaced(kLoop, "opset 20, rekindle 1", "opset 21, rekindle 1")),
+             Contains("has other opsets than its graph"));
 }
 
 TEST_CASE("graphs cannot be nested without end", "[graph]") {
   std::string text = "graph g() {\n", end;
-  for (int i = 0; i < 40; ++i) text += "%x = rekindle::Loop() {body = graph b() {\n";
+  for (int i = 0; i < 60; ++i) text += "%x = rekindle::Loop() {body = graph b() {\n";
   CHECK_THAT(problem_with(text), Contains("nested too deeply"));
 }
 

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "src/graph/parse.h"
+#include "src/graph/verify.h"
 
 using namespace rekindle::session;
 using Catch::Matchers::Contains;
@@ -16,6 +17,7 @@ namespace {
 std::shared_ptr<Model> model_of(const std::string& text) {
   auto graph = rekindle::graph::parse(text);
   if (!graph.ok()) FAIL(graph.error().message);
+  if (const auto sound = rekindle::graph::verify(**graph); !sound.ok()) FAIL(sound.error().message);
   auto model = Model::create(*std::move(graph));
   if (!model.ok()) FAIL(model.error().message);
   return *std::move(model);
@@ -55,7 +57,7 @@ TEST_CASE("a loop carries values, scans others and reads what is around it", "[s
   const auto model = model_of(R"(graph g(%n: int64[], %x: float32[2], %w: float32[2]) {
   opset 20, rekindle 1
   %last, %all = rekindle::Loop(%n, _, %x, %w) {carried = 1, body = graph b(%i: int64[], %c: bool[], %x, %w) {
-    opset 20
+    opset 20, rekindle 1
     %y = Add(%x, %w)
     return %c, %y, %y
   }}
@@ -70,10 +72,11 @@ TEST_CASE("one branch of If runs", "[session]") {
   const auto model = model_of(R"(graph g(%c: bool[], %x: float32[1], %w: float32[1]) {
   opset 20, rekindle 1
   %y = rekindle::If(%c, %x, %w) {then_branch = graph t(%x) {
-    opset 20
+    opset 20, rekindle 1
     %a = Neg(%x)
     return %a
   }, else_branch = graph e(%w) {
+    opset 20, rekindle 1
     return %w
   }}
   return %y
@@ -100,11 +103,11 @@ TEST_CASE("an op inside a body that nobody can run is refused when the model is 
   auto graph = rekindle::graph::parse(R"(graph g(%c: bool[], %b: float32[1]) {
   opset 20, rekindle 1
   %y = rekindle::If(%c, %b) {then_branch = graph t(%b) {
-    opset 20
+    opset 20, rekindle 1
     %a = MaxRoiPool(%b, %b)
     return %a
   }, else_branch = graph e() {
-    opset 20
+    opset 20, rekindle 1
     %a = Constant() {value = float32[]{1}}
     return %a
   }}
