@@ -17,7 +17,7 @@
 
 namespace rekindle {
 
-inline constexpr std::size_t kMaxCandidates = 16;
+inline constexpr std::size_t kMaxCandidates = 64;
 inline constexpr std::size_t kMaxObservationBytes = 16 * 1024 * 1024;
 
 struct Candidate {

@@ -3,11 +3,15 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "session/op.h"
 #include "session/tensor_types.h"
 #include "src/graph/op_info.h"
+#include "src/graph/print.h"
+#include "src/graph/torch_node.h"
 
 namespace rekindle::session {
 namespace {
@@ -15,33 +19,63 @@ namespace {
 // Shape arithmetic is small; larger constants are not needed to tell a shape.
 constexpr std::size_t kMaxComputedBytes = 4096;
 
+// Far from each other and from usual sizes: what is the same at both does not depend on a symbol.
+constexpr std::int64_t kSmall = 3, kLarge = 10007;
+
 struct Known {
   at::Tensor meta, constant;
 };
 
+using Types = std::unordered_map<const graph::Value*, Known>;
+using Symbols = std::map<std::string, std::int64_t>;
+
+// One run through the graph, for given sizes of inputs.
 class Inference {
  public:
-  explicit Inference(graph::Graph& graph) : graph_(graph) {}
+  // asks_torch: whether PyTorch's meta kernels may be asked; loading them takes a while, and some run a loop over a size.
+  Inference(const graph::Graph& graph, bool asks_torch) : graph_(graph), asks_torch_(asks_torch) {}
 
-  void run() {
+  void set_inputs(const Symbols& symbols) {
     for (const graph::Value* input : graph_.inputs()) {
-      const auto sizes = input->type().static_sizes();
+      const auto sizes = sizes_of(input->type(), symbols);
       if (sizes && input->type().dtype != graph::DType::kUndefined) {
         known_[input].meta = meta(scalar_type_of(input->type().dtype), *sizes);
       }
     }
+  }
+
+  void set_input(std::size_t i, const at::Tensor& like) {
+    known_[graph_.inputs().at(i)].meta = meta(like.scalar_type(), like.sizes().vec());
+  }
+
+  Types run() {
     for (const auto& node : graph_.nodes()) {
       try {
         visit(*node);
-      } catch (const c10::Error&) {
+      } catch (const c10::Error& error) {
         // The planner will meet the same error with real inputs, and reports it with the node's name.
+        if (first_error_.empty()) first_error_ = graph::describe(*node) + ": " + error.what_without_backtrace();
       }
     }
+    return std::move(known_);
   }
+
+  const std::string& first_error() const { return first_error_; }
 
  private:
   static at::Tensor meta(at::ScalarType type, const Sizes& sizes) {
     return at::empty(sizes, at::TensorOptions().dtype(type).device(at::kMeta));
+  }
+
+  static std::optional<Sizes> sizes_of(const graph::TensorType& type, const Symbols& symbols) {
+    if (!type.dims) return std::nullopt;
+    Sizes sizes;
+    for (const graph::Dim& dim : *type.dims) {
+      const auto symbol = symbols.find(dim.symbol);
+      if (!dim.is_static() && symbol == symbols.end()) return std::nullopt;
+      sizes.push_back(dim.is_static() ? dim.size : symbol->second);
+    }
+    return sizes;
   }
 
   void visit(const graph::Node& node) {
@@ -56,10 +90,11 @@ class Inference {
       constants.push_back(input == nullptr ? at::Tensor() : found->second.constant);
       all_constant = all_constant && (input == nullptr || constants.back().defined());
     }
+    if (graph::is_torch(node) && !all_constant && !asks_torch_) return;
     const Lowering lowering = lower(LowerContext(node, std::move(metas), constants));
     if (!lowering.constants.empty() || (all_constant && output_bytes(lowering) <= kMaxComputedBytes)) {
       const std::vector<at::Tensor> values = run_once(lowering, constants);
-      for (std::size_t i = 0; i < node.outputs().size(); ++i) define(node.output(i), {values.at(i), values[i]});
+      for (std::size_t i = 0; i < node.outputs().size(); ++i) define(node.output(i), {meta(values.at(i).scalar_type(), values[i].sizes().vec()), values[i]});
       return;
     }
     for (std::size_t i = 0; i < node.outputs().size(); ++i) {
@@ -68,19 +103,94 @@ class Inference {
     }
   }
 
-  void define(graph::Value* value, Known known) {
-    graph::TensorType type{dtype_of(known.meta.scalar_type()), std::vector<graph::Dim>{}};
-    for (const std::int64_t size : known.meta.sizes()) type.dims->push_back(graph::Dim::of(size));
-    value->set_type(std::move(type));
-    known_[value] = std::move(known);
-  }
+  void define(const graph::Value* value, Known known) { known_[value] = std::move(known); }
 
-  graph::Graph& graph_;
-  std::unordered_map<const graph::Value*, Known> known_;
+  const graph::Graph& graph_;
+  const bool asks_torch_;
+  Types known_;
+  std::string first_error_;
 };
+
+// Distinct sizes, from `least` on, that no arithmetic of a model mistakes for one another.
+Symbols sizes_from(std::int64_t least, const Symbols& names) {
+  const auto is_prime = [](std::int64_t n) {
+    for (std::int64_t d = 2; d * d <= n; ++d) {
+      if (n % d == 0) return false;
+    }
+    return true;
+  };
+  Symbols sizes;
+  for (const auto& [name, unused] : names) {
+    while (!is_prime(least)) ++least;
+    sizes[name] = least++;
+  }
+  return sizes;
+}
+
+graph::Dim common_dim(std::size_t axis, const graph::Value* value, const std::vector<Types>& runs,
+                      const std::vector<Symbols>& symbols) {
+  const auto size = [&](std::size_t run) { return runs[run].at(value).meta.size(static_cast<std::int64_t>(axis)); };
+  const auto in_all = [&](const auto& equals) {
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+      if (!equals(run)) return false;
+    }
+    return true;
+  };
+  if (in_all([&](std::size_t run) { return size(run) == size(0); })) return graph::Dim::of(size(0));
+  for (const auto& [name, unused] : symbols[0]) {
+    if (in_all([&](std::size_t run) { return size(run) == symbols[run].at(name); })) return graph::Dim::named(name);
+  }
+  return {};
+}
+
+// The type of a value in all runs; its rank only where some do not know it.
+graph::TensorType common_type(const graph::Value* value, const std::vector<Types>& runs, const std::vector<Symbols>& symbols) {
+  const at::Tensor& meta = runs[0].at(value).meta;
+  graph::TensorType type{dtype_of(meta.scalar_type()), std::vector<graph::Dim>(static_cast<std::size_t>(meta.dim()))};
+  for (const Types& run : runs) {
+    const auto found = run.find(value);
+    if (found == run.end() || found->second.meta.dim() != meta.dim()) return type;
+  }
+  for (std::size_t axis = 0; axis < type.dims->size(); ++axis) (*type.dims)[axis] = common_dim(axis, value, runs, symbols);
+  return type;
+}
 
 }  // namespace
 
-void infer_types(graph::Graph& graph) { Inference(graph).run(); }
+void infer_types(graph::Graph& graph, const Symbols& sizes) {
+  std::vector<Symbols> symbols{sizes};
+  if (!sizes.empty()) {
+    symbols.push_back(sizes_from(kSmall, sizes));
+    symbols.push_back(sizes_from(kLarge, sizes));
+  }
+  std::vector<Types> runs;
+  for (const Symbols& each : symbols) {
+    Inference inference(graph, /*asks_torch=*/runs.empty());
+    inference.set_inputs(each);
+    runs.push_back(inference.run());
+  }
+  const auto set = [&](graph::Value* value) {
+    if (runs[0].contains(value)) value->set_type(common_type(value, runs, symbols));
+  };
+  for (const auto& node : graph.nodes()) {
+    for (std::size_t i = 0; i < node->outputs().size(); ++i) set(node->output(i));
+  }
+}
+
+std::vector<std::int64_t> answer_from_sizes(const graph::Graph& graph, const std::vector<at::Tensor>& inputs) {
+  TORCH_CHECK(graph.outputs().size() == 1, "a graph of questions has ", graph.outputs().size(), " outputs");
+  TORCH_CHECK(inputs.size() == graph.inputs().size(), "the graph takes ", graph.inputs().size(), " inputs, but the call has ",
+              inputs.size());
+  Inference inference(graph, /*asks_torch=*/true);
+  for (std::size_t i = 0; i < inputs.size(); ++i) inference.set_input(i, inputs[i]);
+  const Types known = inference.run();
+  const auto found = known.find(graph.outputs()[0]);
+  TORCH_CHECK(found != known.end() && found->second.constant.defined(), "'", graph.outputs()[0]->name(),
+              "' does not follow from the sizes of the inputs", inference.first_error().empty() ? "" : "; ",
+              inference.first_error());
+  const at::Tensor values = found->second.constant.to(at::kLong).contiguous();
+  const auto* data = values.const_data_ptr<std::int64_t>();
+  return {data, data + values.numel()};
+}
 
 }  // namespace rekindle::session

@@ -109,6 +109,32 @@ IValue value_of(const graph::Attribute& attribute, const c10::Type& type) {
   }
 }
 
+// Whether an input has the argument's numbers.
+bool is_computed(const graph::Node& node, const c10::FunctionSchema& schema, const c10::Argument& formal) {
+  const auto positions = node.ints_attribute("_computed", {});
+  return std::ranges::any_of(positions, [&](std::int64_t i) {
+    return i >= 0 && static_cast<std::size_t>(i) < schema.arguments().size() &&
+           schema.arguments()[static_cast<std::size_t>(i)].name() == formal.name();
+  });
+}
+
+bool takes_numbers(const c10::Type& type) {
+  const auto* list = type.castRaw<c10::ListType>();
+  const TypeKind kind = list == nullptr ? type.kind() : list->getElementType()->kind();
+  return kind == TypeKind::IntType || (kind == TypeKind::NumberType && list == nullptr);
+}
+
+IValue numbers_in(const at::Tensor& tensor, const c10::Type& type) {
+  TORCH_CHECK(tensor.defined() && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false), "numbers of an argument are missing");
+  if (type.kind() != TypeKind::ListType) {
+    TORCH_CHECK(tensor.numel() == 1, "is ", tensor.numel(), " numbers, not one");
+    return type.kind() == TypeKind::IntType ? IValue(tensor.item().toLong()) : IValue(tensor.item());
+  }
+  const at::Tensor numbers = tensor.to(at::kLong).contiguous();
+  const auto* data = numbers.const_data_ptr<std::int64_t>();
+  return std::vector<std::int64_t>(data, data + numbers.numel());
+}
+
 void append_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
   if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
@@ -166,11 +192,16 @@ void TorchOperator::check_schema(const graph::Node& node) const {
   }
 }
 
-TorchOperator::Argument TorchOperator::bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next) const {
+TorchOperator::Argument TorchOperator::bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next) {
   c10::TypePtr type = formal.type();
   const auto* optional = type->castRaw<c10::OptionalType>();
   const c10::TypePtr inner = optional == nullptr ? type : optional->getElementType();
   if (inner->kind() == TypeKind::TensorType) return {.from = From::kTensor, .first = next++, .count = 1};
+  if (is_computed(node, handle_->schema(), formal)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(takes_numbers(*inner), "is computed, but of type ", inner->str());
+    number_inputs_.push_back(next);
+    return {.from = From::kNumbers, .first = next++, .count = 1, .type = inner};
+  }
   const graph::Attribute* attribute = node.attribute(formal.name());
   if (attribute == nullptr) {
     TORCH_CHECK(optional != nullptr, "is missing");
@@ -194,6 +225,8 @@ IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Ten
       const at::Tensor tensor = input(argument.first);
       return tensor.defined() ? IValue(tensor) : IValue();
     }
+    case From::kNumbers:
+      return numbers_in(input(argument.first), *argument.type);
     case From::kTensors: {
       c10::List<at::Tensor> list;
       for (std::size_t i = 0; i < argument.count; ++i) list.push_back(input(argument.first + i));
@@ -211,10 +244,13 @@ IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Ten
   return {};
 }
 
-std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const {
+std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const { return call_on(inputs, std::nullopt); }
+
+std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& inputs, std::optional<at::Device> device) const {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    stack.push_back(gather(arguments_[i], inputs));
+    const bool names_device = handle_->schema().arguments()[i].name() == "device";
+    stack.push_back(device && names_device ? IValue(*device) : gather(arguments_[i], inputs));
     const c10::Argument& formal = handle_->schema().arguments()[i];
     TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '", formal.name(),
                 "' of ", name_, " is missing");
@@ -229,7 +265,7 @@ std::vector<at::Tensor> TorchOperator::call_meta(const std::vector<at::Tensor>& 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::NoGradGuard no_grad;
   try {
-    return call(metas);
+    return call_on(metas, at::Device(at::kMeta));
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const c10::Error*>(&error);
     TORCH_CHECK_NOT_IMPLEMENTED(false, name_, " does not tell its results' layout without data: ",

@@ -25,17 +25,22 @@ class TorchOperator {
   // The same on meta tensors, below autograd. Throws c10::NotImplementedError when the operator cannot tell the layout
   // of its results without data.
   std::vector<at::Tensor> call_meta(const std::vector<at::Tensor>& metas) const;
+  // Inputs whose elements are arguments, and which must be known even on meta tensors.
+  const std::vector<std::size_t>& number_inputs() const { return number_inputs_; }
 
  private:
-  enum class From { kConstant, kTensor, kTensors, kOptionalTensors };
+  enum class From { kConstant, kTensor, kTensors, kOptionalTensors, kNumbers };
   // Where an argument comes from: a value known now, or `count` inputs from `first` on.
   struct Argument {
     From from = From::kConstant;
     c10::IValue value = {};
     std::size_t first = 0, count = 0;
+    c10::TypePtr type = {};  // of kNumbers
   };
 
-  Argument bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next) const;
+  Argument bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next);
+  // device: in the place of the node's own.
+  std::vector<at::Tensor> call_on(const std::vector<at::Tensor>& inputs, std::optional<at::Device> device) const;
   c10::IValue gather(const Argument& argument, const std::vector<at::Tensor>& inputs) const;
   void check_schema(const graph::Node& node) const;
   void check_statistics(const graph::Node& node) const;
@@ -43,6 +48,7 @@ class TorchOperator {
   std::string name_;
   std::optional<c10::OperatorHandle> handle_;
   std::vector<Argument> arguments_;
+  std::vector<std::size_t> number_inputs_;
 };
 
 }  // namespace rekindle::session

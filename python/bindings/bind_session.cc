@@ -1,6 +1,13 @@
 // Sessions, the pipeline that makes their graphs, and guards. No logic here.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <map>
+#include <set>
 
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
@@ -18,16 +25,38 @@ using session::Session;
 
 namespace {
 
-py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gradient) {
+py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gradient,
+                      const std::map<std::string, std::int64_t>& sizes) {
   const auto view = static_cast<std::string_view>(model);
   std::string joint;
   {
     const py::gil_scoped_release release;
     auto built = value_or_throw(pipeline::build_joint_graph(
-        view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); }, session::infer_types));
+        view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); },
+        [&](graph::Graph& graph) { session::infer_types(graph, sizes); }));
     joint = value_or_throw(pipeline::serialize_joint_graph(built));
   }
   return joint;
+}
+
+// The tracer keeps values that it was given as ints under the argument's name until the call is recorded; recording
+// arguments of every name there is takes them away.
+void clear_traced_arguments() {
+  if (!torch::jit::tracer::isTracing()) return;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::set<std::string> names;
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op) continue;
+    for (const c10::Argument& argument : op->schema().arguments()) names.insert(argument.name());
+  }
+  const std::vector<std::int64_t> any(64, 0);
+  torch::jit::Node* scratch = torch::jit::tracer::getTracingState()->graph->create(torch::jit::prim::ListConstruct, 0);
+  for (const std::string& name : names) {
+    torch::jit::tracer::addInputs(scratch, name.c_str(), at::IntArrayRef(any));
+    torch::jit::tracer::addInputs(scratch, name.c_str(), std::int64_t{0});
+  }
+  scratch->destroy();
 }
 
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents) {
@@ -37,6 +66,20 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
   options.expected_cotangents = std::move(expected_cotangents);
   return value_or_throw(Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
 }
+
+// A graph that is asked about sizes and never run.
+class SizeQuestions {
+ public:
+  explicit SizeQuestions(const py::bytes& joint)
+      : joint_(value_or_throw(pipeline::parse_joint_graph(static_cast<std::string_view>(joint)))) {}
+
+  std::vector<std::int64_t> answers(const std::vector<at::Tensor>& inputs) const {
+    return session::answer_from_sizes(*joint_.graph, inputs);
+  }
+
+ private:
+  autodiff::JointGraph joint_;
+};
 
 py::dict stats(const Session& self) {
   const session::SessionStats stats = self.stats();
@@ -59,7 +102,10 @@ std::string joint_text(const py::bytes& joint) {
 
 void bind_session(py::module_& m) {
   m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
-        "ONNX bytes -> bytes of the differentiated, optimized graph.");
+        py::arg("sizes") = std::map<std::string, std::int64_t>(),
+        "ONNX bytes -> bytes of the differentiated, optimized graph. sizes: of the symbols, where the model was made.");
+  m.def("clear_traced_arguments", &clear_traced_arguments,
+        "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
   m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
   m.def("supported_ops", &session::supported_ops);
@@ -78,6 +124,9 @@ void bind_session(py::module_& m) {
       .def("stats", &stats)
       .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })
       .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });
+  py::class_<SizeQuestions>(m, "SizeQuestions")
+      .def(py::init<const py::bytes&>(), py::arg("joint"))
+      .def("answers", &SizeQuestions::answers, py::arg("inputs"));
   py::class_<Guard>(m, "Guard")
       .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&, const py::list&>(),
            py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(), py::arg("contents") = py::list(),

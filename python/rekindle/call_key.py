@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rekindle import structure
+from rekindle.shapes import is_open
 
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
 _HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
@@ -21,17 +22,20 @@ def tables_of(module: nn.Module) -> list[dict[str, Any]]:
     return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
 
 
-def call_key(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any]) -> Any:
+def call_key(
+    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool = False
+) -> Any:
     """A hashable description of a call's structure and tensor layouts; collects its distinct tensors and plain values.
 
-    What is neither is told by its type only: a call with such an argument never runs from a graph.
+    What is neither is told by its type only: a call with such an argument never runs from a graph. If `open_sizes`, sizes that
+    may be symbols are left out.
     """
     seen: dict[int, int] = {}
-    key = partial(_key, seen, tensors, values)
+    key = partial(_key, seen, tensors, values, open_sizes)
     return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
 
 
-def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], value: Any) -> Any:
+def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool, value: Any) -> Any:
     """Of one argument. A function of its own: one that held itself would be garbage after each call."""
     if isinstance(value, torch.Tensor):
         position = seen.setdefault(id(value), len(seen))
@@ -39,8 +43,10 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], v
             tensors.append(value)
         if value.layout is not torch.strided:
             return (position, type(value), str(value.layout))
+        if open_sizes and is_open(value):
+            return (position, type(value), value.dtype, value.dim(), value.device, value.requires_grad)
         return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
-    key = partial(_key, seen, tensors, values)
+    key = partial(_key, seen, tensors, values, open_sizes)
     if isinstance(value, (list, tuple)):
         return (type(value), *map(key, value))
     if isinstance(value, dict):

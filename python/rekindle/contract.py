@@ -16,7 +16,7 @@ import torch
 from rekindle import structure, views
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 7  # of the contract; part of the key
+VERSION = 8  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,11 @@ from rekindle import _native
 from rekindle.fingerprint import Fields
 from rekindle.fingerprint.observations import KINDS, present
 from rekindle.fingerprint.parts import Parts, leaf_text, noting, reachable_parts
+from rekindle.shapes import Shapes
 
 _ABSENT = "absent"  # kAbsent
 _SHOWN = 20  # differences that a table shows
-_ALWAYS_NAMED = frozenset({"import", "file", "module", "version", "binary"})  # kinds of observations that are about a module as a whole
+_ALWAYS_NAMED = frozenset({"import", "file", "module", "version", "binary", "shape"})  # kinds of observations that are about a module as a whole
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Explanation:
     """Why a call hits or misses.
 
     outcome: "hit", "miss" or "bypass". reason: of a miss "cold" (the cache has no entry of this model), "key"
-    (the key differs), "version" (so do the versions), "observations" (what an export read has changed), or
+    (the key differs), "version" (so do the versions), "sizes" (the call's branches on sizes may be others), "observations" (what an export read has changed), or
     what became of the entry: "evicted", "corrupt", "removed", "cleared"; of a bypass its code; of a hit "".
     message: of a bypass. nearest: the entry that hits, or that the differences are against.
     """
@@ -151,14 +152,16 @@ def _observation(path: str, text: str) -> list[str | None] | None:
     return [kind, module, name, None if text == _ABSENT else text]
 
 
-def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], Fields]) -> Explanation:
+def explain_lookup(
+    cache: Any, model: str, prekey: str, describe: Callable[[], Fields], sizes: list[list[int]]
+) -> Explanation:
     """Why a call under `prekey` hits or misses in `cache`, which is not changed if it is open read-only.
 
-    describe: the fields of the call's key, computed anew.
+    describe: the fields of the call's key, computed anew. sizes: of the call's arguments.
     """
     candidates = cache.lookup(prekey)
     if candidates:
-        return _explain_candidates(cache, model, candidates)
+        return _explain_candidates(cache, model, candidates, sizes)
     gone = _gone(cache, prekey)
     if not any(json.loads(row["meta"]).get("class") == model for row in cache.list()):
         return Explanation(model, "miss", gone or "cold")
@@ -175,19 +178,36 @@ def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], F
     return Explanation(model, "miss", gone or reason, "", Nearest(entry, created, equal, total), differences)
 
 
-def _explain_candidates(cache: Any, model: str, candidates: list[Any]) -> Explanation:
+def _with_sizes(checked: Iterable[Any], sizes: list[list[int]]) -> list[Any]:
+    """Observations against the present, those of shapes against the sizes of a call."""
+    rows = list(checked)
+    shapes = Shapes.observed([(kind, module, name, old) for kind, module, name, old, _ in rows])
+    if shapes.bind(sizes) is not None:
+        return rows
+    now = iter(shapes.differing(sizes))
+    return [[*row[:4], next(now, row[4])] if row[0] == "shape" else row for row in rows]
+
+
+def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: list[list[int]]) -> Explanation:
     """Under one key: the newest candidate of which everything holds, or the one of which least does not."""
     best: Explanation | None = None
     for entry, recorded, created in candidates:
         with noting() as noted:
-            checked = list(present(json.loads(recorded)))
+            checked = _with_sizes(present(json.loads(recorded)), sizes)
         stored = cache.leaves(entry)
         total = len(checked)
         equal = sum(old == new for *_, old, new in checked)
         nearest = Nearest(entry, created, equal, total)
         if equal == total:
-            usable = cache.load(entry) is not None
-            return Explanation(model, "hit" if usable else "miss", "" if usable else "corrupt", "", nearest)
+            loaded = cache.load(entry)
+            if loaded is None:
+                return Explanation(model, "miss", "corrupt", "", nearest)
+            asked = json.loads(loaded["sections"]["contract"])["shapes"]
+            if "guards" not in loaded["sections"] or sizes == asked["sizes"]:
+                return Explanation(model, "hit", "", "", nearest)
+            questions = [Difference(f"size {where}", what, "another answer") for where, what, _ in asked["guards"]]
+            best = best or Explanation(model, "miss", "sizes", "", nearest, questions)
+            continue
         if best is None or best.nearest is None or total - equal < best.nearest.total - best.nearest.equal:
             before = _leaves([], [[*names, old] for *names, old, _ in checked])
             after = _leaves([], [[*names, new] for *names, _, new in checked])

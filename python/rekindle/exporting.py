@@ -21,9 +21,11 @@ from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
+from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
 from rekindle.perturbation import SecondCall, call_again
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, Reason
+from rekindle.shapes import Shapes, sizes_of
 from rekindle.verification import compare_session
 
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|\w+)')  # a value in the text form of docs/ir.md
@@ -43,13 +45,33 @@ class NewEntry:
     build_seconds: float
     verify_seconds: float
     exported: Exported = field(repr=False)
+    shapes: Shapes
+
+
+# What an export with fixed sizes may not meet.
+_OF_OPEN_SIZES = {
+    Reason.VALUE_SPECIALIZED, Reason.UNSUPPORTED_OP, Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.PYTHON_OP,
+}  # fmt: skip
 
 
 def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
-    """Raises Bypass when the graph cannot be made, or is not what eager computes."""
+    """An entry for the request's shapes or, where sizes cannot be left open, for its sizes only.
+
+    Raises Bypass when the graph cannot be made, or is not what eager computes.
+    """
     before, exporting.active = exporting.active, True
     try:
-        return _export_entry(request, fingerprint, describe_again)
+        if not request.shapes.symbols:
+            return _export_entry(request, fingerprint, describe_again)
+        try:
+            return _export_entry(request, fingerprint, describe_again)
+        except Bypass as bypass:
+            if bypass.reason not in _OF_OPEN_SIZES:
+                raise
+            why = f"with open sizes, {bypass}"
+            _native.log_debug(f"{type(request.module).__name__} is exported for its sizes only: {why}")
+            closed = replace(request, shapes=Shapes.of(request.arguments), closed_because=why)
+            return _export_entry(closed, fingerprint, describe_again)
     finally:
         exporting.active = before
 
@@ -67,34 +89,41 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     exported_at = time.perf_counter()
     inputs = _inputs(exported, request)
-    joint = _build(exported, inputs, request.grad)
-    contract = _contract(exported, request)
+    with undo.around(), checkpoints_inlined():
+        trials = try_sizes(request, exported, alone=recorder.ran_collective)
+    request = replace(request, shapes=trials.shapes)
+    joint = _build(exported, inputs, request)
     built_at = time.perf_counter()
     with undo.around():
-        seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, again=not recorder.ran_collective)
+        again = not recorder.ran_collective and not trials.calls
+        try:
+            seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, trials.calls, again)
+        except WrongElsewhere as wrong:
+            trials.close(str(wrong))  # it has just been found right for the call itself
+            seen = []
+    contract = _contract(exported, request, trials)
     observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
+    if trials.shapes.symbols and trials.answers is not None:
+        sections["guards"] = trials.answers
     return NewEntry(
-        type(request.module).__name__, _mode(request), sections, contract, observations, noted,
-        exported_at - start, built_at - exported_at, done - built_at, exported,
+        type(request.module).__name__, _mode(request), sections, contract, trials.observations() + observations, noted,
+        exported_at - start, built_at - exported_at, done - built_at, exported, trials.shapes,
     )  # fmt: skip
 
 
 def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
     """What a cached graph and its contract are that a fresh export of the same call is not; None if they agree.
 
-    Compares the graphs up to the names of values, the contracts, and what the graphs make of this call.
+    Compares the graphs up to the names of values, the contracts, and what the graphs make of this call. Of an export at other
+    sizes than the cached one only the last says something.
     """
-    try:
-        cached = _canonical(joint)
-    except _native.RekindleError as error:
-        return str(error)
-    pairs = zip_longest(cached, _canonical(made.sections["joint"]), fillvalue="nothing")
-    for ours, fresh in pairs:
-        if ours != fresh:
-            return f"the graph has {ours.strip()!r} where a fresh export has {fresh.strip()!r}"
     fresh_contract = json.loads(made.sections["contract"])
+    if contract["shapes"]["sizes"] != fresh_contract["shapes"]["sizes"]:  # other symbols may be one, and trials end otherwise
+        fresh_contract = {**contract, **{name: fresh_contract[name] for name in ("structure", "used", "state", "writes")}}
+    elif (why := _other_graph(joint, made)) is not None:
+        return why
     for name in {**contract, **fresh_contract}:
         if contract.get(name) != fresh_contract.get(name):
             return f"the contract says {name}={contract.get(name)!r}, that of a fresh export {fresh_contract.get(name)!r}"
@@ -106,11 +135,22 @@ def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request
     with torch.set_grad_enabled(request.grad):
         expected = fresh.forward(inputs, request.grad)
     try:
-        _verify(joint, replace(made.exported, outputs=expected), request, inputs, again=False)
+        _verify(joint, replace(made.exported, outputs=expected), request, inputs, [], again=False)
     except Bypass as bypass:
         return bypass.message
     finally:
         torch.set_rng_state(states[0])
+    return None
+
+
+def _other_graph(joint: bytes, made: NewEntry) -> str | None:
+    try:
+        cached = _canonical(joint)
+    except _native.RekindleError as error:
+        return str(error)
+    for ours, fresh in zip_longest(cached, _canonical(made.sections["joint"]), fillvalue="nothing"):
+        if ours != fresh:
+            return f"the graph has {ours.strip()!r} where a fresh export has {fresh.strip()!r}"
     return None
 
 
@@ -127,10 +167,12 @@ def _inputs(exported: Exported, request: ExportRequest) -> list[torch.Tensor]:
     return [every[i] for i in exported.used]
 
 
-def _build(exported: Exported, inputs: list[torch.Tensor], grad: bool) -> bytes:
-    needs = [grad and tensor.requires_grad for tensor in inputs]
+def _build(exported: Exported, inputs: list[torch.Tensor], request: ExportRequest) -> bytes:
+    needs = [request.grad and tensor.requires_grad for tensor in inputs]
+    exported.model = torchscript.with_shapes(exported.model, request.shapes)
+    sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
     try:
-        return _native.build_joint(exported.model, needs)
+        return _native.build_joint(exported.model, needs, sizes)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except _native.RekindleError as error:
@@ -144,16 +186,17 @@ def _verify_with_functions(
     inputs: list[torch.Tensor],
     fingerprint: Fingerprint,
     undo: Undo,
+    calls: list[SecondCall],
     again: bool,
 ) -> list[Any]:
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on."""
     if not exported.functions:
-        _verify(joint, exported, request, inputs, again)
+        _verify(joint, exported, request, inputs, calls, again)
         return []
     with _gradients_kept(request), Recorder(fingerprint, undo, effects_allowed=True) as recorder:
         world.called_back.active = True
         try:
-            _verify(joint, exported, request, inputs, again)
+            _verify(joint, exported, request, inputs, calls, again)
         finally:
             world.called_back.active = False
     return recorder.observations
@@ -179,8 +222,10 @@ def _gradients_kept(request: ExportRequest) -> Iterator[None]:
                     tensor.copy_(content)
 
 
-def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], again: bool) -> None:
-    """Compare a session with eager, on the call itself and, if `again`, on perturbed inputs and state."""
+def _verify(
+    joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], calls: list[SecondCall], again: bool
+) -> None:
+    """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state."""
     every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
     try:
@@ -189,16 +234,25 @@ def _verify(joint: bytes, exported: Exported, request: ExportRequest, inputs: li
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
             compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
+            for call in calls:
+                _verify_elsewhere(session, exported, call, names, request)
             with checkpoints_inlined():
                 second = call_again(request, exported.writes) if again else None
             if second is not None:
                 _verify_second(session, exported, second, names, request)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
-    except (Bypass, PythonOpError):
+    except (Bypass, PythonOpError, WrongElsewhere):
         raise
     except Exception as error:  # of a kernel, or of an autograd Function
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {_first_line(error)}") from error
+
+
+def _verify_elsewhere(session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest) -> None:
+    try:
+        _verify_second(session, exported, call, names, request)
+    except Exception as error:
+        raise WrongElsewhere(f"at other sizes ({call.sizes}), {_first_line(error)}") from error
 
 
 def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
@@ -234,7 +288,7 @@ def _mode(request: ExportRequest) -> str:
     return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
 
 
-def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
+def _contract(exported: Exported, request: ExportRequest, trials: Trials) -> dict[str, Any]:
     differentiable = [output for output in exported.outputs if output.requires_grad]
     losses = [output.dim() == 0 for output in differentiable]
     return {
@@ -247,4 +301,5 @@ def _contract(exported: Exported, request: ExportRequest) -> dict[str, Any]:
         "functions": exported.functions,  # see python_ops.py
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
+        "shapes": trials.contract(),
     }

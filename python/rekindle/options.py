@@ -43,7 +43,8 @@ class Options:
     fallback: what a call does that cannot run from a graph: "eager", or "error" (FallbackError).
     numerics: "fast" may reorder floating-point sums; "eager" keeps eager's order where that is known. Today both
         run the same kernels.
-    dynamic: "auto" or "static". Today each set of input shapes has an export of its own with either.
+    dynamic: "auto": one export serves all sizes of a call's tensors that the model does not branch on; "static": each set
+        of input shapes has an export of its own.
     memory_budget: bytes for activations; not supported yet, must be None.
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted
         (default: 5 GiB; 0: never).

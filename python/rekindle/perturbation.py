@@ -1,8 +1,9 @@
-"""A second call of an exported module, with other numbers: what a trace froze without a warning shows there."""
+"""Further calls of an exported module, with other numbers and other sizes: what a trace froze without a warning shows there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -21,24 +22,27 @@ _SEED = 20_011
 @dataclass
 class SecondCall:
     """What eager made of perturbed inputs. tensors: arguments, parameters and buffers before the call; structure, outputs: the
-    result, see contract.py; random_states: of the CPU generator before and after."""
+    result, see contract.py; random_states: of the CPU generator before and after; sizes: of symbols, where they differ."""
 
     tensors: list[torch.Tensor]
     structure: object
     outputs: list[torch.Tensor]
     random_states: tuple[torch.Tensor, torch.Tensor]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
+def call_again(request: ExportRequest, writes: list[int], sizes: Mapping[str, int] | None = None) -> SecondCall | None:
     """Run the module in eager once more on perturbed copies of everything, from another random state.
 
-    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
+    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs. sizes: of symbols of
+    request.shapes that get another one; the arguments' own data is repeated or cut to them.
+
     Leaves the module, the arguments and the random state as they were. None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
     """
     generator = torch.Generator().manual_seed(_SEED)
     state = {**request.parameters, **request.buffers}
-    arguments = [_perturbed(tensor, generator, True) for tensor in request.arguments]
+    arguments = [_perturbed(tensor, generator, True) for tensor in resized(request, sizes or {})]
     changed = {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
     used = {name: tensor.clone() if name in request.buffers else tensor for name, tensor in changed.items()}
     given = [copied(tensor) if i in writes else tensor for i, tensor in enumerate(arguments)]
@@ -61,7 +65,19 @@ def call_again(request: ExportRequest, writes: list[int]) -> SecondCall | None:
     every = [*given, *used.values()]
     structure, outputs = flatten_outputs(result, every)
     outputs += [every[i].detach() for i in writes]
-    return SecondCall(tensors, structure, outputs, (states[0], states[1]))
+    return SecondCall(tensors, structure, outputs, (states[0], states[1]), sizes or {})
+
+
+def resized(request: ExportRequest, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+    """The arguments with other sizes of symbols."""
+    made = []
+    for tensor, dims in zip(request.arguments, request.shapes.dims, strict=True):
+        changed = tensor.detach()
+        for axis, dim in enumerate(dims):
+            if isinstance(dim, str) and dim in sizes:
+                changed = changed.index_select(axis, torch.arange(sizes[dim]) % tensor.shape[axis])
+        made.append(changed.requires_grad_(tensor.requires_grad) if changed.shape != tensor.shape else tensor)
+    return made
 
 
 def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bool) -> torch.Tensor:

@@ -14,6 +14,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import ExportRequest
 from rekindle.parts import run_eager
+from rekindle.shapes import Shapes
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
@@ -32,20 +33,31 @@ def _not_mapped() -> Iterator[None]:
             torch._C._vmapmode_increment_nesting()
 
 
+_Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+
+
+def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
+    size, stride, dtype, device = layout
+    if sizes is None or sizes == list(size):
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return torch.empty(sizes, dtype=dtype, device=device)
+
+
 class Replay:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
-    request: the call. contract: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes as long as the module is what it was at the forward. It is asked under the autocast state of the forward.
+    request: the call. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes as long as the module is what it was at the forward. It is asked under the autocast state of the forward.
     Keeps no tensor of the call.
     """
 
     def __init__(
-        self, request: ExportRequest, contract: dict[str, Any], gradient_of: list[int], guard: Any
+        self, request: ExportRequest, contract: dict[str, Any], shapes: Shapes, gradient_of: list[int], guard: Any
     ) -> None:
         self._module, self._is_part = request.module, request.is_part
         self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in request.arguments]
         self._template = rebuild_arguments(request.args, request.kwargs, [torch.empty(0) for _ in request.arguments])
         self._contract = contract
+        self._shapes = shapes
         self._gradient_of = gradient_of
         self._guard = guard
         self._autocast = [
@@ -59,10 +71,11 @@ class Replay:
         every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._contract["state"]))
         for position, tensor in zip(self._contract["used"], inputs, strict=True):
             every[position] = tensor
+        given = every[: len(self._layouts)]
+        layouts = zip(self._layouts, self._shapes.like(given), strict=True)
         arguments = [
             # What nothing reads has sizes only.
-            torch.empty_strided(size, stride, dtype=dtype, device=device) if given is None else given
-            for given, (size, stride, dtype, device) in zip(every, self._layouts, strict=False)
+            (_empty(layout, sizes) if tensor is None else tensor) for tensor, (layout, sizes) in zip(given, layouts, strict=True)
         ]
         # Eager writes to some, and the graph's own copy of these is not to be changed.
         arguments = [argument.clone() if i in self._contract["writes"] else argument for i, argument in enumerate(arguments)]

@@ -24,15 +24,17 @@ from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.python_op_registry import registrations
 from rekindle.reasons import Bypass, Reason
+from rekindle.shapes import Shapes
 from rekindle.status import Status
 from rekindle.store import Store
 from rekindle.supply import OnGraph, Supplier, Wanted
-from rekindle.variant import Kind, TryAgain, Variant
+from rekindle.variant import Family, Kind, TryAgain, Variant
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call.
 _MAX_ATTEMPTS = 8
 _MOST_KINDS_OF_A_PART = 16
+_MAX_KINDS = 4096
 _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
     "_global_forward_hooks",
@@ -52,6 +54,7 @@ class Runtime:
         self._parts: Parts | None = None
         self._why_eager: str | None = None  # of the last eager call
         self._kinds: dict[Any, Kind] = {}
+        self._families: dict[Any, Family] = {}  # by what calls have in common that differ in sizes only
         self._values_of: dict[Any, int] = {}  # per layout of a call: how many sets of plain values it had
         self._lock = threading.RLock()
         self._status = Status()
@@ -85,16 +88,23 @@ class Runtime:
             return self._eager(kind, args, kwargs)
 
     @staticmethod
-    def _kind_key(args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> tuple[Any, ...]:
-        """What tells kinds of calls apart; collects the call's tensors."""
+    def _kind_key(
+        args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor], open_sizes: bool = False
+    ) -> tuple[Any, ...]:
+        """What tells kinds of calls apart, or families of kinds; collects the call's tensors."""
         values: list[Any] = []
-        layout = call_key(args, kwargs, arguments, values)
+        layout = call_key(args, kwargs, arguments, values, open_sizes)
         return (torch.is_grad_enabled(), layout, *values)
+
+    @property
+    def _dynamic(self) -> bool:
+        return self._options.dynamic == "auto"
 
     def current_status(self) -> Status:
         """A copy of the status with the sessions' figures added."""
         with self._lock:
-            stats = [variant.session.stats() for kind in self._kinds.values() for variant in kind.variants]
+            variants = {id(variant): variant for kind in self._kinds.values() for variant in kind.variants}
+            stats = [variant.session.stats() for variant in variants.values()]
             self._status.plans = sum(stat["plans"] for stat in stats)
             self._status.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
             self._status.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
@@ -119,12 +129,14 @@ class Runtime:
     def _new_kind(self, key: tuple[Any, ...]) -> Kind:
         """The kind of a call not seen before; one and the same for calls with ever new plain values."""
         with self._lock:
-            if self._is_part and len(self._kinds) >= _MOST_KINDS_OF_A_PART:
+            if self._is_part and self._tried() >= _MOST_KINDS_OF_A_PART:
                 return self._too_many()
             layout = key[:2]
             known = self._values_of.setdefault(layout, 0)
             if known < _MAX_ATTEMPTS:
                 self._values_of[layout] += 1
+                while len(self._kinds) >= _MAX_KINDS:  # the oldest; its family knows its variants
+                    self._kinds.pop(next(iter(self._kinds)))
                 return self._kinds.setdefault(key, Kind())
             kind = self._kinds.get(layout)
             if kind is None:
@@ -141,6 +153,11 @@ class Runtime:
             message = f"it was called with {_MOST_KINDS_OF_A_PART} layouts of inputs so far, and is not exported for more"
             self._refuse(kind, Bypass(Reason.VALUE_SPECIALIZED, message))
         return kind
+
+    def _tried(self) -> int:
+        """Variants, of which one may serve many kinds, and kinds that were refused or not served yet."""
+        variants = {id(variant) for kind in self._kinds.values() for variant in kind.variants}
+        return len(variants) + sum(not kind.variants for kind in self._kinds.values())
 
     def _ready(self, kind: Kind) -> Variant | None:
         for i, variant in enumerate(kind.variants):
@@ -182,7 +199,8 @@ class Runtime:
 
     def _drop(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
         with self._lock:
-            kind.variants = [other for other in kind.variants if other is not variant]
+            for one in (*self._kinds.values(), *self._families.values()):
+                one.variants = [other for other in one.variants if other is not variant]
             kind.attempts = _MAX_ATTEMPTS
             self._refuse(kind, bypass)
 
@@ -236,21 +254,37 @@ class Runtime:
             self._supplier = Supplier(self._module, self._options, self._status, self.on_graph)
             self._status.cache_dir = self._supplier.store.directory
         again = lambda: self._describe(args, kwargs)  # noqa: E731
-        fingerprint = again()
         arguments = flatten_arguments(args, kwargs)
+        family = self._families.setdefault(self._kind_key(args, kwargs, [], self._dynamic), Family())
+        state = [*dict(self._module.named_parameters()).values(), *dict(self._module.named_buffers()).values()]
+        admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
+        for known in admitting:
+            if known.ready():
+                return self._known(kind, known)
+        fingerprint = again()
         request = self._request(args, kwargs, arguments)
         prekey = self._supplier.store.prekey(fingerprint)
-        for known in kind.variants:
+        for known in admitting:
             if known.fits(prekey):
                 known.arm(fingerprint, request)
-                return known
+                return self._known(kind, known)
         if kind.attempts >= _MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {_MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
+        if family.closed:
+            request = replace(request, shapes=Shapes.of(arguments), closed_because=family.closed)
         variant = self._supplier.obtain(Wanted(prekey, fingerprint, request, again, start))
         variant.arm(fingerprint, request)
         kind.variants.insert(0, variant)
+        family.add(variant, request.shapes)
         self._status.source = variant.source
+        return variant
+
+    def _known(self, kind: Kind, variant: Variant) -> Variant:
+        """A variant in memory that serves a kind of calls, too."""
+        if variant not in kind.variants:
+            kind.variants.insert(0, variant)
+            self._status.source = "memory"
         return variant
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
@@ -263,14 +297,15 @@ class Runtime:
                 assert kind.refusal is not None
                 raise kind.refusal
             fingerprint = again()
-            self._request(args, kwargs, flatten_arguments(args, kwargs))
+            arguments = flatten_arguments(args, kwargs)
+            self._request(args, kwargs, arguments)
             store = Store.open(self._options, readonly=True)
-            return store.explain(store.prekey(fingerprint), fingerprint, again)
+            return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
         except Bypass as bypass:
             return Explanation(model, "bypass", str(bypass.reason), bypass.message)
 
     def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part)
+        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part, self._dynamic)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -289,7 +324,8 @@ class Runtime:
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         inline = self._options.inline_functions
-        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), self._is_part, inline)
+        grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self._dynamic)
+        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline)
 
 
 handles(Runtime)(noise)  # of a wrapped module in the tree of another: what it has cached changes no result

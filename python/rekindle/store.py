@@ -19,6 +19,7 @@ from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.observations import verify
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
+from rekindle.shapes import Shapes, sizes_of
 from rekindle.versions import __version__
 
 
@@ -96,21 +97,21 @@ class Store:
         builder.add_all(fingerprint.fields)
         return builder.digest_hex()
 
-    def find(self, prekey: str) -> StoredEntry | None:
-        """The newest entry under `prekey` whose observations hold."""
+    def find(self, prekey: str, arguments: list[torch.Tensor]) -> Iterator[StoredEntry]:
+        """The entries under `prekey` that are for the arguments' sizes and whose observations hold, newest first."""
         if self._cache is None or self._mode == "refresh":
-            return None
+            return
+        sizes = sizes_of(arguments)
         try:
             for entry, observations, _ in self._candidates(prekey):
                 recorded = json.loads(observations)
-                if verify(recorded) is not None:
+                if Shapes.observed(recorded).bind(sizes) is None or verify(recorded) is not None:
                     continue
                 found = self._load(entry, recorded)
                 if found is not None:
-                    return found
+                    yield found
         except (_native.RekindleError, ValueError) as error:
             _native.log_warning(f"the cache could not be read: {error}")
-        return None
 
     def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, int]]:
         """Those of the local cache; the other tiers are asked only when none of them holds."""
@@ -155,7 +156,7 @@ class Store:
         id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
         return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
 
-    def adopt(self, prekey: str, packed: bytes) -> StoredEntry | None:
+    def adopt(self, prekey: str, packed: bytes, arguments: list[torch.Tensor]) -> StoredEntry | None:
         """The packed entry, which is also written where it is not in the cache; None when it is not right here."""
         try:
             head, _, record = packed.partition(b"\n")
@@ -164,10 +165,10 @@ class Store:
         except (_native.RekindleError, ValueError, KeyError) as error:
             _native.log_warning(f"an entry of another rank cannot be used: {error}")
             return None
-        if verify(about["observations"]) is not None:
+        if Shapes.observed(about["observations"]).bind(sizes_of(arguments)) is None or verify(about["observations"]) is not None:
             return None
         entry = StoredEntry(about["id"], about["observations"], loaded["sections"], json.loads(loaded["meta"]))
-        if self.shared is not None and self.find(prekey) is None:
+        if self.shared is not None and next(self.find(prekey, arguments), None) is None:
             self.publish(prekey, entry)
         return entry
 
@@ -181,19 +182,23 @@ class Store:
         except _native.RekindleError as error:
             _native.log_warning(f"entry {entry.id[:12]} could not be removed: {error}")
 
-    def explain(self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint]) -> Explanation:
+    def explain(
+        self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
+    ) -> Explanation:
         """Why a call hits or misses; changes and counts nothing. Raises RekindleError if that cannot be read."""
         if self.directory is None:
             raise Bypass(Reason.DISABLED, "the cache is off, or its directory cannot be used; nothing is looked up")
         cache = _native.ExportCache(self.directory, True)
-        return explain_lookup(cache, model_label(fingerprint), prekey, lambda: describe().fields)
+        return explain_lookup(cache, model_label(fingerprint), prekey, lambda: describe().fields, sizes_of(arguments))
 
-    def explain_miss(self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint]) -> None:
+    def explain_miss(
+        self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
+    ) -> None:
         """Log in one line why a lookup missed, and keep it for `rekindle cache explain --last`. Never fails."""
         if self._cache is None or self._mode == "refresh":
             return
         try:
-            why = self.explain(prekey, fingerprint, describe)
+            why = self.explain(prekey, fingerprint, describe, arguments)
             _native.log_info(why.line())
             self._cache.record_miss(why.row(prekey))
         except Exception as error:  # a miss that cannot be explained is still only a miss
@@ -217,7 +222,9 @@ def _meta(fingerprint: Fingerprint, made: Any) -> dict[str, Any]:
     return {
         "model": made.model,
         "mode": made.mode,
-        "inputs": ", ".join(f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}" for tensor in fingerprint.inputs),
+        "inputs": ", ".join(
+            f"{str(tensor.dtype).removeprefix('torch.')}{made.shapes.text(i)}" for i, tensor in enumerate(made.exported.arguments)
+        ),
         "created": int(time.time()),
         "export_seconds": made.export_seconds,
         "cost_seconds": made.export_seconds + made.build_seconds + made.verify_seconds,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from rekindle import _native, ranks
@@ -40,6 +41,11 @@ class Wanted:
     describe_again: Callable[[], Fingerprint]
     start: float
 
+    @property
+    def state(self) -> list[torch.Tensor]:
+        """Parameters and buffers of the module."""
+        return [*self.request.parameters.values(), *self.request.buffers.values()]
+
 
 class Supplier:
     """Finds or makes the variants of one module, and counts that in its status. Not thread-safe.
@@ -65,7 +71,7 @@ class Supplier:
             finally:
                 share.let_others_go_on()
         offered = share.receive(self._options.wait_seconds, type(self._module).__name__)
-        found = self.store.adopt(wanted.prekey, offered) if offered is not None else None
+        found = self.store.adopt(wanted.prekey, offered, wanted.request.arguments) if offered is not None else None
         return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
 
     def _load_or_export(self, wanted: Wanted, *shares: ranks.Share) -> Variant:
@@ -85,16 +91,16 @@ class Supplier:
 
     def _load(self, wanted: Wanted, *shares: ranks.Share) -> Variant | None:
         """The variant of a cached entry whose observations all hold, or None."""
-        found = self.store.find(wanted.prekey)
-        if found is None:
-            self._status.lookup_seconds += time.perf_counter() - wanted.start
-            return None
-        if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
-            return self._adopt(wanted, made, lambda: None, *shares)
-        variant = self._hit(wanted, found, "local")
-        for share in shares if variant is not None else ():
-            share.offer(self.store.pack(found))
-        return variant
+        for found in self.store.find(wanted.prekey, wanted.request.arguments):
+            if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
+                return self._adopt(wanted, made, lambda: None, *shares)
+            variant = self._hit(wanted, found, "local")
+            for share in shares if variant is not None else ():
+                share.offer(self.store.pack(found))
+            if variant is not None:
+                return variant
+        self._status.lookup_seconds += time.perf_counter() - wanted.start
+        return None
 
     def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
         """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
@@ -121,9 +127,9 @@ class Supplier:
         self.store.reject(found, why)
 
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
-        """The variant of an entry that somebody else made; None, and the entry is removed, when it cannot be run."""
+        """The variant of an entry that somebody else made; None when it is not for these sizes or cannot be run, and is removed."""
         variant = self._variant(wanted.prekey, found, source)
-        if variant is None:
+        if variant is None or not variant.admits(wanted.request.arguments, wanted.state):
             return None
         seconds = time.perf_counter() - wanted.start
         self._status.lookup_seconds += seconds
@@ -141,19 +147,20 @@ class Supplier:
         made = entry.contract
         try:
             session = _native.Session(entry.joint, made["expected_cotangents"])
+            guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
         except _native.RekindleError as error:
             self.store.reject(entry, str(error))
             return None
         if self._on_graph is not None:
             self._on_graph(entry.meta["mode"], entry.sections["exported"])
-        return Variant(prekey, entry.observations, session, made, source, entry.id)
+        return Variant(prekey, entry.observations, session, made, source, entry.id, guards)
 
     def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
         """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""
         from rekindle.exporting import export_entry
 
         again = wanted.describe_again
-        self.store.explain_miss(wanted.prekey, wanted.fingerprint, again)
+        self.store.explain_miss(wanted.prekey, wanted.fingerprint, again, wanted.request.arguments)
         return self._adopt(wanted, export_entry(wanted.request, wanted.fingerprint, again), on_written, *shares)
 
     def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
@@ -162,7 +169,7 @@ class Supplier:
         entry = self.store.new_entry(wanted.fingerprint, made)
         _native.log_info(
             f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
-            f"verified in {made.verify_seconds:.2f} s{self._sloppiness()}"
+            f"verified in {made.verify_seconds:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
         )
         variant = self._variant(wanted.prekey, entry, "export")
         if variant is None:

@@ -32,6 +32,7 @@ std::optional<std::vector<Layout>> recorded_layouts(const LowerContext& context)
 std::vector<Layout> computed_layouts(const LowerContext& context, const TorchOperator& op) {
   std::vector<at::Tensor> metas;
   for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
+  for (const std::size_t i : op.number_inputs()) metas.at(i) = context.constant(i);
   std::vector<Layout> layouts;
   for (const at::Tensor& result : op.call_meta(metas)) {
     TORCH_CHECK_NOT_IMPLEMENTED(result.defined() && result.layout() == at::kStrided, context.node().op_type(),

@@ -15,7 +15,7 @@ using enum AttributeKind;
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{
       {"_differentiable", kInts}, {"_layouts", kInts}, {"_random", kInt}, {"_results", kInt}, {"_tracked", kInts},
-      {"_unused", kInts}, {"accumulate", kInt}, {"activation", kString}, {"activation_alpha", kFloats},
+      {"_unused", kInts}, {"_computed", kInts}, {"_sizes", kInts}, {"accumulate", kInt}, {"activation", kString}, {"activation_alpha", kFloats},
       {"activation_beta", kFloats}, {"activations", kStrings}, {"align_corners", kInt}, {"allowzero", kInt},
       {"alpha", kFloat}, {"antialias", kInt}, {"approximate", kString}, {"auto_pad", kString}, {"axes", kInts},
       {"axis", kInt}, {"batch_axis", kInt}, {"batch_dims", kInt}, {"beta", kFloat}, {"bias", kFloat},

@@ -2,13 +2,15 @@
 //
 // The op type is the name under torch.ops with its overload ("aten.conv2d.default"). Inputs are the tensors of the
 // operator's schema in order, the elements of a tensor list in a row; an absent optional tensor is an absent input.
-// Every other argument that is not None is an attribute of the argument's name; for a tensor list it is its length.
+// Every other argument that is not None is an attribute of the argument's name; for a tensor list it is its length. Ints
+// that the graph computes are an input, too: a 0-dim integer or, for a list, a vector.
 // Outputs are the tensors the operator returns, lists flattened, and then, where a gradient is wanted, the tape: what
 // PyTorch recorded for the backward pass. A tape is no tensor; only a TorchGradient reads it.
 //
 // Attributes of our own: _results (how many tensors are returned), _differentiable (which of them depend differentiably
 // on inputs), _unused (which nothing read when the graph was made), _layouts (for each in a row: dtype, rank, sizes,
-// strides, as they were then), _tracked (of which inputs the tape knows the gradient; set by the gradient rule), _random
+// strides, as they were then), _sizes (for each present input in a row: rank, sizes, as they were then), _computed (positions
+// in the schema of the arguments that are inputs because the graph computes their numbers), _tracked (of which inputs the tape knows the gradient; set by the gradient rule), _random
 // (1: may draw random numbers).
 #pragma once
 

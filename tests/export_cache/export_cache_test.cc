@@ -174,26 +174,27 @@ TEST_CASE("corrupt manifests, summaries and usage are dropped and counted", "[ex
   REQUIRE(counters(*cache) == expected({.corrupt = 2, .stores = 1, .entries = 2}));
 }
 
-TEST_CASE("candidates come newest first, sixteen at most, and take their entries along", "[export_cache]") {
+TEST_CASE("candidates come newest first, a bounded number of them, and take their entries along", "[export_cache]") {
   const TempDir dir;
   auto cache = open_cache(dir.path());
   const Digest other = digest_of("another prekey");
   // Shared with another prekey, so it stays when kPrekey drops it.
   REQUIRE(cache->store(other, "", make_entry("0")).ok());
-  for (int i = 0; i < 18; ++i) {
+  const auto last = static_cast<int>(kMaxCandidates) + 1;
+  for (int i = 0; i <= last; ++i) {
     REQUIRE(cache->store(kPrekey, "obs " + std::to_string(i), make_entry(std::to_string(i))).ok());
   }
   const auto candidates = cache->lookup(kPrekey);
   REQUIRE(candidates->size() == kMaxCandidates);
-  REQUIRE(candidates->at(0).observations == "obs 17");
+  REQUIRE(candidates->at(0).observations == "obs " + std::to_string(last));
   REQUIRE(candidates->back().observations == "obs 2");
   REQUIRE(cache->load(entry_id(make_entry("0")))->has_value());
   REQUIRE(!cache->load(entry_id(make_entry("1")))->has_value());
   // The same observations again: the old entry can never be chosen, so it goes.
-  REQUIRE(cache->store(kPrekey, "obs 17", make_entry("again")).ok());
+  REQUIRE(cache->store(kPrekey, "obs " + std::to_string(last), make_entry("again")).ok());
   REQUIRE(cache->lookup(kPrekey)->size() == kMaxCandidates);
-  REQUIRE(!cache->load(entry_id(make_entry("17")))->has_value());
-  REQUIRE(counters(*cache) == expected({.lookups = 2, .misses = 2, .stores = 20, .entries = 17}));
+  REQUIRE(!cache->load(entry_id(make_entry(std::to_string(last))))->has_value());
+  REQUIRE(counters(*cache) == expected({.lookups = 2, .misses = 2, .stores = kMaxCandidates + 4, .entries = kMaxCandidates + 1}));
 }
 
 TEST_CASE("entries are found by a unique prefix and removed", "[export_cache]") {

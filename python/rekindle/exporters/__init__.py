@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from rekindle.shapes import Shapes
+
 
 class _Exporting(threading.local):
     """Whether this thread is making an export: a wrapped module that the forward calls runs in eager then."""
@@ -30,7 +32,8 @@ class ExportRequest:
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
     become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
-    around the call. `inline_functions` is the option. `watch` is entered around the forward.
+    around the call. `inline_functions` is the option. `shapes` says which sizes of the arguments the graph leaves open,
+    `closed_because` why none, where that is no option of the user's. `watch` is entered around the forward.
     """
 
     module: torch.nn.Module
@@ -40,9 +43,20 @@ class ExportRequest:
     parameters: dict[str, torch.nn.Parameter]
     buffers: dict[str, torch.Tensor]
     grad: bool
+    shapes: Shapes
     is_part: bool = False
     inline_functions: bool = False
+    closed_because: str | None = None
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
+
+
+@dataclass(frozen=True)
+class SizeGuard:
+    """A question that a forward asked about sizes. where: `file.py:12 in forward`; what: it asked; value: the answer."""
+
+    where: str
+    what: str
+    value: int
 
 
 @dataclass
@@ -56,6 +70,10 @@ class Exported:
     autocast computed some of it. writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
     effects: how many outputs before those of `writes` are there only to keep autograd Functions that nothing reads.
+
+    fixed: symbols whose size the forward asked for, with the place in its code; the graph is for their present sizes only.
+    guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
+    same inputs; None without guards.
     """
 
     model: bytes
@@ -68,3 +86,6 @@ class Exported:
     writes: list[int] = field(default_factory=list)
     functions: list[dict[str, Any]] = field(default_factory=list)
     effects: int = 0
+    fixed: dict[str, str] = field(default_factory=dict)
+    guards: list[SizeGuard] = field(default_factory=list)
+    answers: bytes | None = field(default=None, repr=False)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.operators import DOMAIN, keep_operators
+from rekindle.exporters.traced_operators import forget_sizes
 
 
 @contextlib.contextmanager
-def corrected(opsets: dict[str, int], functions: Functions) -> Iterator[None]:
-    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own, `functions` its Functions."""
+def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collection[int] = ()) -> Iterator[None]:
+    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own, `functions` its Functions.
+    open_inputs: positions of those that have sizes of which nothing may be known."""
     with contextlib.ExitStack() as stack:
         for module in (torch.nn.functional, torch.functional):
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
@@ -26,7 +28,7 @@ def corrected(opsets: dict[str, int], functions: Functions) -> Iterator[None]:
         typed = _typed_as_traced(utils._run_symbolic_function)
         stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
         preprocess = torch._C._jit_pass_onnx_preprocess
-        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess, functions)))
+        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess, functions, open_inputs)))
         assign = torch._C._jit_pass_onnx_assign_output_shape
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex(assign)))
         analyse = torch._C._jit_pass_onnx_scalar_type_analysis
@@ -72,13 +74,16 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _with_operators(preprocess: Callable[..., Any], functions: Functions) -> Callable[..., Any]:
+def _with_operators(
+    preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]
+) -> Callable[..., Any]:
     """In-place operators are gone at this point, and arguments still have their types."""
 
     def run(graph: Any) -> Any:
         _type_placeholders(graph)
         functions.keep(graph)
         keep_operators(graph)
+        _forget_sizes(graph, open_inputs)
         return preprocess(graph)
 
     return run
@@ -89,6 +94,19 @@ def _type_placeholders(graph: Any) -> None:
     for node in graph.nodes():
         if node.kind() == "onnx::Placeholder":
             node.output().setType(next(iter(node.inputs())).type())
+
+
+def _forget_sizes(graph: Any, open_inputs: Collection[int]) -> None:
+    """Leave rank and dtype only to all that depends on the open inputs: what is known is written into the graph."""
+    inputs = list(graph.inputs())
+    opened = {inputs[i].debugName() for i in open_inputs}
+    changed = [inputs[i] for i in open_inputs]
+    for node in graph.nodes() if opened else ():
+        if any(value.debugName() in opened for value in node.inputs()):
+            outputs = list(node.outputs())
+            opened.update(value.debugName() for value in outputs)
+            changed += outputs
+    forget_sizes(changed)
 
 
 def _unless_complex(assign: Callable[..., Any]) -> Callable[..., Any]:

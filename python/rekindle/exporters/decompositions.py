@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.onnx import symbolic_helper
 
+from rekindle.exporters.traced_operators import sizes_seen
 from rekindle.reasons import Bypass, Reason
 
 _DTYPES = {
@@ -61,7 +62,7 @@ def _dtype(x: Any) -> torch.dtype:
 
 def _traced_sizes(g: Any) -> list[int]:
     """Of the op's first argument; a value of the new graph may have lost them."""
-    return list(next(iter(g.original_node.inputs())).type().sizes())
+    return sizes_seen(next(iter(g.original_node.inputs())))
 
 
 def _result(g: Any) -> torch.dtype:

@@ -15,8 +15,9 @@ import torch
 from rekindle.exporters.inlining import inlined
 from rekindle.exporters.interception import intercepted
 from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
-from rekindle.exporters.trace_mode import untraced
+from rekindle.exporters.aliases import untraced
 from rekindle.exporters.traced_operators import DTYPES
+from rekindle.exporters.traced_sizes import swapped
 from rekindle.fingerprint.world import called_back
 from rekindle.python_ops import Call, describe_call, note_results, tensors_among
 from rekindle.reasons import Bypass, Reason
@@ -53,7 +54,7 @@ class Functions:
         if torch._C._get_tracing_state() is None or function is _Recorded:
             return run(*arguments)
         found, result = inlined(function, arguments, self._inline)
-        return result if found else self._record(function, arguments, run)
+        return result if found else self._record(function, swapped(arguments, int), run)
 
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
         with untraced():
@@ -79,7 +80,8 @@ class Functions:
             torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
         self.calls.append(call)
         self._results.append(tensors)
-        self._facts.append(_facts_of(tensors))
+        sizes = [number for x in given for number in (x.dim(), *x.shape)]
+        self._facts.append({**_facts_of(tensors), "_sizes": sizes})
         return result
 
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:

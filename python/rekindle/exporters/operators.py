@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rekindle.exporters.operator_arguments import add_argument
+from rekindle.exporters.operator_arguments import add_argument, is_computed
 from rekindle.exporters.operator_checks import check_meaning
 from rekindle.exporters.traced_operators import (
     PUBLIC,
@@ -161,8 +161,13 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
     made = graph.create(f"{DOMAIN}::{namespace}.{name}.{schema.overload_name or 'default'}", len(results))
     made.insertBefore(node)
     tensors = False
-    for argument, value in zip(schema.arguments, node.inputs(), strict=schema.name not in PUBLIC.values()):
+    computed = []
+    for i, (argument, value) in enumerate(zip(schema.arguments, node.inputs(), strict=schema.name not in PUBLIC.values())):
         tensors |= add_argument(graph, made, argument, value)
+        if is_computed(value):
+            computed.append(i)
+    if computed:
+        made.is_("_computed", computed)
     if not tensors and namespace != "aten":
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} computes nothing from tensors")
     _describe(made, node, schema, results)
@@ -188,7 +193,22 @@ def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None
     made.is_("_unused", [i for i, value in enumerate(results) if not _is_used(value)])
     if (layouts := layouts_of(results)) is not None:
         made.is_("_layouts", layouts)
+    if (sizes := input_sizes(made)) is not None:
+        made.is_("_sizes", sizes)
     made.i_("_random", int(_may_draw(schema)))
+
+
+def input_sizes(made: Node) -> list[int] | None:
+    """Of the inputs, in a row: rank and sizes. None when one is not known."""
+    found: list[int] = []
+    for value in made.inputs():
+        sizes = value.type().sizes() if isinstance(value.type(), torch._C.TensorType) else None
+        if isinstance(value.type(), torch._C.NoneType):
+            continue
+        if sizes is None:
+            return None
+        found += [len(sizes), *sizes]
+    return found
 
 
 def _is_used(value: Value) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from rekindle.exporters.aliases import take_value_of, untraced
+from rekindle.exporters.open_sizes import sizes_to_follow
 from rekindle.reasons import Bypass, Reason
 
 
@@ -44,8 +45,7 @@ def _instance_norm(
 
 def _copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
     """torch.Tensor.copy_, whose form without a write has no gradient."""
-    with untraced():
-        sizes = [*target.shape]
+    sizes = sizes_to_follow(target)
     return _overwrite(target, source.to(target.dtype).expand(sizes), lambda: target.copy_(source))
 
 
@@ -88,12 +88,12 @@ def _in_order_of_memory(function: Any) -> Any:
         with untraced():
             strides = tensor.stride()
             order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
-            sizes = [tensor.shape[dim] for dim in order]
             as_it_is = tensor.is_contiguous() or 0 in strides
         if as_it_is:
             return function(tensor, *args, **kwargs)
         drawn = function(tensor.permute(order).reshape(-1), *args, **kwargs)
-        return drawn.reshape(sizes).permute([order.index(dim) for dim in range(len(order))])
+        sizes = sizes_to_follow(tensor)
+        return drawn.reshape([sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(len(order))])
 
     return call
 
@@ -102,8 +102,7 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """torch.Tensor.contiguous where it copies: to the exporter it is nothing, and what draws next depends on it."""
     with untraced():
         copies = not tensor.is_contiguous() and not args and not kwargs
-        sizes = [*tensor.shape]
-    return tensor.reshape(-1).clone().reshape(sizes) if copies else tensor.contiguous(*args, **kwargs)
+    return tensor.reshape(-1).clone().reshape(sizes_to_follow(tensor)) if copies else tensor.contiguous(*args, **kwargs)
 
 
 DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.rand_like, torch.randn_like, torch.bernoulli, torch.Tensor.bernoulli)

@@ -1,6 +1,6 @@
 """Symbolic functions for torch's TorchScript exporter: what must stay whole, and what must become explicit.
 
-Registered for the duration of one export only. Ops are those of docs/ir.md; sizes are known (exports are static).
+Registered for the duration of one export only. Ops are those of docs/ir.md; types have no sizes where these are left open.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch.onnx import symbolic_helper
 
 from rekindle.exporters.decompositions import DECOMPOSITIONS
+from rekindle.exporters.traced_operators import sizes_seen
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
@@ -42,7 +43,7 @@ def _traced(g: Any, i: int) -> Any:
 
 
 def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
-    if len(_traced(g, 1).sizes()) == 1:
+    if _traced(g, 1).dim() == 1:
         product = g.op("MatMul", x, weight)
         return _like(g, product if _is_none(bias) else g.op("Add", product, bias))
     inputs = [x, weight] if _is_none(bias) else [x, weight, bias]
@@ -82,7 +83,7 @@ def scaled_dot_product_attention(
 ) -> Any:
     if gqa is not None and not _is_none(gqa) and _constant(gqa, "b", "enable_gqa"):
         raise Bypass(Reason.UNSUPPORTED_OP, "scaled_dot_product_attention with enable_gqa; repeat the heads instead")
-    shapes = [_traced(g, i).sizes() for i in range(3)]
+    shapes = [sizes_seen(value) for value in list(g.original_node.inputs())[:3]]  # the op checks its own
     factor = 1.0 / math.sqrt(shapes[0][-1]) if _is_none(scale) else float(_constant(scale, "f", "scale"))
     probability = float(_constant(dropout, "f", "dropout_p"))
     is_causal = bool(_constant(causal, "b", "is_causal"))
@@ -115,11 +116,13 @@ def _attention_in_parts(
         return g.op("Constant", value_t=torch.tensor(x, dtype=dtype))
 
     root = number(math.sqrt(factor))
-    rank, rows, columns = len(_traced(g, 0).sizes()), _traced(g, 0).sizes()[-2], _traced(g, 1).sizes()[-2]
+    rank = _traced(g, 0).dim()
     turn = [*range(rank - 2), rank - 1, rank - 2]
     scores = g.op("MatMul", g.op("Mul", query, root), g.op("Transpose", g.op("Mul", key, root), perm_i=turn))
     if causal:
-        mask = g.op("Constant", value_t=torch.ones(rows, columns, dtype=torch.bool).tril())
+        sizes = g.op("Concat", *(g.op("Shape", x, start_i=-2, end_i=-1) for x in (query, key)), axis_i=0)
+        everywhere = g.op("Expand", g.op("Constant", value_t=torch.ones(1, 1, dtype=torch.bool)), sizes)
+        mask = g.op("Trilu", everywhere, upper_i=0)
     if mask is not None and (causal or _traced(g, 3).scalarType() == "Bool"):
         mask = g.op("Where", mask, number(0.0), number(-math.inf))
     if mask is not None:

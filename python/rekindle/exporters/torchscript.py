@@ -14,14 +14,18 @@ from torch import nn
 
 from rekindle import structure
 from rekindle.contract import flatten_outputs, rebuild_arguments
-from rekindle.exporters import Exported, ExportRequest
+from rekindle.exporters import Exported, ExportRequest, SizeGuard, onnx_model
+from rekindle.exporters.aliases import untraced
 from rekindle.exporters.corrections import corrected
 from rekindle.exporters.functions import Functions
+from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
-from rekindle.exporters.trace_mode import TraceMode, untraced
+from rekindle.exporters.trace_mode import TraceMode, user_frame
+from rekindle.exporters.traced_sizes import SizeTrace, TracedShape, TracedSize, swapped
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
+from rekindle.shapes import Shapes
 from rekindle.views import check_strides
 
 
@@ -54,10 +58,12 @@ class _Traced(nn.Module):
         given = structure.snapshot((args, kwargs))
         versions = [tensor._version for tensor in tensors]
         writable = [*arguments, *(state[name] for name in request.buffers)]
-        mode = TraceMode(request.parameters.values(), writable, request.grad)
+        sizes = SizeTrace(user_frame)
+        opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values())
+        mode = TraceMode(request.parameters.values(), writable, request.grad, opened if request.shapes.symbols else None)
         functions = self.__dict__["functions"]
-        with request.watch, replaced(request.module, state), functions.recorded(), mode:
-            result = run_eager(request.module, request.is_part, args, kwargs)
+        with request.watch, replaced(request.module, state), functions.recorded(), following(bool(request.shapes.symbols)), mode:
+            result = _settled(run_eager(request.module, request.is_part, args, kwargs))
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         with untraced():
@@ -68,12 +74,25 @@ class _Traced(nn.Module):
         written = [_written(i, tensors, request) for i in writes]
         self.__dict__["effects"] = functions.unread([*outputs, *written])
         outputs += self.__dict__["effects"] + written
-        self.__dict__["result"] = layout, outputs, torch.get_rng_state()
+        self.__dict__["result"] = layout, list(outputs), torch.get_rng_state()
+        self.__dict__["sizes"] = sizes
         self.__dict__["writes"] = writes
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
-        return tuple(outputs)
+        answers = sizes.answers()
+        return tuple(outputs) if answers is None else (*outputs, answers)
+
+
+def _settled(result: Any) -> Any:
+    """A forward's result, with the numbers of now in the place of sizes: these it returns, and the graph does not."""
+    if type(result) in (TracedSize, TracedShape):
+        return swapped(result, int)
+    found = structure.parts(result)
+    if found is None:
+        return result
+    items = [_settled(item) for _, item in found]
+    return result if all(new is old for new, (_, old) in zip(items, found, strict=True)) else structure.with_items(result, items)
 
 
 def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRequest) -> torch.Tensor:
@@ -181,12 +200,12 @@ def export(request: ExportRequest) -> Exported:
     functions = Functions(request.module, request.inline_functions)
     traced = _Traced(request, functions)
     tensors = (*arguments, *request.parameters.values(), *buffers)
-    names = [f"argument#{i}" for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
+    names = [_name_of_argument(i) for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
     random_state = torch.get_rng_state()
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
         with attributes_kept(request.module), torch.set_grad_enabled(request.grad):
-            model = _run_exporter(traced, tensors, names, functions)
+            model = _run_exporter(traced, tensors, names, functions, _open_dims(request))
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
@@ -201,25 +220,40 @@ def export(request: ExportRequest) -> Exported:
             _check_unchanged("input" if is_input else "buffer", Reason.INPUT_MUTATED if is_input else Reason.BUFFER_MUTATED, before, after)
     check_strides(layout, request.arguments)
     arguments = [copied(request.arguments[i]) if i in writes else argument for i, argument in enumerate(arguments)]
-    used = [names.index(name) for name in _input_names(model)]
-    states = random_state, random_state_after
-    return Exported(model, used, layout, outputs, states, arguments, traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]))
+    sizes: SizeTrace = traced.__dict__["sizes"]
+    parts = onnx_model.taken_apart(model, bool(sizes.guards), {name for name, _ in _open_dims(request)})
+    used = [names.index(name) for name in parts.inputs]
+    return Exported(
+        parts.model, used, layout, outputs, (random_state, random_state_after), arguments,
+        traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]),
+        dict(sizes.fixed), [SizeGuard(guard.where, guard.what, guard.value) for guard in sizes.guards], parts.answers,
+    )  # fmt: skip
 
 
-def _input_names(model: bytes) -> list[str]:
-    """The exporter leaves out inputs that nothing reads."""
-    import onnx
+def _name_of_argument(position: int) -> str:
+    return f"argument#{position}"
 
-    return [value.name for value in onnx.load_model_from_string(model).graph.input]
+
+def _open_dims(request: ExportRequest) -> list[tuple[str, dict[int, str]]]:
+    """Name and symbols by dimension of each argument that has any."""
+    dims = ({i: dim for i, dim in enumerate(dims) if isinstance(dim, str)} for dims in request.shapes.dims)
+    return [(_name_of_argument(i), symbols) for i, symbols in enumerate(dims) if symbols]
+
+
+def with_shapes(model: bytes, shapes: Shapes) -> bytes:
+    """An exported model whose arguments have these shapes."""
+    return onnx_model.with_input_dims(model, {_name_of_argument(i): dims for i, dims in enumerate(shapes.dims)})
 
 
 def _run_exporter(
-    traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str], functions: Functions
+    traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str], functions: Functions,
+    open_dims: list[tuple[str, dict[int, str]]],
 ) -> bytes:
     buffer = io.BytesIO()
     opsets: dict[str, int] = {}
+    open_inputs = [names.index(name) for name, _ in open_dims]
     try:
-        with _quiet() as warned, registered(), corrected(opsets, functions):
+        with _quiet() as warned, registered(), corrected(opsets, functions, open_inputs):
             torch.onnx.export(
                 traced,
                 tensors,
@@ -233,6 +267,7 @@ def _run_exporter(
                 keep_initializers_as_inputs=True,
                 custom_opsets=opsets,
                 autograd_inlining=False,
+                dynamic_axes=dict(open_dims),
             )
     except torch.onnx.errors.UnsupportedOperatorError as error:
         raise Bypass(Reason.UNSUPPORTED_OP, f"the exporter does not know {error.args[0].splitlines()[0]}") from error

@@ -1,8 +1,8 @@
 """What a trace would silently lose, made visible while the module's forward runs.
 
 A TorchFunctionMode sees every torch call of the forward. It makes stop-gradients explicit (`detach`, `.data`, `no_grad`
-regions), answers questions about sizes outside the trace (an export is for fixed sizes, which are part of its key), and
-refuses what a graph cannot repeat: branches on tensor values, in-place writes to parameters, changes of grad mode.
+regions), answers questions about sizes (open_sizes.py; outside the trace where all are fixed), and refuses what a
+graph cannot repeat: branches on tensor values, in-place writes to parameters, changes of grad mode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from rekindle import _native
 from rekindle.exporters.aliases import Aliases, untraced
+from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.reasons import Bypass, Reason
 
@@ -65,7 +67,7 @@ _IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itrue
                      "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
 
 
-def _user_frame() -> str:
+def user_frame() -> str:
     """`file.py:12 in forward`: the innermost frame outside torch and Rekindle."""
     for frame in reversed(traceback.extract_stack()):
         name = frame.filename.replace("\\", "/")
@@ -104,17 +106,20 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 class TraceMode(TorchFunctionMode):
     """Active around the one forward of an export. `parameters` must not be written, `writable` (arguments and buffers) may be;
-    `grad` is the caller's grad mode.
+    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
     """
 
-    def __init__(self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool) -> None:
+    def __init__(
+        self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool, sizes: OpenSizes | None
+    ) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad = grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
+        self._sizes = sizes
         self.autocast_dtypes: set[torch.dtype] = set()
         self._aliases = Aliases(grad)
 
@@ -123,25 +128,31 @@ class TraceMode(TorchFunctionMode):
         if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
         if function in _SIZE_QUERIES:
+            if self._sizes is not None:
+                return self._sizes.answer(function, args, kwargs)
             with untraced():
                 return function(*args, **kwargs)
+        if self._sizes is not None:
+            if (constant := self._sizes.constant(function, args, kwargs)) is not None:
+                return constant
+            args, kwargs = self._sizes.given(function, args, kwargs)
         if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
             with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
         if function in _VALUE_QUERIES:
             raise Bypass(
                 Reason.VALUE_SPECIALIZED,
-                f"{_user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
+                f"{user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
                 "the graph would repeat this call's answer. Use torch.where or pass a Python number",
             )
         if function in _GRADIENTS:
-            raise Bypass(Reason.STATE_MUTATED, f"{_user_frame()} reads or writes the gradient of a tensor in the forward")
+            raise Bypass(Reason.STATE_MUTATED, f"{user_frame()} reads or writes the gradient of a tensor in the forward")
         # A checkpoint asks whether what it was given has a gradient.
         if function in _HOOKS and sys._getframe(1).f_globals.get("__name__") != "torch.utils.checkpoint":
             name = "grad_fn" if function is torch.Tensor.grad_fn.__get__ else function.__name__
-            raise Bypass(Reason.SIDE_EFFECT, f"{_user_frame()} uses {name} of a tensor in the forward, where the graph has none")
+            raise Bypass(Reason.SIDE_EFFECT, f"{user_frame()} uses {name} of a tensor in the forward, where the graph has none")
         if function in _GENERATORS or kwargs.get("generator") is not None:
-            raise Bypass(Reason.NONDETERMINISTIC, f"{_user_frame()} uses a random generator of its own")
+            raise Bypass(Reason.NONDETERMINISTIC, f"{user_frame()} uses a random generator of its own")
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])
             data = args[0].detach()
@@ -153,14 +164,16 @@ class TraceMode(TorchFunctionMode):
             self._check_write(function, args, kwargs)
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} enables gradients inside a no_grad call")
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} enables gradients inside a no_grad call")
         if not (in_place and function in DRAWING):
             function = REPLACEMENTS.get(function, function)
         result = self._call(function, args, kwargs, in_place)
+        if self._sizes is not None:
+            self._sizes.check(function, args, kwargs, result)
         if not stopped or (in_place and self._is_writable(_target(args, kwargs))):
             return result
         if in_place:
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{_user_frame()} writes in place inside a no_grad region")
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} writes in place inside a no_grad region")
         result = tree_map_only(torch.Tensor, self._stopped, result)
         self.up_to_date(result)
         return result
@@ -172,13 +185,15 @@ class TraceMode(TorchFunctionMode):
             value = function(*args, **{name: item for name, item in kwargs.items() if name != "out"})
             return self._call(overwrite_out, (target, value), {}, True)
         if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
+            if self._sizes is not None:
+                raise Bypass(Reason.VALUE_SPECIALIZED, f"{user_frame()} writes to memory that several tensors see: its places are constants")
 
             def change(copy: torch.Tensor) -> Any:
                 return function(*_exchanged(args, target, copy), **_exchanged(kwargs, target, copy))
 
             result = self._aliases.write(target, change)
         else:
-            result = function(*args, **kwargs)
+            result = self._traced(function, args, kwargs)
         self.up_to_date(result)
         return result
 
@@ -192,6 +207,17 @@ class TraceMode(TorchFunctionMode):
         """As up_to_date, for what the forward leaves behind; some of it are views' bases, which no call has shown."""
         for tensor in tensors:
             self._aliases.renew(tensor)
+
+    @staticmethod
+    def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The tracer is off after a call that failed, and may hold arguments of it; but the forward may go on."""
+        state = torch._C._get_tracing_state()
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            torch._C._set_tracing_state(state)
+            _native.clear_traced_arguments()
+            raise
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
         self._views_without_grad |= tensor._is_view()
@@ -208,9 +234,9 @@ class TraceMode(TorchFunctionMode):
     def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
         target = _target(args, kwargs)
         if self._is_writable(target) and target.is_leaf and target.requires_grad:
-            raise Bypass(Reason.INPUT_MUTATED, f"{_user_frame()} writes in place to an input that requires a gradient; write to a clone")
+            raise Bypass(Reason.INPUT_MUTATED, f"{user_frame()} writes in place to an input that requires a gradient; write to a clone")
         if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
             raise Bypass(
                 Reason.STATE_MUTATED,
-                f"{_user_frame()} writes a parameter in place ({getattr(function, '__name__', function)})",
+                f"{user_frame()} writes a parameter in place ({getattr(function, '__name__', function)})",
             )

@@ -40,6 +40,30 @@ def scalar_type(value: Value) -> str | None:
     return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
 
 
+_sizes_seen: dict[str, list[int]] = {}  # by the name of a value whose type has forgotten its sizes
+
+
+def forget_sizes(values: list[Value]) -> None:
+    """Leave rank and dtype to the types of these values, and nothing to those forgotten before."""
+    _sizes_seen.clear()
+    for value in values:
+        kind = value.type()
+        if isinstance(kind, torch._C.TensorType) and kind.dim() is not None:
+            _sizes_seen[value.debugName()] = kind.sizes() or []
+            value.setType(kind.with_sizes([None] * kind.dim()))
+
+
+def sizes_seen(value: Value) -> list[int]:
+    """Those of the traced call. What is made of them has to be right at all other sizes, or to be refused there."""
+    known = value.type().sizes()
+    return list(known) if known is not None else _sizes_seen[value.debugName()]
+
+
+def has_open_sizes(value: Value) -> bool:
+    """Whether sizes_seen() tells of the traced call only."""
+    return value.type().sizes() is None
+
+
 def schema_of(node: Node) -> Any:
     """The operator's schema, of the functional variant for an in-place one; None when the tracer has no operator here."""
     text = node.schema()

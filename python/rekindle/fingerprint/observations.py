@@ -5,7 +5,8 @@ it), "from" (a name imported inside a function), "module" (all that a module of 
 (whether a module can be imported), "env" (an environment variable), "file" (the source of a module first
 loaded by the forward), "code" and "library" (code of torch or Python that ran, and names it read), "version"
 (of an installed package), "binary" (the build of an extension module), "query" (a question about the process), "order" (that of the items of sets),
-"answers" (of a cached function; not a text to be equal to). text is None for what is absent.
+"answers" (of a cached function; not a text to be equal to), "shape" (of an argument, with symbols) and "size" (what the forward asked about sizes, and the answer): the caller compares
+these two. text is None for what is absent.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rekindle.reasons import Bypass
 
 Observation = list["str | None"]
 KINDS = frozenset(
-    "function class global from module import env file code library version binary query order answers".split()
+    "function class global from module import env file code library version binary query order answers shape size".split()
 )
 
 
@@ -60,6 +61,8 @@ def present(
 
 def _now(kind: str, module: str, name: str, old: str | None) -> str | None:
     """The present text, which is the old one if that still holds."""
+    if kind in ("shape", "size"):
+        return old
     if kind == "answers":
         return old if answers.hold(module, name, old or "") else "other answers"
     return present_text(kind, module, name)

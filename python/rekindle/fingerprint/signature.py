@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,27 +16,33 @@ from rekindle.reasons import Bypass, Reason
 _PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size)
 
 
+@dataclass
+class Found:
+    """The tensors of a call so far, and whether their sizes are left open."""
+
+    open_sizes: bool
+    tensors: list[torch.Tensor] = field(default_factory=list)
+
+
 def add_signature(
-    walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], devices: tensors.DeviceNames
+    walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], devices: tensors.DeviceNames, open_sizes: bool = False
 ) -> list[torch.Tensor]:
     """Add the leaves of the call's inputs and return its tensors in order; raises
-    Bypass(unsupported_input)."""
-    found: list[torch.Tensor] = []
+    Bypass(unsupported_input). open_sizes: as of tensors.describe."""
+    found = Found(open_sizes)
     walker.emit("input", f"args[{len(args)}] kwargs[{len(kwargs)}]")
     for index, value in enumerate(args):
         _add(walker, f"input.args[{index}]", value, devices, found)
     for name, value in kwargs.items():
         _add(walker, f"input.{name}", value, devices, found)
-    return found
+    return found.tensors
 
 
-def _add(
-    walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, found: list[torch.Tensor]
-) -> None:
+def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, found: Found) -> None:
     kind = type(value)
     if isinstance(value, torch.Tensor):
-        _add_tensor(walker, path, value, devices)
-        found.append(value)
+        _add_tensor(walker, path, value, devices, found.open_sizes)
+        found.tensors.append(value)
     elif kind in _PLAIN or isinstance(value, enum.Enum):
         walker.walk(path, value)
     elif (items := structure.parts(value)) is not None:
@@ -53,7 +60,9 @@ def _add(
         )
 
 
-def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames) -> None:
+def _add_tensor(
+    walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames, open_sizes: bool
+) -> None:
     if not tensors.is_plain(value):
         kind = type(value)
         raise _unsupported(
@@ -62,7 +71,7 @@ def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors
     if value.is_nested or value.layout is not torch.strided:
         raise _unsupported(path, f"a tensor with layout {value.layout}", "pass a dense tensor")
     if not walker.seen(path, value):
-        walker.emit(path, tensors.describe(value, devices))
+        walker.emit(path, tensors.describe(value, devices, open_sizes))
 
 
 def _unsupported(path: str, what: str, remedy: str) -> Bypass:

@@ -6,6 +6,7 @@ import torch
 
 from rekindle.fingerprint.digest import digest128
 from rekindle.reasons import Bypass, Reason
+from rekindle.shapes import is_open
 
 CONTENT_LIMIT = 1 << 20  # bytes
 
@@ -38,12 +39,12 @@ def is_traceable_parameter(tensor: torch.Tensor) -> bool:
     return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
 
 
-def describe(tensor: torch.Tensor, devices: DeviceNames) -> str:
+def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = False) -> str:
     """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are
-    read."""
+    read. If `open_sizes`, a tensor whose sizes may be symbols is described by its rank."""
     kind = type(tensor).__name__
-    sizes = list(tensor.shape)
-    text = f"{kind} {tensor.dtype} {sizes} {devices.name(tensor.device)}"
+    sizes = ["?"] * tensor.dim() if open_sizes and is_open(tensor) else list(tensor.shape)
+    text = f"{kind} {tensor.dtype} [{', '.join(map(str, sizes))}] {devices.name(tensor.device)}"
     if tensor.layout is not torch.strided:
         text += f" {tensor.layout}"
     elif not tensor.is_contiguous():

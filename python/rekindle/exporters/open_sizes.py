@@ -1,0 +1,210 @@
+"""What a forward learns of sizes that an export leaves open, and what it gives to torch."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from rekindle.exporters.aliases import untraced
+from rekindle.exporters.traced_sizes import SizeTrace, TracedShape, TracedSize, contains_traced, is_traced, swapped
+from rekindle.shapes import Dims
+
+_RANKS = {torch.Tensor.dim, torch.Tensor.ndimension, torch.Tensor.ndim.__get__}
+_LENGTHS = {torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
+_SHAPES = {torch.Tensor.size, torch.Tensor.shape.__get__}
+# How many tensors they return depends on the size of a dimension: the position of the argument that names it, and its default.
+_UNPACKING: dict[Any, tuple[int, int]] = {
+    torch.Tensor.unbind: (1, 0), torch.unbind: (1, 0), torch.Tensor.__iter__: (9, 0), torch.Tensor.__reversed__: (9, 0),
+    torch.Tensor.split: (2, 0), torch.split: (2, 0), torch.Tensor.chunk: (2, 0), torch.chunk: (2, 0),
+    torch.Tensor.tensor_split: (2, 0), torch.tensor_split: (2, 0), torch.Tensor.split_with_sizes: (2, 0),
+    torch.split_with_sizes: (2, 0), torch.unsafe_split: (2, 0), torch.unsafe_chunk: (2, 0), torch.Tensor.unsafe_split: (2, 0),
+    torch.Tensor.unsafe_chunk: (2, 0), torch.functional.split: (2, 0),
+}  # fmt: skip
+_CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
+_SQUEEZES = {torch.squeeze, torch.Tensor.squeeze, torch.squeeze_copy}
+_INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
+# Python values that say nothing of sizes.
+_HARMLESS = {
+    torch.Tensor.is_floating_point, torch.is_floating_point, torch.Tensor.is_complex, torch.is_complex, torch.Tensor.is_signed,
+    torch.is_signed, torch.Tensor.is_inference, torch.is_inference, torch.Tensor.is_conj, torch.is_conj, torch.Tensor.is_neg,
+    torch.is_neg, torch.Tensor.get_device, torch.get_device, torch.Tensor.element_size, torch.Tensor.type, torch.Tensor.is_shared,
+    torch.Tensor.itemsize.__get__, torch.Tensor._version.__get__, torch.Tensor.output_nr.__get__, torch.is_tensor,
+}  # fmt: skip
+
+
+class _Following(threading.local):
+    """Whether the forward that this thread traces leaves sizes open."""
+
+    active = False
+
+
+_following = _Following()
+
+
+@contextlib.contextmanager
+def following(active: bool) -> Iterator[None]:
+    """Around a forward; see sizes_to_follow."""
+    before, _following.active = _following.active, active
+    try:
+        yield
+    finally:
+        _following.active = before
+
+
+def sizes_to_follow(tensor: torch.Tensor) -> list[Any]:
+    """A tensor's sizes to call torch with: values of the trace, or ints where all sizes are fixed."""
+    if _following.active:
+        return [*tensor.shape]
+    with untraced():
+        return [*tensor.shape]
+
+
+def _any(items: list[Any]) -> torch.Tensor:
+    return next(item for item in items if isinstance(item, torch.Tensor))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Those among the arguments of one of torch's functions."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, slice):
+        yield from _tensors((value.start, value.stop, value.step))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+class OpenSizes:
+    """Of one export. Tensors have open sizes unless they are known not to: parameters, buffers and what comes from them.
+
+    arguments: the tensors of the forward's inputs, with the dimensions of each.
+    """
+
+    def __init__(
+        self, trace: SizeTrace, arguments: Sequence[tuple[torch.Tensor, Dims]], state: Iterable[torch.Tensor]
+    ) -> None:
+        self._trace = trace
+        self._dims: dict[int, tuple[int | str | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
+        self._closed = {id(tensor) for tensor in state}
+        self._closed.update(id(tensor) for tensor, dims in arguments if all(isinstance(dim, int) for dim in dims))
+
+    def answer(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Of a question about a tensor's sizes."""
+        tensor = args[0] if args else kwargs["input"]
+        if function in _RANKS or self._is_closed(tensor):
+            with untraced():
+                return function(*args, **kwargs)
+        if function in _SHAPES:
+            dim = args[1] if len(args) > 1 else kwargs.get("dim")
+            shape = self._shape(tensor)
+            return shape if dim is None else shape[int(dim)]
+        if function in _LENGTHS:
+            return self._shape(tensor).numel()
+        if function is torch.Tensor.__len__:
+            return int(self._shape(tensor)[0]) if tensor.dim() > 0 else len(tensor)
+        return self._fixed(function, args, kwargs)
+
+    def given(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments with which the trace sees a call."""
+        if args and id(args[0]) in self._dims and getattr(function, "__name__", "").endswith("_"):
+            self._dims[id(args[0])] = (None,) * args[0].dim()  # it may be turned in place
+        if function in _UNPACKING:
+            self._fix_count(function, args, kwargs)
+        elif function in _SQUEEZES:
+            self._fix_squeezed(args)
+        elif function is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
+            int(self._shape(args[0] if args else kwargs["query"])[-1])  # its default scale
+        elif function is torch.instance_norm:
+            tuple(map(int, self._shape(args[0])))
+        if not (contains_traced(args) or contains_traced(kwargs)):
+            return args, kwargs
+        swap = int if function in _UNPACKING else lambda size: size.traced
+        if function in _INDEXING:  # in a list, it is one of many places
+            args = tuple(swapped(arg, int) if type(arg) is list else arg for arg in args)
+            if len(args) > 1 and type(args[1]) is tuple:
+                place = tuple(swapped(part, int) if type(part) is list else part for part in args[1])
+                args = (args[0], place, *args[2:])
+        return swapped(args, swap), swapped(kwargs, swap)
+
+    def check(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """See what a call gave: Python values may tell of sizes, and what comes from closed tensors is closed."""
+        tensors = list(_tensors((args, kwargs)))
+        if all(map(self._is_closed, tensors)):
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, torch.Tensor) and id(leaf) not in self._dims:
+                    leaf.__dict__["_rekindle_closed"] = True
+        elif not isinstance(result, (torch.Tensor, list, tuple)) and not self._is_harmless(function, result):
+            for tensor in tensors:
+                if not self._is_closed(tensor):
+                    tuple(map(int, self._shape(tensor)))
+
+    @staticmethod
+    def _is_harmless(function: Any, result: Any) -> bool:
+        if result is None or isinstance(result, (torch.dtype, torch.device, torch.layout)) or function in _HARMLESS:
+            return True
+        return isinstance(result, bool) and getattr(function, "__name__", "") == "__get__"
+
+    def _is_closed(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._closed or (id(tensor) not in self._dims and "_rekindle_closed" in tensor.__dict__)
+
+    def _shape(self, tensor: torch.Tensor) -> Any:
+        with untraced():
+            sizes = tuple(tensor.shape)
+        if self._is_closed(tensor):
+            return torch.Size(sizes)
+        dims = self._dims.get(id(tensor), (None,) * len(sizes))
+        with torch._C.DisableTorchFunction():
+            traced = tuple(tensor.shape)
+        return TracedShape(
+            size if isinstance(dim, int) else TracedSize(size, value, self._trace, dim)
+            for size, value, dim in zip(sizes, traced, dims, strict=True)
+        )
+
+    def _fixed(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """The answer to what depends on all sizes, in ways that nobody follows."""
+        tuple(map(int, self._shape(args[0])))
+        with untraced():
+            return function(*swapped(args, int), **swapped(kwargs, int))
+
+    def _fix_count(self, function: Any, args: Any, kwargs: Any) -> None:
+        tensor = args[0] if args else kwargs.get("input", kwargs.get("tensor"))
+        position, default = _UNPACKING[function]
+        dim = args[position] if len(args) > position else kwargs.get("dim", default)
+        if not self._is_closed(tensor):
+            int(self._shape(tensor)[int(dim)])
+
+    def _fix_squeezed(self, args: Any) -> None:
+        """A dimension of size 1 goes, one of another size stays."""
+        if self._is_closed(args[0]):
+            return
+        shape = self._shape(args[0])
+        dims = range(len(shape)) if len(args) < 2 else args[1] if isinstance(args[1], tuple) else args[1:2]
+        for dim in dims:
+            _ = len(shape) > 0 and shape[int(dim)] == 1
+
+    def constant(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+        """The result of a function that makes a tensor of numbers, if sizes are among them."""
+        if function not in _CONSTANTS or not contains_traced(args):
+            return None
+        made = self._constant(args[0])
+        if not isinstance(made, torch.Tensor):
+            return None
+        dtype = kwargs.get("dtype") or (torch.get_default_dtype() if function is torch.scalar_tensor else None)
+        return made.clone() if dtype is None else made.to(dtype)
+
+    def _constant(self, data: Any) -> Any:
+        if is_traced(data):
+            return data.traced
+        if type(data) in (list, tuple, TracedShape):
+            items = [self._constant(item) for item in tuple(data)]
+            if all(isinstance(item, (int, torch.Tensor)) and not isinstance(item, bool) for item in items):
+                with torch._C.DisableTorchFunction():
+                    return torch.stack([item if isinstance(item, torch.Tensor) else 0 * _any(items) + item for item in items])
+        return swapped(data, int)

@@ -1,0 +1,151 @@
+"""Which sizes an export may leave open: those at which eager runs, too, and the graph answers the forward's questions alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rekindle import _native
+from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
+from rekindle.perturbation import SecondCall, call_again, resized
+from rekindle.shapes import Shapes, sizes_of
+from rekindle.variant import answers
+
+
+class WrongElsewhere(Exception):
+    """The graph is right for the call and not for other sizes."""
+
+
+@dataclass
+class Trials:
+    """shapes: those that the entry is for. calls: of eager, at other sizes where symbols are left, to compare with.
+    answers: the graph of exporters.Exported.answers, optimized. closed: symbol -> why it is left no more."""
+
+    shapes: Shapes
+    calls: list[SecondCall]
+    answers: bytes | None
+    sizes: dict[str, int]
+    guards: list[SizeGuard]
+    exported_sizes: list[list[int]]
+    closed: dict[str, str] = field(default_factory=dict)
+    first: Shapes | None = None
+
+    def close(self, why: str, symbols: Iterable[str] | None = None) -> None:
+        """Fix symbols, or all, at their present sizes."""
+        names = list(self.shapes.symbols if symbols is None else symbols)
+        self.closed.update(dict.fromkeys(names, why))
+        self.shapes = self.shapes.fixed({name: self.sizes[name] for name in names})
+
+    def contract(self) -> dict[str, Any]:
+        """What a hit needs to know, as JSON. sizes: of the arguments at the export, at which no question needs to be asked.
+        fixed: [text of the dimension's places, why] for what is no symbol any more."""
+        return {
+            "sizes": self.exported_sizes,
+            "guards": [[guard.where, guard.what, guard.value] for guard in self.guards],
+            "fixed": [[self._places(name), why] for name, why in self.closed.items()],
+        }
+
+    def observations(self) -> list[list[str | None]]:
+        """What has to hold of the sizes of a call."""
+        asked = dict.fromkeys((guard.where, guard.what) for guard in self.guards) if self.shapes.symbols else {}
+        return [*self.shapes.observations(), *(["size", where, what, "so"] for where, what in asked)]
+
+    def _places(self, name: str) -> str:
+        assert self.first is not None
+        if name == "*":
+            return "all"
+        places = [f"argument {i} dim {axis}" for i, dims in enumerate(self.first.dims) for axis, dim in enumerate(dims) if dim == name]
+        return ", ".join(places)
+
+
+def try_sizes(request: ExportRequest, exported: Exported, alone: bool) -> Trials:
+    """alone: eager must not run again, as other processes take part in it."""
+    sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
+    trials = Trials(request.shapes, [], None, sizes, exported.guards, sizes_of(request.arguments), first=request.shapes)
+    for name, where in exported.fixed.items():
+        trials.close(f"{where} asks for its value", [name])
+    if request.closed_because is not None:
+        trials.closed["*"] = request.closed_because
+    if alone:
+        trials.close("the forward runs collectives")
+    if exported.functions:
+        trials.close("the graph calls autograd Functions")
+    if "with_views" in exported.structure:
+        trials.close("it returns views of its inputs")
+    if trials.shapes.symbols:
+        _Search(request, exported, trials).run()
+    return trials
+
+
+class _Search:
+    def __init__(self, request: ExportRequest, exported: Exported, trials: Trials) -> None:
+        self._request, self._exported, self._trials = request, exported, trials
+        self._admits = self._question()
+
+    def run(self) -> None:
+        """Find calls with other sizes of all symbols that are left, first smaller and then larger ones."""
+        trials = self._trials
+        smaller, larger = ({name: next(sizes) for name, sizes in self._candidates(way).items()} for way in (0, 1))
+        first = self._call(smaller)
+        if first is None:
+            first = self._one_by_one()
+        if first is None:
+            return
+        trials.calls.append(first)
+        second = self._call({name: larger[name] for name in trials.shapes.symbols})
+        if second is not None and second.sizes != first.sizes:
+            trials.calls.append(second)
+
+    def _one_by_one(self) -> SecondCall | None:
+        """Close the symbols that eager, or a guard, does not let have another size."""
+        found: dict[str, int] = {}
+        for name in self._trials.shapes.symbols:
+            tried = (size for way in self._ways(self._trials.sizes[name]) for size in way)
+            size = next((size for size in tried if self._call({name: size}) is not None), None)
+            if size is None:
+                self._trials.close("no other size was found that eager and the branches taken allow", [name])
+            else:
+                found[name] = size
+        together = self._call(found) if found else None
+        if together is None and found:
+            self._trials.close("eager does not run when it changes together with others")
+        return together
+
+    def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:
+        if not sizes or not self._admits(sizes):
+            return None
+        return call_again(self._request, self._exported.writes, sizes)
+
+    def _candidates(self, way: int) -> dict[str, Iterator[int]]:
+        taken: set[int] = set()
+        found = {}
+        for name in self._trials.shapes.symbols:
+            sizes = [size for size in self._ways(self._trials.sizes[name])[way] if size not in taken]
+            size = sizes[0] if sizes else max(taken) + 1
+            taken.add(size)
+            found[name] = iter([size])
+        return found
+
+    @staticmethod
+    def _ways(size: int) -> tuple[list[int], list[int]]:
+        """Other sizes, smaller and larger: of another parity and, for those that must be even, by a power of two."""
+        smaller = [other for other in (size // 2 + 1, size // 2, size - 1) if 2 <= other < size]
+        larger = [size + size // 8 + 1, 2 * size, size + 2]
+        return smaller or larger, larger
+
+    def _question(self) -> Callable[[Mapping[str, int]], bool]:
+        """Whether the graph is for arguments of other sizes."""
+        if self._exported.answers is None:
+            return lambda sizes: True
+        model = torchscript.with_shapes(self._exported.answers, self._trials.shapes)
+        self._trials.answers = _native.build_joint(model, [False] * len(self._exported.used), self._trials.sizes)
+        questions = _native.SizeQuestions(self._trials.answers)
+        expected = [guard.value for guard in self._exported.guards]
+        state = [*self._request.parameters.values(), *self._request.buffers.values()]
+
+        def admits(sizes: Mapping[str, int]) -> bool:
+            every = [*resized(self._request, sizes), *state]
+            return answers(questions, [every[i] for i in self._exported.used]) == expected
+
+        return admits
