@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import numbers
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from rekindle import structure
 from rekindle.shapes import is_open
 
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
-_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device)
+_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device, torch.memory_format, torch.layout)
 
 
 def tables_of(module: nn.Module) -> list[dict[str, Any]]:
@@ -43,15 +44,16 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
             tensors.append(value)
         if value.layout is not torch.strided:
             return (position, type(value), str(value.layout))
+        meaning = (value.dtype, value.device, value.requires_grad, value.is_inference(), value.is_conj(), value.is_neg())
         if open_sizes and is_open(value):
-            return (position, type(value), value.dtype, value.dim(), value.device, value.requires_grad)
-        return (position, type(value), value.dtype, value.shape, value.stride(), value.device, value.requires_grad)
+            return (position, type(value), value.dim(), *meaning)
+        return (position, type(value), value.shape, value.stride(), *meaning)
     key = partial(_key, seen, tensors, values, open_sizes)
     if isinstance(value, (list, tuple)):
         return (type(value), *map(key, value))
     if isinstance(value, dict):
         return (type(value), *((name, key(item)) for name, item in value.items()))
-    if isinstance(value, (float, complex)):
+    if isinstance(value, (float, complex)) or type(value).__module__ == "numpy" and isinstance(value, numbers.Number):
         values.append((type(value), repr(value)))
     elif value is None or isinstance(value, _HASHED):
         values.append((type(value), value))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import pathlib
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 import rekindle
 import torch
-from module_support import Twins, assert_same, rows
+from module_support import Twins, assert_same, mlp, rows
 from torch import nn
 
 Pair = collections.namedtuple("Pair", "low high")
@@ -211,3 +213,25 @@ def test_model_outputs_of_transformers() -> None:
         twins.compare()
     assert twins.status.exports == 1
     assert rekindle.cache.stats()["stores"] == 1
+
+
+def test_numbers_of_numpy_and_formats_are_plain_values(tmp_path: pathlib.Path) -> None:
+    class Formatted(nn.Module):
+        def forward(self, x: torch.Tensor, scale: Any, memory_format: torch.memory_format) -> torch.Tensor:
+            return (x * scale).to(memory_format=memory_format)
+
+    twins = Twins(Formatted(), cache_dir=str(tmp_path), fallback="error")
+    for scale in (numpy.float64(0.5), numpy.float32(2.5), numpy.int64(3), 0.5):
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            ours = twins.call(torch.randn(2, 3, 4, 5), scale, memory_format)
+            assert ours.is_contiguous(memory_format=memory_format)
+
+
+def test_a_tensor_of_inference_mode_is_told_from_one_that_is_not() -> None:
+    twins = Twins(mlp())
+    twins.call(rows())
+    with torch.inference_mode():
+        given = rows()
+    for model in (twins.eager, twins.wrapped):
+        with pytest.raises(RuntimeError, match="Inference tensors cannot be saved"):
+            model(given)

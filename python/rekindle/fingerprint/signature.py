@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import numbers
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from rekindle.fingerprint import tensors
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
 
-_PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size)
+_PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout)
 
 
 @dataclass
@@ -43,7 +44,7 @@ def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, fo
     if isinstance(value, torch.Tensor):
         _add_tensor(walker, path, value, devices, found.open_sizes)
         found.tensors.append(value)
-    elif kind in _PLAIN or isinstance(value, enum.Enum):
+    elif kind in _PLAIN or isinstance(value, enum.Enum) or (kind.__module__ == "numpy" and isinstance(value, numbers.Number)):
         walker.walk(path, value)
     elif (items := structure.parts(value)) is not None:
         walker.emit(path, f"{structure.kind_of(value)}[{len(items)}]")
