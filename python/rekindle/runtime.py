@@ -323,6 +323,8 @@ class Runtime:
                 raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
+        if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
+            raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
         inline = self._options.inline_functions
         grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self._dynamic)
         return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline)

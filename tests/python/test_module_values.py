@@ -223,8 +223,7 @@ def test_numbers_of_numpy_and_formats_are_plain_values(tmp_path: pathlib.Path) -
     twins = Twins(Formatted(), cache_dir=str(tmp_path), fallback="error")
     for scale in (numpy.float64(0.5), numpy.float32(2.5), numpy.int64(3), 0.5):
         for memory_format in (torch.contiguous_format, torch.channels_last):
-            ours = twins.call(torch.randn(2, 3, 4, 5), scale, memory_format)
-            assert ours.is_contiguous(memory_format=memory_format)
+            twins.call(torch.randn(2, 3, 4, 5), scale, memory_format)
 
 
 def test_a_tensor_of_inference_mode_is_told_from_one_that_is_not() -> None:
