@@ -84,7 +84,8 @@ def test_an_example_trains_as_in_eager(name: str, tmp_path: pathlib.Path) -> Non
         rekindle.store.flush()
     for model in wrapped:
         status = rekindle.status(model)
-        assert (status.source, status.exports, [code for code, _ in status.bypass]) == ("local", 0, first_calls)
+        assert status.source in ("local", "memory")  # the last size may be one that the graph of another serves
+        assert (status.exports, [code for code, _ in status.bypass]) == (0, first_calls)
         assert (status.eager_calls, status.hits > 0) == (len(first_calls), True)
 
 
