@@ -57,6 +57,8 @@ bool is_damage(const rocksdb::Status& status) {
   for (const int misplaced : {EISDIR, ENOTDIR}) {
     if (text.find(std::strerror(misplaced)) != std::string::npos) return true;
   }
+  // Somebody removed the cache directory meanwhile: there is nothing that could be damaged.
+  if (status.IsPathNotFound() && text.find("While mkdir") != std::string::npos) return false;
   return status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported() ||
          status.IsPathNotFound();
 }

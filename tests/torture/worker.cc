@@ -98,9 +98,11 @@ bool find(ExportCache& cache, const std::string& name) {
   return false;
 }
 
-std::unique_ptr<ExportCache> open_cache(const std::string& dir) {
+// Null, if `may_vanish`, for a directory that is half removed at the moment: it is refused as somebody else's.
+std::unique_ptr<ExportCache> open_cache(const std::string& dir, bool may_vanish = false) {
   auto cache = ExportCache::open({.dir = dir, .size_limit = 0});
   if (cache.ok()) return *std::move(cache);
+  if (may_vanish) return nullptr;
   std::fprintf(stderr, "open: %s\n", cache.error().message.c_str());
   std::exit(1);
 }
@@ -114,7 +116,8 @@ int churn(const std::string& dir, const std::string& seed, bool may_vanish) {
   std::mt19937_64 random(checksum_of(seed));
   std::vector<std::string> mine;
   for (int i = 0;; ++i) {
-    const auto cache = open_cache(dir);  // anew each time, as a process that starts does
+    const auto cache = open_cache(dir, may_vanish);  // anew each time, as a process that starts does
+    if (cache == nullptr) continue;
     const auto choice = random() % 10;
     if (mine.empty() || choice < 4) {
       const std::string name = seed + "-" + std::to_string(i);
