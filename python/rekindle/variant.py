@@ -78,7 +78,7 @@ class Variant:
             return False
         try:
             self.session.prepare(inputs, self.record)
-        except Exception as error:
+        except RuntimeError as error:
             _native.log_debug(f"a graph has no plan for sizes {sizes}: {(str(error).splitlines() or [''])[0]}")
             return False
         return True
@@ -107,7 +107,7 @@ def answers(guards: Any, inputs: list[torch.Tensor]) -> list[int] | None:
     """Of a graph to questions about the sizes of its inputs; None where it cannot be run at these."""
     try:
         return list(guards.answers(inputs))
-    except Exception as error:
+    except RuntimeError as error:
         _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         return None
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.aliases import untraced
 from rekindle.exporters.inlining import inlined
 from rekindle.exporters.interception import intercepted
 from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
-from rekindle.exporters.aliases import untraced
-from rekindle.exporters.traced_operators import DTYPES
+from rekindle.exporters.traced_operators import DTYPES, take_place_of
 from rekindle.exporters.traced_sizes import swapped
 from rekindle.fingerprint.world import called_back
 from rekindle.python_ops import Call, describe_call, note_results, tensors_among
@@ -120,12 +120,7 @@ class Functions:
         for name, numbers in self._facts[number].items():
             made.is_(name, numbers)
         made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
-        for old, new in zip(results, made.outputs(), strict=True):
-            new.setType(old.type())
-            old.replaceAllUsesWith(new)
-        for unpack in [use.user for output in node.outputs() for use in output.uses()]:
-            unpack.destroy()
-        node.destroy()
+        take_place_of(node, made, results)
 
 
 def _add_ancestors(left: list[Node], needed: set[Any]) -> None:

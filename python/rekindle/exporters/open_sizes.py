@@ -11,7 +11,14 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from rekindle.exporters.aliases import untraced
-from rekindle.exporters.traced_sizes import SizeTrace, TracedShape, TracedSize, contains_traced, is_traced, swapped
+from rekindle.exporters.traced_sizes import (
+    SizeTrace,
+    TracedShape,
+    TracedSize,
+    contains_traced,
+    is_traced,
+    swapped,
+)
 from rekindle.shapes import Dims
 
 _RANKS = {torch.Tensor.dim, torch.Tensor.ndimension, torch.Tensor.ndim.__get__}

@@ -21,6 +21,7 @@ from rekindle.exporters.traced_operators import (
     operator_of,
     scalar_type,
     schema_of,
+    take_place_of,
     type_of_argument,
 )
 from rekindle.reasons import Bypass, Reason
@@ -171,12 +172,7 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
     if not tensors and namespace != "aten":
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} computes nothing from tensors")
     _describe(made, node, schema, results)
-    for old, new in zip(results, made.outputs(), strict=True):
-        new.setType(old.type())
-        old.replaceAllUsesWith(new)
-    for unpack in [use.user for output in node.outputs() for use in output.uses()]:
-        unpack.destroy()
-    node.destroy()
+    take_place_of(node, made, results)
 
 
 def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None:

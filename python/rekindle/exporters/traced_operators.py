@@ -107,3 +107,13 @@ DTYPES = {
     "ComplexFloat": torch.complex64,
     "ComplexDouble": torch.complex128,
 }
+
+
+def take_place_of(node: Node, made: Node, results: list[Value]) -> None:
+    """Let the outputs of `made` stand for `results`, which `node` gives, if need be through lists; `node` is gone then."""
+    for old, new in zip(results, made.outputs(), strict=True):
+        new.setType(old.type())
+        old.replaceAllUsesWith(new)
+    for unpack in [use.user for output in node.outputs() for use in output.uses()]:
+        unpack.destroy()
+    node.destroy()
