@@ -7,27 +7,13 @@
 
 #include <algorithm>
 
+#include "session/tape_end.h"
+
 namespace rekindle::session {
 namespace {
 
 using torch::autograd::Edge;
 using torch::autograd::variable_list;
-
-// Stands for the tracked inputs that are values of the graph. Nothing runs it: their gradients are what is asked for.
-class TapeInputs : public torch::autograd::Node {
- public:
-  variable_list apply(variable_list&&) override {
-    TORCH_INTERNAL_ASSERT(false, "the end of a tape was run");
-    return {};
-  }
-  std::string name() const override { return "RekindleHostTape"; }
-};
-
-c10::impl::LocalDispatchKeySet keys_with_autograd() {
-  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  return keys;
-}
 
 bool has_hooks(torch::autograd::Node& node) {
   return !node.pre_hooks().empty() || !node.tensor_pre_hooks().empty() || !node.post_hooks().empty() ||
@@ -48,7 +34,7 @@ HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inp
     // The detached tensor shares its version counter with the value, so that an edit in place is found as in eager.
     inputs[i] = inputs[i].tensor_data();
     if (!is_tracked[i]) continue;
-    if (end == nullptr) end = std::shared_ptr<TapeInputs>(new TapeInputs(), torch::autograd::deleteNode);
+    if (end == nullptr) end = make_tape_end("RekindleHostTape");
     torch::autograd::set_history(inputs[i], end);
   }
   for (const std::int64_t position : tracked) {

@@ -20,8 +20,8 @@ const char* storage_name(Storage storage) {
 std::string slot_text(const Plan& plan, SlotId id) {
   const Slot& slot = plan.slots[id];
   if (slot.storage == Storage::kAbsent) return "_";
-  std::string text = "%" + (slot.value == nullptr ? "scratch" + std::to_string(id) : slot.value->name());
-  text += ":" + std::string(storage_name(slot.storage));
+  std::string text = c10::str("%", slot.value == nullptr ? c10::str("scratch", id) : slot.value->name(), ":",
+                              storage_name(slot.storage));
   if (slot.storage == Storage::kArena) text += "@" + std::to_string(slot.offset) + "+" + std::to_string(slot.bytes);
   return text + c10::str(slot.meta.sizes());
 }
@@ -32,7 +32,7 @@ void describe_program(const Plan& plan, const char* title, const Program& progra
     text += "  ";
     for (const SlotId slot : instruction.outputs) text += slot_text(plan, slot) + " ";
     text += "= " + (instruction.node == nullptr ? std::string("Copy") : instruction.node->op_type());
-    for (const SlotId slot : instruction.inputs) text += " " + slot_text(plan, slot);
+    for (const SlotId slot : instruction.inputs) text.append(" ").append(slot_text(plan, slot));
     text += "\n";
   }
 }

@@ -1,40 +1,21 @@
 #include "session/tape.h"
 
 #include <ATen/core/grad_mode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "session/tape_end.h"
+
 namespace rekindle::session {
-namespace {
 
 using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
-// Stands for the tracked inputs. The engine stops before it: their gradients are what is asked for.
-class TapeInputs : public torch::autograd::Node {
- public:
-  variable_list apply(variable_list&&) override {
-    TORCH_INTERNAL_ASSERT(false, "the end of a tape was run");
-    return {};
-  }
-  std::string name() const override { return "RekindleTape"; }
-};
-
-// Kernels run below autograd; these keys are what a user's own call would have.
-c10::impl::LocalDispatchKeySet keys_with_autograd() {
-  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  keys.excluded_ = keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  return keys;
-}
-
-}  // namespace
-
 std::vector<at::Tensor> Tape::record(const TorchOperator& op, std::vector<at::Tensor> inputs,
                                      const std::vector<std::int64_t>& tracked, std::shared_ptr<Tape>& tape) {
   tape = std::make_shared<Tape>();
-  tape->inputs_ = std::shared_ptr<TapeInputs>(new TapeInputs(), torch::autograd::deleteNode);
+  tape->inputs_ = make_tape_end("RekindleTape");
   tape->tracked_ = tracked.size();
   for (at::Tensor& input : inputs) {
     if (input.defined()) input = input.tensor_data();
