@@ -22,7 +22,7 @@ from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
 from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
-from rekindle.perturbation import SecondCall, call_again
+from rekindle.perturbation import SecondCall, call_again, perturbed_state
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import Shapes, sizes_of
@@ -237,7 +237,7 @@ def _verify(
             for call in calls:
                 _verify_elsewhere(session, exported, call, names, request)
             with checkpoints_inlined():
-                second = call_again(request, exported.writes) if again else None
+                second = call_again(request, exported.writes, perturbed_state(request)) if again else None
             if second is not None:
                 _verify_second(session, exported, second, names, request)
     except _native.Unsupported as error:

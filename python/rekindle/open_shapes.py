@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle import _native
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
-from rekindle.perturbation import SecondCall, call_again, resized
+from rekindle.perturbation import SecondCall, call_again, perturbed_state, resized
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import answers
 
@@ -79,21 +79,23 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: bool) -> Trials
 
 
 class _Search:
+    """Finds one or two calls at other sizes, small enough to be cheap, in which each symbol is larger once where eager allows it:
+    what a trace froze at a size may do for all smaller ones, as a slice that ends there does, but not for larger ones."""
+
     def __init__(self, request: ExportRequest, exported: Exported, trials: Trials) -> None:
         self._request, self._exported, self._trials = request, exported, trials
         self._admits = self._question()
+        self._changed = perturbed_state(request)
 
     def run(self) -> None:
-        """Find calls with other sizes of all symbols that are left, first smaller and then larger ones."""
+        """First with the largest of the sizes grown and the others shrunk, then the other way round."""
         trials = self._trials
-        smaller, larger = ({name: next(sizes) for name, sizes in self._candidates(way).items()} for way in (0, 1))
-        first = self._call(smaller)
-        if first is None:
-            first = self._one_by_one()
+        largest = max(trials.shapes.symbols, key=lambda name: trials.sizes[name])
+        first = self._call(self._sizes({largest})) or self._one_by_one()
         if first is None:
             return
         trials.calls.append(first)
-        second = self._call({name: larger[name] for name in trials.shapes.symbols})
+        second = self._call(self._sizes({*trials.shapes.symbols} - {largest}))
         if second is not None and second.sizes != first.sizes:
             trials.calls.append(second)
 
@@ -101,12 +103,13 @@ class _Search:
         """Close the symbols that eager, or a guard, does not let have another size."""
         found: dict[str, int] = {}
         for name in self._trials.shapes.symbols:
-            tried = (size for way in self._ways(self._trials.sizes[name]) for size in way)
-            size = next((size for size in tried if self._call({name: size}) is not None), None)
-            if size is None:
+            size = self._trials.sizes[name]
+            tried = (*_grown(size), *_shrunk(size))
+            allowed = next((size for size in tried if self._call({name: size}) is not None), None)
+            if allowed is None:
                 self._trials.close("no other size was found that eager and the branches taken allow", [name])
             else:
-                found[name] = size
+                found[name] = allowed
         together = self._call(found) if found else None
         if together is None and found:
             self._trials.close("eager does not run when it changes together with others")
@@ -115,24 +118,17 @@ class _Search:
     def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:
         if not sizes or not self._admits(sizes):
             return None
-        return call_again(self._request, self._exported.writes, sizes)
+        return call_again(self._request, self._exported.writes, self._changed, sizes)
 
-    def _candidates(self, way: int) -> dict[str, Iterator[int]]:
-        taken: set[int] = set()
-        found = {}
+    def _sizes(self, growing: set[str]) -> dict[str, int]:
+        """Sizes that no two symbols share; those that cannot shrink are left out."""
+        found: dict[str, int] = {}
         for name in self._trials.shapes.symbols:
-            sizes = [size for size in self._ways(self._trials.sizes[name])[way] if size not in taken]
-            size = sizes[0] if sizes else max(taken) + 1
-            taken.add(size)
-            found[name] = iter([size])
+            size = self._trials.sizes[name]
+            ways = _grown(size) if name in growing else _shrunk(size)
+            if ways:
+                found[name] = next((way for way in ways if way not in found.values()), max(found.values(), default=0) + 1)
         return found
-
-    @staticmethod
-    def _ways(size: int) -> tuple[list[int], list[int]]:
-        """Other sizes, smaller and larger: of another parity and, for those that must be even, by a power of two."""
-        smaller = [other for other in (size // 2 + 1, size // 2, size - 1) if 2 <= other < size]
-        larger = [size + size // 8 + 1, 2 * size, size + 2]
-        return smaller or larger, larger
 
     def _question(self) -> Callable[[Mapping[str, int]], bool]:
         """Whether the graph is for arguments of other sizes."""
@@ -149,3 +145,13 @@ class _Search:
             return answers(questions, [every[i] for i in self._exported.used]) == expected
 
         return admits
+
+
+def _shrunk(size: int) -> list[int]:
+    """Smaller sizes, the cheapest first; halves are for those that must be even."""
+    return [other for other in (size // 8 + 1, size // 2, size // 2 + 1, size - 1) if 2 <= other < size]
+
+
+def _grown(size: int) -> list[int]:
+    """Larger sizes, of another parity first; of images that are cut into patches; twice the size."""
+    return [size + size // 8 + 1, *([size // 32 * 32 + 32] if size >= 32 else []), size + 2, 2 * size]

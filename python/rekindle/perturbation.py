@@ -17,6 +17,7 @@ from rekindle.parts import run_eager
 from rekindle.reasons import Bypass
 
 _SEED = 20_011
+_PERIOD = 65_537  # of the noise; a prime, so that rows of a matrix get other parts of it
 
 
 @dataclass
@@ -31,19 +32,27 @@ class SecondCall:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def call_again(request: ExportRequest, writes: list[int], sizes: Mapping[str, int] | None = None) -> SecondCall | None:
+def perturbed_state(request: ExportRequest) -> dict[str, torch.Tensor]:
+    """Copies of the parameters and buffers with other numbers."""
+    generator = torch.Generator().manual_seed(_SEED)
+    state = {**request.parameters, **request.buffers}
+    return {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
+
+
+def call_again(
+    request: ExportRequest, writes: list[int], changed: Mapping[str, torch.Tensor], sizes: Mapping[str, int] | None = None
+) -> SecondCall | None:
     """Run the module in eager once more on perturbed copies of everything, from another random state.
 
-    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs. sizes: of symbols of
-    request.shapes that get another one; the arguments' own data is repeated or cut to them.
+    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs. changed: the
+    perturbed_state, which is not written to. sizes: of symbols of request.shapes that get another one; the arguments' own data
+    is repeated or cut to them.
 
     Leaves the module, the arguments and the random state as they were. None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
     """
     generator = torch.Generator().manual_seed(_SEED)
-    state = {**request.parameters, **request.buffers}
     arguments = [_perturbed(tensor, generator, True) for tensor in resized(request, sizes or {})]
-    changed = {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
     used = {name: tensor.clone() if name in request.buffers else tensor for name, tensor in changed.items()}
     given = [copied(tensor) if i in writes else tensor for i, tensor in enumerate(arguments)]
     before = torch.get_rng_state()
@@ -85,10 +94,10 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
 
     def change(copy: torch.Tensor) -> None:
         if copy.is_floating_point() or copy.is_complex():
-            noise = torch.rand(copy.shape, generator=generator, dtype=torch.float64)
-            copy.mul_((0.5 + noise).to(copy.dtype))
+            noise = torch.rand(min(copy.numel(), _PERIOD), generator=generator, dtype=torch.float64)
+            copy.mul_(_filling(0.5 + noise, copy))
             if isinstance(tensor, nn.Parameter):  # where zeros are numbers like others
-                copy.add_((0.02 * (noise - 0.5)).to(copy.dtype))
+                copy.add_(_filling(0.02 * (noise - 0.5), copy))
         elif is_argument and copy.dtype is not torch.bool and copy.numel() > 1:
             order = torch.randperm(copy.numel(), generator=generator)
             copy.copy_(copy.reshape(-1)[order].reshape(copy.shape))
@@ -99,3 +108,11 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
         parameter.__dict__.update(tensor.__dict__)
         return parameter
     return changed
+
+
+def _filling(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The numbers, over and over, in the shape and dtype of another tensor."""
+    if numbers.numel() == 0:
+        return torch.empty_like(like)
+    times = -(-like.numel() // numbers.numel())
+    return numbers.to(like.dtype).repeat(times)[: like.numel()].reshape(like.shape)
