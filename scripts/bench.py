@@ -7,7 +7,7 @@ within a round, or within a turn, and only then summarized: whatever slows the m
 Nothing is written but standard output; progress goes to standard error.
 
 `bench keys` measures what finding a graph in the cache costs, `bench pythonop` what calling an autograd Function from a
-graph costs; see their `--help`.
+graph costs, `bench step` what a step costs besides its kernels; see their `--help`.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import bench_keys
 import bench_pythonop
+import bench_step
 from bench_report import Samples, machine_facts, print_report, summarize
 from trial_process import Measurement, Trial, TrialError, TrialProcess
 
@@ -114,12 +115,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measures, and prints the report; `bench keys` measures lookups instead."""
-    if sys.argv[1:2] == ["keys"]:
-        bench_keys.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["pythonop"]:
-        bench_pythonop.main(sys.argv[2:])
+    """Measures, and prints the report, or hands on to what the first argument names."""
+    others = {"keys": bench_keys, "pythonop": bench_pythonop, "step": bench_step}
+    if len(sys.argv) > 1 and sys.argv[1] in others:
+        others[sys.argv[1]].main(sys.argv[2:])
         return
     arguments = parse_arguments()
     samples: dict[str, dict[str, Samples]] = {}

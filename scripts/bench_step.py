@@ -1,0 +1,99 @@
+"""`scripts/bench step`: what a step costs besides its kernels: guard, call, plan.
+
+Stacks of tiny linear layers, in eager and wrapped, take turns at blocks of steps in one process. Where the line through their
+times meets zero layers is what a step costs whatever it computes. All is time that the process itself computed, which other
+work on the machine does not lengthen. Nothing is written but standard output.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench_report import machine_facts, spread
+
+_DEPTHS = (1, 5, 9)
+_TARGETS = {"fixed cost over eager's": 30.0, "guard": 5.0, "plan of BERT-base": 30_000.0}  # microseconds
+
+
+def _microseconds(run: Callable[[], object], times: int) -> float:
+    start = time.process_time()
+    for _ in range(times):
+        run()
+    return (time.process_time() - start) / times * 1e6
+
+
+def _at_zero(depths: tuple[int, ...], costs: list[float]) -> float:
+    return statistics.linear_regression(depths, costs).intercept
+
+
+def fixed_costs(turns: int, steps: int, directory: str) -> dict[str, Any]:
+    """Of a step, forward and backward, and of a guard."""
+    import rekindle
+    import torch
+
+    torch.set_num_threads(1)
+    x, cotangent = torch.randn(4, 8), torch.ones(4, 8)
+    options = rekindle.Options(cache_dir=directory, fallback="error", log="error")
+    eager = [torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(depth))) for depth in _DEPTHS]
+    wrapped = [rekindle.Module(model, options) for model in eager]
+
+    def step(model: Any) -> Callable[[], object]:
+        return lambda: model(x).backward(cotangent)
+
+    for model in (*eager, *wrapped):
+        _microseconds(step(model), 50)
+    pairs = []
+    for turn in range(turns):
+        sides = [eager, wrapped] if turn % 2 else [wrapped, eager]
+        costs = [_at_zero(_DEPTHS, [_microseconds(step(model), steps) for model in side]) for side in sides]
+        pairs.append(costs if turn % 2 else costs[::-1])
+    variant = next(iter(wrapped[-1]._runtime._kinds.values())).variants[0]
+    return {
+        "fixed cost, eager": spread([pair[0] for pair in pairs]),
+        "fixed cost, graph": spread([pair[1] for pair in pairs]),
+        "fixed cost over eager's": spread([pair[1] - pair[0] for pair in pairs]),
+        "guard": spread([_microseconds(variant.ready, steps) for _ in range(turns)]),
+    }
+
+
+def plan_cost(rounds: int, directory: str) -> dict[str, float]:
+    """Of BERT-base in training, batch 2 x 128, found in the cache."""
+    import rekindle
+    from keys_trial import bert
+
+    model, batch = bert()
+    found = []
+    for number in range(rounds + 1):
+        wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, fallback="error", log="error"))
+        wrapped(**batch)
+        if number > 0:  # after the export
+            found.append(1e6 * rekindle.status(wrapped).plan_seconds)
+    return spread(found)
+
+
+def main(arguments: list[str]) -> None:
+    """Measures, and prints the report."""
+    parser = argparse.ArgumentParser(prog="bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=15, help="paired measurements (default: 15)")
+    parser.add_argument("--steps", type=int, default=400, help="steps of each model in a turn (default: 400)")
+    parser.add_argument("--plans", type=int, default=5, help="plans of BERT-base (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
+        costs = fixed_costs(options.turns, options.steps, directory)
+        costs["plan of BERT-base"] = plan_cost(options.plans, directory)
+    import torch
+
+    facts = machine_facts({"torch": torch.__version__, "threads": 1})
+    if options.json:
+        print(json.dumps({"machine": facts, "targets": _TARGETS, "costs": costs}, indent=2))
+        return
+    print(f"microseconds, median [lowest, highest] of {options.turns} turns")
+    for name, cost in costs.items():
+        target = f"   target {_TARGETS[name]:.0f}" if name in _TARGETS else ""
+        print(f"  {name:<24} {cost['median']:9.1f} [{cost['low']:.1f}, {cost['high']:.1f}]{target}")
+    print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
