@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import os
 import sys
 import types
 from typing import Any
@@ -21,15 +20,14 @@ from rekindle.fingerprint import Fingerprint, imports, observations, queries, wo
 from rekindle.fingerprint.calls import CallHook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
-from rekindle.fingerprint.frames import apart, beyond, first_type, frames_from, is_user, place_of
+from rekindle.fingerprint.code_reads import CodeReads
+from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of
 from rekindle.fingerprint.library_code import LibraryCode
 from rekindle.fingerprint.noted import Noted
 from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
-from rekindle.fingerprint.reads import reads_of
-from rekindle.fingerprint.resolve import ABSENT, class_codes, codes_of, find_owner, follow
+from rekindle.fingerprint.resolve import class_codes, codes_of
 from rekindle.fingerprint.undo import Undo
-from rekindle.fingerprint.unkept import refuse_unkept
 from rekindle.reasons import Bypass, Reason
 
 __all__ = ["Observation", "Recorder", "verify"]
@@ -70,6 +68,7 @@ class Recorder:
         self._collector_codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
         self._random = world.random_states()
         self._environment = world.EnvironmentReads(_read_is_ours)
+        self._code = CodeReads(self._noted, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
         self._hook = CallHook(self._on_start, self._on_watched, world.WATCHED)
         self._environment.__enter__()
@@ -118,7 +117,7 @@ class Recorder:
             return self._on_library(frame, origin)
         if self._is_aside(frame):
             return False  # the forward may still call it
-        apart(lambda: self._record(frame, code), self._refuse)
+        apart(lambda: self._code.record(frame), self._refuse)
         return True
 
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
@@ -241,66 +240,6 @@ class Recorder:
         if frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             self._noted.searched(name)
 
-    def _record(self, frame: types.FrameType, code: types.CodeType) -> None:
-        caller = frame.f_back
-        if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
-            where = place_of(caller) if caller and is_user(caller) else place_of(frame)
-            raise Bypass(
-                Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead"
-            )
-        refuse_unkept(code, place_of(frame))
-        namespace = frame.f_globals
-        if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
-            owner = find_owner(code, namespace, first_type(frame, code)) or _file_of(code, namespace)
-            if owner is None:
-                raise Bypass(
-                    Reason.OPAQUE_VALUE,
-                    f"{place_of(frame)} ran, but no name in a loaded module leads to it; "
-                    "define it at the top level of a module, or keep it as an attribute of its caller",
-                )
-            self._noted.add(owner)
-        self._record_reads(code, namespace)
-
-    def _record_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        reads = reads_of(code)
-        module_name = namespace.get("__name__", "?")
-        if code.co_filename.startswith("<string>") and module_name.startswith("namedtuple_"):
-            return  # made by collections.namedtuple, whose namespace holds tuple.__new__ only
-        if reads.chains and vars(sys.modules.get(module_name, object)) is not namespace:
-            raise Bypass(
-                Reason.OPAQUE_VALUE,
-                f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; "
-                "import it as a module",
-            )
-        for chain in reads.chains:
-            self._record_chain(code, module_name, namespace, chain)
-        targets = [observations.absolute_name(name, level, namespace) for name, level, _ in reads.imports]
-        for target, (_, _, names) in zip(targets, reads.imports, strict=True):
-            self._noted.searched(target)
-            for part in names or ():
-                if part != "*":
-                    self._noted.named(target, part)
-        self._noted.taken(reads, targets, code.co_names)
-
-    def _record_chain(
-        self, code: types.CodeType, module: str, namespace: dict[str, Any], chain: tuple[str, ...]
-    ) -> None:
-        if "__dict__" in chain:  # all of what it is taken from
-            chain = chain[: chain.index("__dict__")]
-        value, used = follow(namespace, chain)
-        if value is sys.modules:
-            raise Bypass(
-                Reason.OPAQUE_VALUE, f"{module}.{code.co_qualname} reads sys.modules; import what it needs by name"
-            )
-        if value is globals or value is locals or value is vars or value is dir:
-            self._noted.add(("module", module, ""))
-        if (value is os.environ or value is os.environb) and "_data" in chain[used:]:
-            self._environment.note(world.ALL_VALUES)
-        self._noted.add(("global", module, ".".join(chain[:used])))
-        if value is ABSENT and used > 1:  # made when it is asked for, as __dict__ is
-            self._noted.add(("global", module, ".".join(chain[: used - 1])))
-        self._noted.version_of(value)
-
     def _finish(self) -> None:
         if world.random_states() != self._random:
             raise Bypass(
@@ -320,14 +259,6 @@ def _read_is_ours() -> bool:
     mapping's own."""
     frame = beyond(sys._getframe(2), (Origin.STDLIB,))
     return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
-
-
-def _file_of(code: types.CodeType, namespace: dict[str, Any]) -> tuple[str, str, str] | None:
-    """The module file of code that no name leads to, as of kernels that a library registers and calls `_`, if it is installed."""
-    module = sys.modules.get(str(namespace.get("__name__")))
-    if module is None or vars(module) is not namespace or namespace.get("__file__") != code.co_filename:
-        return None
-    return ("file", module.__name__, "") if installed(code.co_filename) else None
 
 
 def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:
