@@ -26,7 +26,6 @@ from conformance_trial import Outcome
 _SUITES = {
     "opinfo": conformance_opinfo.run,  # torch's operator database
     "modules": conformance_modules.run_modules,  # torch's module database
-    "models": conformance_modules.run_models,
     "programs": conformance_programs.run,  # random ones
 }
 _PLACES = ("onnx", "torch", "eager", "wrong", "skipped")
@@ -65,14 +64,18 @@ def report(outcomes: list[Outcome]) -> None:
 
 def main() -> int:
     """Parse the command line and run one suite."""
-    if sys.argv[1:2] == ["onnx-node"]:  # needs no exporter and has options of its own
+    if sys.argv[1:2] == ["onnx-node"]:  # these two have options of their own
         import conformance_onnx
 
         return conformance_onnx.main(sys.argv[2:])
+    if sys.argv[1:2] == ["models"]:
+        import conformance_models
+
+        return conformance_models.main(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    suites = "torch's operators or modules, whole models, or random programs (onnx-node has a --help of its own)"
+    suites = "torch's operators or modules, or random programs (models and onnx-node have a --help of their own)"
     parser.add_argument("suite", choices=_SUITES, help=suites)
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
     parser.add_argument("--samples", type=int, default=2, help="calls of each operator or module, or programs (default 2)")

@@ -123,7 +123,7 @@ def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: reki
                 return Outcome(name, _place(wrapped), False, found)
     except Exception as error:
         return Outcome(
-            name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {_where(error)}"
+            name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {where(error)}"
         )
     return Outcome(
         name,
@@ -136,7 +136,8 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def _where(error: Exception) -> str:
+def where(error: Exception) -> str:
+    """`file.py:12` of the innermost frame."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
 
