@@ -25,10 +25,9 @@ from typing import Any
 
 import rekindle
 import torch
-from conformance_trial import difference, step, where
+from conformance_trial import difference, leaves_of, step, where
 from model_zoo import MODELS, Model
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 _DROPOUT = 0.1
 _STEPS = 5
@@ -155,7 +154,7 @@ def _trained(called: nn.Module, calls: list[dict[str, Any]]) -> list[float]:
 
 def _loss(result: Any) -> torch.Tensor:
     """The first scalar of a result, or else the mean square of its first tensor, which is what is trained for."""
-    found = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
+    found = [x for x in leaves_of(result) if isinstance(x, torch.Tensor) and x.requires_grad]
     return (
         next((x for x in found if x.dim() == 0), None)
         if any(x.dim() == 0 for x in found)

@@ -48,7 +48,7 @@ def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, 
     module.zero_grad()
     args, kwargs = tree_map_only(torch.Tensor, _fresh, (args, kwargs))
     torch.manual_seed(seed)
-    outputs = tree_leaves(called(*args, **kwargs))
+    outputs = leaves_of(called(*args, **kwargs))
     roots = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
     generator = torch.Generator().manual_seed(seed)
     cotangents = [
@@ -62,6 +62,15 @@ def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, 
     gradients = [None if x.grad is None else _kept(x.grad) for x in wanted]
     outputs = [_kept(x) if isinstance(x, torch.Tensor) else x for x in outputs]
     return Step(outputs, gradients, [x.detach().clone() for x in module.buffers()], random_state)
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """Tensors and plain values of a result; of objects in it, such as a cache of keys and values, the attributes."""
+    found = []
+    for leaf in tree_leaves(value):
+        is_object = hasattr(leaf, "__dict__") and not isinstance(leaf, (torch.Tensor, type))
+        found += leaves_of(vars(leaf)) if is_object else [leaf]
+    return found
 
 
 def _kept(tensor: torch.Tensor) -> torch.Tensor:

@@ -180,7 +180,7 @@ _NAMED = [
     _masked("bert", "Bert"),
     _masked("roberta", "Roberta", max_position_embeddings=40),
     _two_stacks("t5", "T5", **_T5),
-    _causal("llama", "Llama", _padded),
+    _causal("llama", "Llama", _padded, use_cache=True),
     _causal("mistral", "Mistral", num_key_value_heads=1, sliding_window=6),
     _causal("mixtral", "Mixtral", num_key_value_heads=1, num_local_experts=4),
     _causal("qwen2_moe", "Qwen2Moe", **_EXPERTS, shared_expert_intermediate_size=32, decoder_sparse_step=1),

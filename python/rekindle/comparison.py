@@ -15,6 +15,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from rekindle.contract import flatten_arguments, rebuild_arguments
 from rekindle.module import Module, status
+from rekindle.structure import is_plain_class
 
 # Two orders of summation differ by a few units in the last place of the largest terms.
 _ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -126,8 +127,7 @@ def _run(callee: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], k
     own_args, own_kwargs = rebuild_arguments(args, kwargs, tensors)
     result = callee(*own_args, **own_kwargs)
     random_state = torch.get_rng_state()
-    leaves, structure = tree_flatten_with_path(result)
-    results = {f"result{keystr(path)}": leaf for path, leaf in leaves}
+    structure, results = _flattened(result, "result")
     wanted = {f"input {i}": tensor for i, tensor in enumerate(tensors) if tensor.requires_grad}
     wanted |= {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     gradients = _gradients(list(results.values()), wanted)
@@ -136,6 +136,26 @@ def _run(callee: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], k
     for i, tensor in enumerate(tensors):
         detached[f"input {i} after the call"] = tensor.detach()
     return _Run(structure, detached, gradients, buffers, random_state)
+
+
+def _flattened(result: Any, path: str, above: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
+    """The structure of a result, and its leaves by path; of plain objects in it, such as a cache of keys and values, the attributes.
+
+    above: objects that hold the result.
+    """
+    leaves, tree = tree_flatten_with_path(result)
+    structure, found = [tree], {}
+    for place, leaf in leaves:
+        name = f"{path}{keystr(place)}"
+        if any(leaf is one for one in above):
+            structure.append(type(leaf))
+        elif is_plain_class(type(leaf)):
+            inner, attributes = _flattened(vars(leaf), name, (*above, leaf))
+            structure.append((type(leaf), inner))
+            found.update(attributes)
+        else:
+            found[name] = leaf
+    return structure, found
 
 
 def _gradients(leaves: list[Any], wanted: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | None]:

@@ -1,7 +1,8 @@
 """The calling contract of an entry: how a call's tensors are flattened, and how a result is rebuilt from the outputs.
 
-Structures are plain JSON, so that an entry holds no code. A class in a result (a namedtuple, a transformers ModelOutput)
-is stored by name and found again among the modules that are already imported; nothing is imported by name.
+Structures are plain JSON, so that an entry holds no code. A class in a result (a namedtuple, a transformers ModelOutput or
+cache) is stored by name and found again among the modules that are already imported; nothing is imported by name. Objects that
+are no containers get their attributes, and no code of their class runs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ import torch
 from rekindle import structure, views
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 8  # of the contract; part of the key
+VERSION = 9  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 
@@ -52,51 +54,109 @@ def rebuild_arguments(
     return tuple(map(swap, args)), {name: swap(value) for name, value in kwargs.items()}
 
 
-def flatten_outputs(result: Any, inputs: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+def flatten_outputs(
+    result: Any,
+    inputs: list[torch.Tensor],
+    objects: list[Any] | None = None,
+    number: Callable[[Any], int | None] = lambda value: None,
+) -> tuple[Any, list[torch.Tensor]]:
     """(structure, distinct tensors that the graph computes). An input that is returned as it is becomes a reference to it,
     a view of an input or of a computed tensor is described (views.py).
 
-    Raises Bypass(unsupported_output) for what cannot be rebuilt.
+    objects: gets those in the result that are no containers; they have to be new ones at each call. number: the position
+    among the numbers that depend on sizes, for a value that is one. Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
-    given = {id(tensor): i for i, tensor in enumerate(inputs)}
-    places: dict[int, dict[str, int]] = {}
-    results: list[torch.Tensor] = []
+    walk = _Flattening({id(tensor): i for i, tensor in enumerate(inputs)}, [] if objects is None else objects, number)
+    found = walk.of(result, "result")
+    outputs, described, where = views.separate(walk.results, inputs)
+    for tensor, (kind, position) in zip(walk.results, where, strict=True):
+        walk.places[id(tensor)][kind] = position
+    return ({"with_views": described, "result": found} if described else found), outputs
 
-    def walk(value: Any, path: str) -> Any:
+
+@dataclasses.dataclass
+class _Flattening:
+    """given: positions of the inputs, by identity."""
+
+    given: dict[int, int]
+    objects: list[Any]
+    number: Callable[[Any], int | None]
+    places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
+    results: list[torch.Tensor] = dataclasses.field(default_factory=list)
+
+    def of(self, value: Any, path: str) -> Any:
+        """The structure of one value. path: for messages."""
         if isinstance(value, torch.Tensor):
-            if id(value) in given:
-                return {"input": given[id(value)]}
-            if id(value) not in places:
-                places[id(value)] = {}  # where it comes from is known once all are
-                results.append(value)
-            return places[id(value)]
+            return self._of_tensor(value)
+        if (position := self.number(value)) is not None:
+            return {"number": position}
         if value is None or type(value) in _PLAIN:
             return {"value": value}
         if type(value) in (list, tuple):
-            return {type(value).__name__: [walk(item, f"{path}[{i}]") for i, item in enumerate(value)]}
+            return {type(value).__name__: self._items(value, path)}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return {"namedtuple": _name_of(type(value), path), "items": [walk(v, f"{path}[{i}]") for i, v in enumerate(value)]}
-        if type(value) is torch.Size:
-            return {"size": list(value)}
+            return {"namedtuple": _name_of(type(value), path), "items": self._items(value, path)}
+        if isinstance(value, torch.Size):
+            return {"size": self._items(value, path)}
         if _is_plain_dataclass(value):
-            items = [[name, walk(item, f"{path}.{name}")] for name, item in vars(value).items()]
+            items = [[name, self.of(item, f"{path}.{name}")] for name, item in vars(value).items()]
             return {"dataclass": _name_of(type(value), path), "items": items}
         if isinstance(value, (dict, OrderedDict)) and all(key is None or type(key) in _PLAIN for key in value):
-            items = [[key, walk(item, f"{path}[{key!r}]")] for key, item in value.items()]
+            items = [[key, self.of(item, f"{path}[{key!r}]")] for key, item in value.items()]
             if type(value) in (dict, OrderedDict):
                 return {type(value).__name__: items}
             if dataclasses.is_dataclass(value) and isinstance(value, OrderedDict):
                 return {"model_output": _name_of(type(value), path), "items": items}
-        raise Bypass(
-            Reason.UNSUPPORTED_OUTPUT,
-            f"{path} is a {type(value).__module__}.{type(value).__qualname__}; return tensors, plain values or containers of them",
-        )
+        return self._of_object(value, path)
 
-    found = walk(result, "result")
-    outputs, described, where = views.separate(results, inputs)
-    for tensor, (kind, position) in zip(results, where, strict=True):
-        places[id(tensor)][kind] = position
-    return ({"with_views": described, "result": found} if described else found), outputs
+    def _items(self, value: Any, path: str) -> list[Any]:
+        return [self.of(item, f"{path}[{i}]") for i, item in enumerate(tuple(value))]
+
+    def _of_tensor(self, value: torch.Tensor) -> Any:
+        if id(value) in self.given:
+            return {"input": self.given[id(value)]}
+        if id(value) not in self.places:
+            self.places[id(value)] = {}  # where it comes from is known once all are
+            self.results.append(value)
+        return self.places[id(value)]
+
+    def _of_object(self, value: Any, path: str) -> Any:
+        if isinstance(value, (torch.dtype, torch.device)):
+            return {type(value).__name__: str(value).removeprefix("torch.")}
+        if isinstance(value, type):
+            return {"class": _name_of(value, path)}
+        known = next((i for i, other in enumerate(self.objects) if other is value), None)
+        if known is not None:
+            return {"same": known}
+        kind = type(value)
+        if not structure.is_plain_class(kind):
+            raise Bypass(
+                Reason.UNSUPPORTED_OUTPUT,
+                f"{path} is a {kind.__module__}.{kind.__qualname__}; return tensors, plain values or containers of them",
+            )
+        self.objects.append(value)
+        items = [[name, self.of(item, f"{path}.{name}")] for name, item in vars(value).items()]
+        return {"object": _name_of(kind, path), "items": items}
+
+
+def with_numbers(layout: Any, numbers: list[int]) -> Any:
+    """A structure with these values of the numbers that depend on sizes."""
+    if isinstance(layout, dict):
+        if layout.keys() == {"number"}:
+            return {"value": numbers[layout["number"]]}
+        return {name: with_numbers(item, numbers) for name, item in layout.items()}
+    return [with_numbers(item, numbers) for item in layout] if isinstance(layout, list) else layout
+
+
+def is_like(layout: Any, other: Any) -> bool:
+    """Whether two structures, as JSON, are equal but for numbers that depend on sizes; the second has values of these."""
+    if isinstance(layout, dict) and isinstance(other, dict):
+        if layout.keys() == {"number"}:
+            return other.keys() == {"value"} and type(other["value"]) is int
+        return layout.keys() == other.keys() and all(is_like(layout[name], other[name]) for name in layout)
+    if isinstance(layout, list) and isinstance(other, list):
+        return len(layout) == len(other) and all(map(is_like, layout, other))
+    return layout == other
 
 
 def _is_plain_dataclass(value: Any) -> bool:
@@ -123,42 +183,72 @@ def _find_class(name: list[str]) -> type | None:
 
 
 def rebuild_outputs(
-    layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], made: list[torch.Tensor] | None = None
+    layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int] = ()
 ) -> Any:
-    """The module's result; made: its views. Raises Bypass(unsupported_output) when a class is not there any more."""
-    (kind, content), *rest = layout.items()
-    if kind == "with_views":
-        return rebuild_outputs(layout["result"], outputs, inputs, views.made_again(content, outputs, inputs))
-    if kind == "view":
-        assert made is not None
-        return made[content]
-    if kind == "output":
-        return outputs[content]
-    if kind == "input":
-        return inputs[content]
-    if kind == "value":
-        return content
-    if kind == "size":
-        return torch.Size(content)
-    if kind in ("list", "tuple"):
-        items = [rebuild_outputs(item, outputs, inputs, made) for item in content]
-        return items if kind == "list" else tuple(items)
-    if kind in ("dict", "OrderedDict"):
-        pairs = ((key, rebuild_outputs(item, outputs, inputs, made)) for key, item in content)
-        return dict(pairs) if kind == "dict" else OrderedDict(pairs)
-    cls, (_, items) = _result_class(kind, content), rest[0]
-    if kind == "namedtuple":
-        return cls(*(rebuild_outputs(item, outputs, inputs, made) for item in items))
-    return cls(**{key: rebuild_outputs(item, outputs, inputs, made) for key, item in items})
+    """The module's result; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is not there any more."""
+    made: list[torch.Tensor] = []
+    if "with_views" in layout:
+        made, layout = views.made_again(layout["with_views"], outputs, inputs), layout["result"]
+    return _Rebuilding({"output": outputs, "input": inputs, "view": made, "number": numbers, "same": []}).of(layout)
+
+
+class _Rebuilding:
+    """places: what a structure refers to by position, by kind."""
+
+    def __init__(self, places: dict[str, Any]) -> None:
+        self._places = places
+
+    def of(self, layout: Any) -> Any:
+        """What one part of a structure stands for."""
+        (kind, content), *rest = layout.items()
+        if kind in self._places:
+            return self._places[kind][content]
+        if kind == "value":
+            return content
+        if kind in ("list", "tuple", "size"):
+            items = [self.of(item) for item in content]
+            return items if kind == "list" else tuple(items) if kind == "tuple" else torch.Size(items)
+        if kind in ("dict", "OrderedDict"):
+            pairs = ((key, self.of(item)) for key, item in content)
+            return dict(pairs) if kind == "dict" else OrderedDict(pairs)
+        if kind in ("dtype", "device"):
+            return torch.device(content) if kind == "device" else _dtype(content)
+        cls = _result_class(kind, content)
+        if kind == "class":
+            return cls
+        items = rest[0][1]
+        if kind == "object":
+            return self._object(cls, items)
+        if kind == "namedtuple":
+            return cls(*map(self.of, items))
+        return cls(**{key: self.of(item) for key, item in items})
+
+    def _object(self, cls: type, items: list[Any]) -> Any:
+        made = cls.__new__(cls)
+        self._places["same"].append(made)
+        vars(made).update((name, self.of(item)) for name, item in items)
+        return made
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the dtype {name!r} of the result does not exist")
+    return found
+
+
+# What a class of a result has to be: an entry must not be able to call just anything.
+_KINDS: dict[str, Callable[[type], bool]] = {
+    "namedtuple": lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"),
+    "model_output": lambda cls: issubclass(cls, OrderedDict) and dataclasses.is_dataclass(cls),
+    "dataclass": lambda cls: dataclasses.is_dataclass(cls) and cls.__init__ is not object.__init__,
+    "object": structure.is_plain_class,
+    "class": lambda cls: True,
+}
 
 
 def _result_class(kind: str, name: list[str]) -> type:
-    """The class of that name, if it is of the kind: an entry must not be able to call just anything."""
     cls = _find_class(name)
-    if cls is not None:
-        is_namedtuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
-        is_model_output = issubclass(cls, OrderedDict) and dataclasses.is_dataclass(cls)
-        is_dataclass = dataclasses.is_dataclass(cls) and cls.__init__ is not object.__init__
-        if {"namedtuple": is_namedtuple, "model_output": is_model_output, "dataclass": is_dataclass}[kind]:
-            return cls
-    raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(name)} of the result is not imported, or not a {kind}")
+    if cls is None or kind not in _KINDS or not _KINDS[kind](cls):
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(name)} of the result is not imported, or not a {kind}")
+    return cls

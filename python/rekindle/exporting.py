@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from rekindle import _native
+from rekindle.contract import with_numbers
 from rekindle.errors import PythonOpError
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
@@ -234,10 +235,11 @@ def _verify(
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
             compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
-            for call in calls:
-                _verify_elsewhere(session, exported, call, names, request)
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None
+            _check_objects(exported.objects, calls if second is None else [second])
+            for call in calls:
+                _verify_elsewhere(session, exported, call, names, request)
             if second is not None:
                 _verify_second(session, exported, second, names, request)
     except _native.Unsupported as error:
@@ -246,6 +248,18 @@ def _verify(
         raise
     except Exception as error:  # of a kernel, or of an autograd Function
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {_first_line(error)}") from error
+
+
+def _check_objects(objects: list[Any], calls: list[SecondCall]) -> None:
+    """Those in a result have to be new at each call: the graph's are."""
+    kept = (mine for call in calls for mine, other in zip(objects, call.objects, strict=False) if mine is other)
+    if (one := next(kept, None)) is not None:
+        what = f"the {type(one).__qualname__} in the result is the same at each call"
+    elif objects and not calls:
+        what = f"nothing shows that the {type(objects[0]).__qualname__} in the result is a new one at each call"
+    else:
+        return
+    raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}; return tensors, or a new one")
 
 
 def _verify_elsewhere(session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest) -> None:
@@ -267,7 +281,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest) -> None:
-    if second.structure != exported.structure:
+    numbers = exported.numbers if second.numbers is None else second.numbers
+    if second.structure != with_numbers(exported.structure, numbers):
         raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
     inputs = [second.tensors[i] for i in exported.used]
     end = len(second.outputs) - len(exported.writes)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rekindle import _native
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
 from rekindle.perturbation import SecondCall, call_again, perturbed_state, resized
 from rekindle.shapes import Shapes, sizes_of
-from rekindle.variant import answers
+from rekindle.variant import numbers_of
 
 
 class WrongElsewhere(Exception):
@@ -28,6 +28,7 @@ class Trials:
     sizes: dict[str, int]
     guards: list[SizeGuard]
     exported_sizes: list[list[int]]
+    numbers: list[int]
     closed: dict[str, str] = field(default_factory=dict)
     first: Shapes | None = None
 
@@ -39,10 +40,11 @@ class Trials:
 
     def contract(self) -> dict[str, Any]:
         """What a hit needs to know, as JSON. sizes: of the arguments at the export, at which no question needs to be asked.
-        fixed: [text of the dimension's places, why] for what is no symbol any more."""
+        numbers: in the result, at these sizes. fixed: [text of the dimension's places, why] for what is no symbol any more."""
         return {
             "sizes": self.exported_sizes,
             "guards": [[guard.where, guard.what, guard.value] for guard in self.guards],
+            "numbers": self.numbers,
             "fixed": [[self._places(name), why] for name, why in self.closed.items()],
         }
 
@@ -62,7 +64,7 @@ class Trials:
 def try_sizes(request: ExportRequest, exported: Exported, alone: bool) -> Trials:
     """alone: eager must not run again, as other processes take part in it."""
     sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
-    trials = Trials(request.shapes, [], None, sizes, exported.guards, sizes_of(request.arguments), first=request.shapes)
+    trials = Trials(request.shapes, [], None, sizes, exported.guards, sizes_of(request.arguments), exported.numbers, first=request.shapes)
     for name, where in exported.fixed.items():
         trials.close(f"{where} asks for its value", [name])
     if request.closed_because is not None:
@@ -84,7 +86,7 @@ class _Search:
 
     def __init__(self, request: ExportRequest, exported: Exported, trials: Trials) -> None:
         self._request, self._exported, self._trials = request, exported, trials
-        self._admits = self._question()
+        self._numbers_at = self._question()
         self._changed = perturbed_state(request)
 
     def run(self) -> None:
@@ -116,9 +118,11 @@ class _Search:
         return together
 
     def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:
-        if not sizes or not self._admits(sizes):
+        numbers = self._numbers_at(sizes) if sizes else None
+        if numbers is None:
             return None
-        return call_again(self._request, self._exported.writes, self._changed, sizes)
+        found = call_again(self._request, self._exported.writes, self._changed, sizes)
+        return None if found is None else replace(found, numbers=numbers)
 
     def _sizes(self, growing: set[str]) -> dict[str, int]:
         """Sizes that no two symbols share; those that cannot shrink are left out."""
@@ -130,21 +134,21 @@ class _Search:
                 found[name] = next((way for way in ways if way not in found.values()), max(found.values(), default=0) + 1)
         return found
 
-    def _question(self) -> Callable[[Mapping[str, int]], bool]:
-        """Whether the graph is for arguments of other sizes."""
+    def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:
+        """Whether the graph is for arguments of other sizes: the numbers in its result there, else None."""
         if self._exported.answers is None:
-            return lambda sizes: True
+            return lambda sizes: []
         model = torchscript.with_shapes(self._exported.answers, self._trials.shapes)
         self._trials.answers = _native.build_joint(model, [False] * len(self._exported.used), self._trials.sizes)
         questions = _native.SizeQuestions(self._trials.answers)
         expected = [guard.value for guard in self._exported.guards]
         state = [*self._request.parameters.values(), *self._request.buffers.values()]
 
-        def admits(sizes: Mapping[str, int]) -> bool:
+        def numbers_at(sizes: Mapping[str, int]) -> list[int] | None:
             every = [*resized(self._request, sizes), *state]
-            return answers(questions, [every[i] for i in self._exported.used]) == expected
+            return numbers_of(questions, expected, [every[i] for i in self._exported.used])
 
-        return admits
+        return numbers_at
 
 
 def _shrunk(size: int) -> list[int]:

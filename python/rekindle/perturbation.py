@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,13 +24,16 @@ _PERIOD = 65_537  # of the noise; a prime, so that rows of a matrix get other pa
 @dataclass
 class SecondCall:
     """What eager made of perturbed inputs. tensors: arguments, parameters and buffers before the call; structure, outputs: the
-    result, see contract.py; random_states: of the CPU generator before and after; sizes: of symbols, where they differ."""
+    result, see contract.py; random_states: of the CPU generator before and after; sizes: of symbols, where they differ.
+    objects, numbers: as in Exported; None for the numbers of the export."""
 
     tensors: list[torch.Tensor]
     structure: object
     outputs: list[torch.Tensor]
     random_states: tuple[torch.Tensor, torch.Tensor]
+    objects: list[Any]
     sizes: Mapping[str, int] = field(default_factory=dict)
+    numbers: list[int] | None = None
 
 
 def perturbed_state(request: ExportRequest) -> dict[str, torch.Tensor]:
@@ -72,9 +76,10 @@ def call_again(
         torch.set_rng_state(before)
     tensors = [*arguments, *changed.values()]
     every = [*given, *used.values()]
-    structure, outputs = flatten_outputs(result, every)
+    objects: list[Any] = []
+    structure, outputs = flatten_outputs(result, every, objects)
     outputs += [every[i].detach() for i in writes]
-    return SecondCall(tensors, structure, outputs, (states[0], states[1]), sizes or {})
+    return SecondCall(tensors, structure, outputs, (states[0], states[1]), objects, sizes or {})
 
 
 def resized(request: ExportRequest, sizes: Mapping[str, int]) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from rekindle.contract import flatten_outputs, rebuild_arguments
+from rekindle.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.exporters import ExportRequest
 from rekindle.parts import run_eager
 from rekindle.shapes import Shapes
@@ -124,7 +124,7 @@ class Replay:
                         buffer.copy_(before)
         every = dict([*self._module.named_parameters(), *live.items()])
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
-        if json.loads(json.dumps(structure)) != self._contract["structure"]:
+        if not is_like(self._contract["structure"], json.loads(json.dumps(structure))):
             raise RuntimeError(f"{type(self._module).__name__} returned another structure than in the forward that is differentiated")
         return [output for output in outputs if output.requires_grad]
 

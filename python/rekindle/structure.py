@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from abc import ABC
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Generic
+
+from torch import nn
 
 Parts = list[tuple[Any, Any]]
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def parts(value: Any) -> Parts | None:
@@ -72,6 +76,18 @@ def snapshot(value: Any) -> Any:
     """A copy of all containers of `value` around the same leaves."""
     found = parts(value)
     return value if found is None else with_items(value, [snapshot(item) for _, item in found])
+
+
+def is_plain_class(kind: type) -> bool:
+    """Whether an object of the class is its `__dict__`, which anything can be written to without code of the class running."""
+    bases = [base for base in kind.__mro__ if base not in (object, ABC, Generic)]
+    return (
+        kind.__new__ is object.__new__
+        and kind.__dictoffset__ != 0
+        and not issubclass(kind, (nn.Module, type))
+        and not any({"__slots__", "__del__", "__setstate__"} & vars(base).keys() for base in bases)
+        and all(base.__flags__ & _MADE_BY_PYTHON for base in bases)
+    )
 
 
 def _is_namedtuple(kind: type) -> bool:

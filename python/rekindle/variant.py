@@ -20,6 +20,8 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.replay import Replay
 from rekindle.shapes import Shapes, sizes_of
 
+_MOST_NUMBERS = 1024
+
 
 @dataclass(eq=False)
 class Variant:
@@ -37,6 +39,7 @@ class Variant:
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
     may_bypass: bool = False  # whether run may raise Bypass
+    numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
 
     def __post_init__(self) -> None:
         self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
@@ -72,10 +75,10 @@ class Variant:
             return False
         if sizes == about["sizes"]:
             return True
+        if self._numbers_at(arguments, state) is None:
+            return False
         every = [*arguments, *state]
         inputs = [every[i] for i in self.used]
-        if self.guards is not None and answers(self.guards, inputs) != [value for *_, value in about["guards"]]:
-            return False
         try:
             self.session.prepare(inputs, self.record)
         except RuntimeError as error:
@@ -83,33 +86,59 @@ class Variant:
             return False
         return True
 
+    def _numbers_at(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> list[int] | None:
+        """Those in the result that depend on sizes; None if the graph is not for the sizes of these arguments."""
+        if self.guards is None:
+            return []
+        about = self.contract["shapes"]
+        every = [*arguments, *state]
+        return numbers_of(self.guards, [value for *_, value in about["guards"]], [every[i] for i in self.used])
+
+    def _numbers(self, arguments: list[torch.Tensor]) -> list[int]:
+        """Those of a call that the graph is for."""
+        at_export = self.contract["shapes"]["numbers"]
+        if not at_export or not self.shapes.symbols:
+            return at_export
+        sizes = tuple(tensor.shape for tensor in arguments)
+        found = self.numbers.get(sizes)
+        if found is None:
+            found = self._numbers_at(arguments, self.state)
+            if found is None:
+                raise RuntimeError(f"a graph was run at sizes {sizes}, which it is not for")
+            if len(self.numbers) >= _MOST_NUMBERS:
+                self.numbers.clear()
+            self.numbers[sizes] = found
+        return found
+
     def run(self, arguments: list[torch.Tensor]) -> Any:
         inputs = arguments + self.state
         if self.writes:
-            return self._run_and_write(inputs, len(arguments))
+            return self._run_and_write(inputs, arguments)
         outputs = self.session.forward([inputs[i] for i in self.used], self.record)
-        return rebuild_outputs(self.structure, outputs, inputs)
+        return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
 
-    def _run_and_write(self, inputs: list[torch.Tensor], arguments: int) -> Any:
+    def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
         """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
         given = list(inputs)
         for position in self.writes:
-            if position < arguments and share_memory(inputs[position], inputs):
+            if position < len(arguments) and share_memory(inputs[position], inputs):
                 raise Bypass(Reason.INPUT_MUTATED, "the forward writes in place to an input that shares memory; write to a clone")
             given[position] = inputs[position].detach().clone()
         outputs = self.session.forward([given[i] for i in self.used], self.record)
         with torch.no_grad():
             torch._foreach_copy_([inputs[position] for position in self.writes], outputs[-len(self.writes) :])
-        return rebuild_outputs(self.structure, outputs, inputs)
+        return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
 
 
-def answers(guards: Any, inputs: list[torch.Tensor]) -> list[int] | None:
-    """Of a graph to questions about the sizes of its inputs; None where it cannot be run at these."""
+def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> list[int] | None:
+    """What a graph that answers questions about sizes gives after the expected answers; None if these are others, or it
+    cannot be run at the sizes of the inputs."""
     try:
-        return list(guards.answers(inputs))
+        found = list(guards.answers(inputs))
     except RuntimeError as error:
         _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         return None
+    return found[len(expected) :] if found[: len(expected)] == expected else None
 
 
 class TryAgain:

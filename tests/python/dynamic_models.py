@@ -197,7 +197,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "contiguous": (lambda: Model(contiguous), [x(2, 4, 6), x(3, 2, 6)], 2),
     "strides": (lambda: Model(strides), [x(2, 4, 6), x(2, 5, 6)], 2),
     "squeeze": (lambda: Model(squeeze), [x(4, 5, 6), x(3, 7, 6), x(3, 2, 6)], 2),
-    "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 2),
+    "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 1),
     "equal sizes": (lambda: Model(sums), [(*x(4, 6), *x(4, 6)), (*x(5, 6), *x(5, 6)), (*x(4, 6), *x(7, 6)), (*x(3, 6), *x(2, 6))], 2),
     "other dtype and rank": (lambda: Model(lambda self, x: x.float() @ self.matrix),
         [x(4, 6), (x(4, 6)[0].double(),), x(2, 4, 6), x(3, 6)], 3),

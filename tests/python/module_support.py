@@ -10,6 +10,7 @@ from typing import Any
 
 import rekindle
 import torch
+from rekindle.structure import is_plain_class
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -101,7 +102,14 @@ class Twins:
 
 
 def leaves(result: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    """Tensors of a result, those that objects in it have as attributes included."""
+    found = []
+    for leaf in tree_leaves(result):
+        if is_plain_class(type(leaf)):
+            found += leaves(vars(leaf))
+        elif isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+    return found
 
 
 def assert_same(ours: Any, theirs: Any, what: str = "result") -> None:
@@ -110,6 +118,10 @@ def assert_same(ours: Any, theirs: Any, what: str = "result") -> None:
     mine, other = tree_leaves(ours), tree_leaves(theirs)
     assert len(mine) == len(other), what
     for ours_leaf, theirs_leaf in zip(mine, other, strict=True):
+        if is_plain_class(type(theirs_leaf)):
+            assert list(vars(ours_leaf)) == list(vars(theirs_leaf)), what
+            assert_same(vars(ours_leaf), vars(theirs_leaf), f"{what} {type(theirs_leaf).__name__}")
+            continue
         if isinstance(theirs_leaf, torch.Tensor):
             assert ours_leaf.requires_grad == theirs_leaf.requires_grad, f"{what} requires a gradient"
             torch.testing.assert_close(

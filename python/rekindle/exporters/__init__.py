@@ -73,7 +73,8 @@ class Exported:
 
     fixed: symbols whose size the forward asked for, with the place in its code; the graph is for their present sizes only.
     guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
-    same inputs; None without guards.
+    same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
+    new ones at each call.
     """
 
     model: bytes
@@ -89,3 +90,5 @@ class Exported:
     fixed: dict[str, str] = field(default_factory=dict)
     guards: list[SizeGuard] = field(default_factory=list)
     answers: bytes | None = field(default=None, repr=False)
+    numbers: list[int] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list, repr=False)

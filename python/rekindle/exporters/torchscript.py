@@ -21,7 +21,7 @@ from rekindle.exporters.functions import Functions
 from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, user_frame
-from rekindle.exporters.traced_sizes import SizeTrace, TracedShape, TracedSize, swapped
+from rekindle.exporters.traced_sizes import SizeTrace
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
@@ -63,11 +63,12 @@ class _Traced(nn.Module):
         mode = TraceMode(request.parameters.values(), writable, request.grad, opened if request.shapes.symbols else None)
         functions = self.__dict__["functions"]
         with request.watch, replaced(request.module, state), functions.recorded(), following(bool(request.shapes.symbols)), mode:
-            result = _settled(run_eager(request.module, request.is_part, args, kwargs))
+            result = run_eager(request.module, request.is_part, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
+        objects: list[Any] = []
         with untraced():
-            layout, outputs = flatten_outputs(result, list(tensors))
+            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number)
             mode.check_views(layout)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
@@ -75,6 +76,7 @@ class _Traced(nn.Module):
         self.__dict__["effects"] = functions.unread([*outputs, *written])
         outputs += self.__dict__["effects"] + written
         self.__dict__["result"] = layout, list(outputs), torch.get_rng_state()
+        self.__dict__["objects"] = objects
         self.__dict__["sizes"] = sizes
         self.__dict__["writes"] = writes
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
@@ -82,17 +84,6 @@ class _Traced(nn.Module):
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
         answers = sizes.answers()
         return tuple(outputs) if answers is None else (*outputs, answers)
-
-
-def _settled(result: Any) -> Any:
-    """A forward's result, with the numbers of now in the place of sizes: these it returns, and the graph does not."""
-    if type(result) in (TracedSize, TracedShape):
-        return swapped(result, int)
-    found = structure.parts(result)
-    if found is None:
-        return result
-    items = [_settled(item) for _, item in found]
-    return result if all(new is old for new, (_, old) in zip(items, found, strict=True)) else structure.with_items(result, items)
 
 
 def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRequest) -> torch.Tensor:
@@ -221,12 +212,13 @@ def export(request: ExportRequest) -> Exported:
     check_strides(layout, request.arguments)
     arguments = [copied(request.arguments[i]) if i in writes else argument for i, argument in enumerate(arguments)]
     sizes: SizeTrace = traced.__dict__["sizes"]
-    parts = onnx_model.taken_apart(model, bool(sizes.guards), {name for name, _ in _open_dims(request)})
+    parts = onnx_model.taken_apart(model, sizes.has_answers, {name for name, _ in _open_dims(request)})
     used = [names.index(name) for name in parts.inputs]
     return Exported(
         parts.model, used, layout, outputs, (random_state, random_state_after), arguments,
         traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]),
         dict(sizes.fixed), [SizeGuard(guard.where, guard.what, guard.value) for guard in sizes.guards], parts.answers,
+        [number.value for number in sizes.numbers], traced.__dict__["objects"],
     )  # fmt: skip
 
 

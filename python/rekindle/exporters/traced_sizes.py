@@ -46,6 +46,7 @@ class SizeTrace:
 
     def __init__(self, where: Callable[[], str]) -> None:
         self.guards: list[Guard] = []
+        self.numbers: list[TracedSize] = []  # in the forward's result
         self.fixed: dict[str, str] = {}  # symbols whose value the forward asked for -> where
         self._where = where
 
@@ -61,11 +62,24 @@ class SizeTrace:
             self.ask(size.value, size.traced, f"a size == {size.value}")
         return size.value
 
-    def answers(self) -> torch.Tensor | None:
-        """What the graph answers to all guards, as one vector."""
-        if not self.guards:
+    def number(self, value: Any) -> int | None:
+        """The position of a size among those that the forward returns; None for anything else."""
+        if not is_traced(value):
             return None
-        return torch.stack([guard.traced.to(torch.int64) for guard in self.guards])
+        self.numbers.append(value)
+        return len(self.numbers) - 1
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether there is anything to ask the graph."""
+        return bool(self.guards or self.numbers)
+
+    def answers(self) -> torch.Tensor | None:
+        """What the graph answers to all guards, and the numbers that the forward returns, as one vector."""
+        if not self.has_answers:
+            return None
+        traced = [one.traced for one in (*self.guards, *self.numbers)]
+        return torch.stack([one.to(torch.int64) for one in traced])
 
 
 class TracedSize(torch.SymInt):
