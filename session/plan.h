@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "session/op.h"
+#include "session/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
 
@@ -95,6 +96,9 @@ struct PlanRequest {
   const at::Tensor* inputs = nullptr;  // tensors or meta tensors: only layouts are read
   std::size_t input_count = 0;
   at::Device device = at::kCPU;
+  // As of SessionOptions; null for none.
+  const std::vector<ResultLayout>* output_layouts = nullptr;
+  const std::vector<ResultLayout>* gradient_layouts = nullptr;
 };
 
 // kUnsupported or kInvalidArgument, naming the node, when an op cannot be lowered for these layouts.

@@ -46,11 +46,11 @@ std::shared_ptr<const Plan> PlanBuilder::build() {
   partition_ = autodiff::partition(joint);
   add_inputs();
   lower_nodes(partition_.forward, plan_->forward);
-  claim_results(plan_->forward, {outputs.begin(), split});
+  claim_results(plan_->forward, {outputs.begin(), split}, output_layouts());
   if (request_.record) {
     add_cotangents();
     lower_nodes(partition_.backward, plan_->backward);
-    claim_results(plan_->backward, {split, outputs.end()});
+    claim_results(plan_->backward, {split, outputs.end()}, gradient_layouts());
   }
   prune();
   place();
@@ -224,31 +224,56 @@ SlotId PlanBuilder::add_output(const Lowering& lowering, std::size_t i, const gr
   return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena, meta_of(lowering.outputs[i]), value);
 }
 
-// A result keeps its root's memory when the root is written by this program, is all of it and is no other result.
-void PlanBuilder::claim_results(Program& program, const std::vector<const graph::Value*>& results) {
+std::vector<ResultLayout> PlanBuilder::output_layouts() const {
+  std::vector<ResultLayout> layouts;
+  if (request_.output_layouts != nullptr) layouts = *request_.output_layouts;
+  layouts.resize(request_.joint->forward_outputs);
+  return layouts;
+}
+
+std::vector<ResultLayout> PlanBuilder::gradient_layouts() const {
+  std::vector<ResultLayout> layouts;
+  for (const std::size_t input : request_.joint->gradient_of) {
+    const bool known = request_.gradient_layouts != nullptr && input < request_.gradient_layouts->size();
+    layouts.push_back(known ? (*request_.gradient_layouts)[input] : ResultLayout());
+  }
+  return layouts;
+}
+
+// A result keeps its root's memory when the root is written by this program, is all of it, is no other result
+// and lies as it has to.
+void PlanBuilder::claim_results(Program& program, const std::vector<const graph::Value*>& results,
+                                const std::vector<ResultLayout>& layouts) {
   std::unordered_set<SlotId> written;
   for (const Instruction& instruction : program.instructions) {
     written.insert(instruction.outputs.begin(), instruction.outputs.end());
   }
-  for (const graph::Value* value : results) {
-    SlotId result = slot_of(value);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    SlotId result = slot_of(results[i]);
     const SlotId root = root_of(result);
-    const bool whole = plan_->slots[root].meta.numel() == plan_->slots[result].meta.numel();
-    if (written.contains(root) && whole && claimed_.insert(root).second) {
+    const at::Tensor& meta = plan_->slots[result].meta;
+    const bool whole = plan_->slots[root].meta.numel() == meta.numel();
+    const std::optional<Sizes> strides = strides_of(layouts[i], meta.sizes(), meta.strides());
+    const bool laid_out = !strides || meta.strides() == *strides;
+    if (written.contains(root) && whole && laid_out && claimed_.insert(root).second) {
       if (plan_->slots[root].storage == Storage::kArena) plan_->slots[root].storage = Storage::kFresh;
     } else {
-      copy_result(program, result);
+      copy_result(program, result, strides.value_or(c10::TensorType::contiguousStridesOf(meta.sizes())));
     }
     program.outputs.push_back(result);
   }
 }
 
-void PlanBuilder::copy_result(Program& program, SlotId& result) {
+void PlanBuilder::copy_result(Program& program, SlotId& result, const Sizes& strides) {
   const at::Tensor like = plan_->slots[result].meta;
   Instruction copy;
-  copy.kernel = [](const Args& args) { args.in(0).defined() ? args.out().copy_(args.in(0)) : args.out().zero_(); };
+  copy.kernel = [strides](const Args& args) {
+    const at::Tensor to = each_once(args.out(), strides);
+    args.in(0).defined() ? to.copy_(each_once(args.in(0), strides)) : to.zero_();
+  };
   copy.inputs = {result};
-  copy.outputs = {add_slot(Storage::kFresh, at::empty(like.sizes(), like.options()), nullptr)};
+  copy.outputs = {
+      add_slot(Storage::kFresh, at::empty_strided(like.sizes(), strides, like.options()), nullptr)};
   result = copy.outputs[0];
   claimed_.insert(result);
   program.instructions.push_back(std::move(copy));

@@ -41,8 +41,12 @@ class PlanBuilder {
   void define(const graph::Value* value, SlotId slot);
   void define_constant(const graph::Value* value, at::Tensor tensor);
 
-  void claim_results(Program& program, const std::vector<const graph::Value*>& results);
-  void copy_result(Program& program, SlotId& result);
+  // One layout for each result.
+  void claim_results(Program& program, const std::vector<const graph::Value*>& results,
+                     const std::vector<ResultLayout>& layouts);
+  void copy_result(Program& program, SlotId& result, const Sizes& strides);
+  std::vector<ResultLayout> output_layouts() const;
+  std::vector<ResultLayout> gradient_layouts() const;
   void prune();
   void place();
   std::vector<Instruction*> timeline();

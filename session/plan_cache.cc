@@ -8,7 +8,7 @@
 namespace rekindle::session {
 
 PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionOptions options)
-    : joint_(std::move(joint)), max_plans_(options.max_plans), expected_(std::move(options.expected_cotangents)) {
+    : joint_(std::move(joint)), options_(std::move(options)), expected_(options_.expected_cotangents) {
   const std::vector<bool> all(joint_->cotangent_of.size(), true);
   if (expected_.size() != all.size()) expected_ = all;
   for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
@@ -53,10 +53,12 @@ std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> in
   request.inputs = inputs.data();
   request.input_count = inputs.size();
   request.device = device;
+  request.output_layouts = &options_.output_layouts;
+  request.gradient_layouts = &options_.gradient_layouts;
   auto plan = make_plan(request);
   TORCH_CHECK(plan.ok(), plan.error().message);
   entries_.push_front({record, expected_, std::make_shared<FramePool>(std::move(plan).value())});
-  if (entries_.size() > max_plans_) entries_.pop_back();
+  if (entries_.size() > options_.max_plans) entries_.pop_back();
   stats_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.plans_made;
   return entries_.front().pool;

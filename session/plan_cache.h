@@ -36,7 +36,7 @@ class PlanCache {
   std::shared_ptr<const autodiff::JointGraph> restricted(const std::vector<bool>& present);
 
   const std::shared_ptr<const autodiff::JointGraph> joint_;
-  const std::size_t max_plans_;
+  const SessionOptions options_;
   mutable std::mutex mutex_;
   std::vector<std::string> keep_;       // values any backward may read
   std::vector<bool> expected_;          // cotangents the last backward was given

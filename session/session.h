@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "session/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
 
@@ -27,6 +28,8 @@ struct SessionOptions {
   // Per cotangent of the joint graph: whether the first backward is expected to be given it. Empty: all of them. A wrong
   // guess costs one more plan and one copy of the saved values, in the first backward only.
   std::vector<bool> expected_cotangents;
+  // Per forward output, and per forward input for its gradient; those past the end lie as they are computed.
+  std::vector<ResultLayout> output_layouts, gradient_layouts;
 };
 
 // The gradients of one call, themselves differentiable: what a backward with create_graph=True or

@@ -59,12 +59,36 @@ void clear_traced_arguments() {
   scratch->destroy();
 }
 
-std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents) {
+// As in the contract: [kind, numbers]. Throws what Python sees as InvalidArgument for a kind that there is
+// not.
+using NamedLayouts = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
+std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
+  using Kind = session::ResultLayout::Kind;
+  static const std::map<std::string, Kind> kinds = {{"any", Kind::kAny},
+                                                    {"as computed", Kind::kAsComputed},
+                                                    {"order", Kind::kOrder},
+                                                    {"strides", Kind::kStrides}};
+  std::vector<session::ResultLayout> layouts;
+  for (auto& [name, numbers] : named) {
+    const auto kind = kinds.find(name);
+    if (kind == kinds.end())
+      throw RekindleException(invalid_argument("no layout of a result is of kind '" + name + "'"));
+    layouts.push_back({kind->second, std::move(numbers)});
+  }
+  return layouts;
+}
+
+std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
+                                      NamedLayouts output_layouts, NamedLayouts gradient_layouts) {
   const auto view = static_cast<std::string_view>(joint);
-  const py::gil_scoped_release release;
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
-  return value_or_throw(Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
+  options.output_layouts = layouts_of(std::move(output_layouts));
+  options.gradient_layouts = layouts_of(std::move(gradient_layouts));
+  const py::gil_scoped_release release;
+  return value_or_throw(
+      Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
 }
 
 // A graph that is asked about sizes and never run.
@@ -110,7 +134,8 @@ void bind_session(py::module_& m) {
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
   m.def("supported_ops", &session::supported_ops);
   py::class_<Session, std::shared_ptr<Session>>(m, "Session")
-      .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{})
+      .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{})
       .def(
           "forward",
           [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { return self.forward(inputs, record); },

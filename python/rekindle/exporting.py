@@ -22,6 +22,7 @@ from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
+from rekindle.layouts import Layout, layout_of
 from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
 from rekindle.perturbation import SecondCall, call_again, perturbed_state
 from rekindle.python_ops import bind
@@ -29,6 +30,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.verification import compare_session
 
+_ANY: Layout = ["any", []]
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|\w+)')  # a value in the text form of docs/ir.md
 
 
@@ -98,11 +100,11 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
     with undo.around():
         again = not recorder.ran_collective and not trials.calls
         try:
-            seen = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, trials.calls, again)
+            seen, gradients = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, trials.calls, again)
         except WrongElsewhere as wrong:
             trials.close(str(wrong))  # it has just been found right for the call itself
-            seen = []
-    contract = _contract(exported, request, trials)
+            seen, gradients = [], [_ANY] * len(inputs)
+    contract = _contract(exported, request, trials, gradients)
     observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
@@ -131,7 +133,7 @@ def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request
     inputs = _inputs(made.exported, request)
     states = made.exported.random_states
     torch.set_rng_state(states[0])
-    fresh = _native.Session(made.sections["joint"])
+    fresh = _native.Session(made.sections["joint"], [], fresh_contract["output_layouts"])
     fresh.set_functions([bind(call, request.module) for call in made.exported.functions])
     with torch.set_grad_enabled(request.grad):
         expected = fresh.forward(inputs, request.grad)
@@ -189,18 +191,17 @@ def _verify_with_functions(
     undo: Undo,
     calls: list[SecondCall],
     again: bool,
-) -> list[Any]:
-    """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on."""
+) -> tuple[list[Any], list[Layout]]:
+    """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
     if not exported.functions:
-        _verify(joint, exported, request, inputs, calls, again)
-        return []
+        return [], _verify(joint, exported, request, inputs, calls, again)
     with _gradients_kept(request), Recorder(fingerprint, undo, effects_allowed=True) as recorder:
         world.called_back.active = True
         try:
-            _verify(joint, exported, request, inputs, calls, again)
+            gradients = _verify(joint, exported, request, inputs, calls, again)
         finally:
             world.called_back.active = False
-    return recorder.observations
+    return recorder.observations, gradients
 
 
 @contextlib.contextmanager
@@ -225,23 +226,31 @@ def _gradients_kept(request: ExportRequest) -> Iterator[None]:
 
 def _verify(
     joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], calls: list[SecondCall], again: bool
-) -> None:
-    """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state."""
+) -> list[Layout]:
+    """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state.
+
+    Returns how eager's gradient of each input lies; where eager ran again, it did so without a trace, in which gradients can lie otherwise.
+    """
     every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
     try:
-        session = _native.Session(joint)
+        layouts = _output_layouts(exported, request)
+        session = _native.Session(joint, [], layouts)
         session.set_functions([bind(call, request.module) for call in exported.functions])
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
-            compare_session(session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes)
+            gradients = compare_session(
+                session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes, len(layouts)
+            )
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None
             _check_objects(exported.objects, calls if second is None else [second])
             for call in calls:
-                _verify_elsewhere(session, exported, call, names, request)
+                gradients = _verify_elsewhere(session, exported, call, names, request)
             if second is not None:
-                _verify_second(session, exported, second, names, request)
+                gradients = _verify_second(session, exported, second, names, request)
+        open_sizes = bool(request.shapes.symbols)
+        return [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients]
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):
@@ -262,9 +271,11 @@ def _check_objects(objects: list[Any], calls: list[SecondCall]) -> None:
     raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}; return tensors, or a new one")
 
 
-def _verify_elsewhere(session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest) -> None:
+def _verify_elsewhere(
+    session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest
+) -> list[torch.Tensor | None]:
     try:
-        _verify_second(session, exported, call, names, request)
+        return _verify_second(session, exported, call, names, request)
     except Exception as error:
         raise WrongElsewhere(f"at other sizes ({call.sizes}), {_first_line(error)}") from error
 
@@ -280,7 +291,10 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest) -> None:
+def _verify_second(
+    session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest
+) -> list[torch.Tensor | None]:
+    """As compare_session."""
     numbers = exported.numbers if second.numbers is None else second.numbers
     if second.structure != with_numbers(exported.structure, numbers):
         raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
@@ -290,7 +304,10 @@ def _verify_second(session: Any, exported: Exported, second: SecondCall, names: 
     state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
     try:
         with torchscript.replaced(request.module, state):  # Functions may call modules
-            compare_session(session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes)
+            return compare_session(
+                session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
+                len(_output_layouts(exported, request)),
+            )  # fmt: skip
     except Bypass as bypass:
         message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
         raise Bypass(bypass.reason, message) from bypass
@@ -303,7 +320,13 @@ def _mode(request: ExportRequest) -> str:
     return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
 
 
-def _contract(exported: Exported, request: ExportRequest, trials: Trials) -> dict[str, Any]:
+def _output_layouts(exported: Exported, request: ExportRequest) -> list[Layout]:
+    """How the results lie: not what is written to buffers and arguments, nor what nobody gets."""
+    results = len(exported.outputs) - len(exported.writes) - exported.effects
+    return [layout_of(output, bool(request.shapes.symbols)) for output in exported.outputs[:results]]
+
+
+def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: list[Layout]) -> dict[str, Any]:
     differentiable = [output for output in exported.outputs if output.requires_grad]
     losses = [output.dim() == 0 for output in differentiable]
     return {
@@ -317,4 +340,6 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials) -> dic
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
         "shapes": trials.contract(),
+        "output_layouts": _output_layouts(exported, request),
+        "gradient_layouts": gradients,
     }

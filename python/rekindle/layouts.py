@@ -1,8 +1,12 @@
-"""Copies of tensors that lie in memory as the tensors do: code that asks for strides, or needs some, does the same with them."""
+"""Where tensors lie in memory: copies that lie as they do, and a graph's results that lie as eager's.
+
+Code that asks for strides, or needs some, does the same with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -26,6 +30,42 @@ def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda
     memory = torch.zeros(_extent(given), dtype=given.dtype, device=given.device)
     memory[places] = numbers
     return memory.as_strided(given.shape, given.stride()).detach().requires_grad_(tensor.requires_grad)
+
+
+# How a result of a graph lies, as JSON: see session/result_layout.h for the kinds and their numbers.
+Layout = list[Any]
+
+
+def layout_of(tensor: torch.Tensor, open_sizes: bool) -> Layout:
+    """How eager's result lies; open_sizes: whether a graph has to do it like that at other sizes too."""
+    if tensor.layout is not torch.strided:
+        return ["any", []]
+    order = _order_of(tensor)
+    if order is not None:
+        return ["order", order]
+    return ["as computed", []] if open_sizes else ["strides", list(tensor.stride())]
+
+
+def same_strides(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether tensors of one shape lie alike: dimensions of size 1, and tensors without elements, have strides that mean nothing."""
+    pairs = zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
+    return tensor.numel() == 0 or all(size == 1 or stride == theirs for size, stride, theirs in pairs)
+
+
+def _order_of(tensor: torch.Tensor) -> list[int] | None:
+    """Dimensions from the outermost, without those of stride 0; None when there are gaps between the elements."""
+    dims = [dim for dim, stride in enumerate(tensor.stride()) if stride != 0]
+    row_major_first = (dims, sorted(dims, key=lambda dim: (-tensor.stride(dim), tensor.shape[dim] == 1)))
+    return next((order for order in row_major_first if _lies_in(tensor, order)), None)
+
+
+def _lies_in(tensor: torch.Tensor, order: Sequence[int]) -> bool:
+    stride = 1
+    for dim in reversed(order):
+        if tensor.stride(dim) != stride:
+            return False
+        stride *= max(tensor.shape[dim], 1)
+    return True
 
 
 def share_memory(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:

@@ -146,7 +146,7 @@ class Supplier:
     def _variant(self, prekey: str, entry: StoredEntry, source: str) -> Variant | None:
         made = entry.contract
         try:
-            session = _native.Session(entry.joint, made["expected_cotangents"])
+            session = _native.Session(entry.joint, made["expected_cotangents"], made["output_layouts"], made["gradient_layouts"])
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
         except _native.RekindleError as error:
             self.store.reject(entry, str(error))

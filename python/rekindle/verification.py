@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import _engine_run_backward
 
+from rekindle.layouts import same_strides
 from rekindle.reasons import Bypass, Reason
 
 # Relative error in the 2-norm that different orders of summation can cause; a wrong graph is far outside.
@@ -19,13 +20,14 @@ _FAINT = 1e-6  # norms from here on are far from where squares in single precisi
 
 def compare_session(
     session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor | None], states: tuple[torch.Tensor, torch.Tensor],
-    names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (),
-) -> None:
+    names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (), laid_out: int = 0,
+) -> list[torch.Tensor | None]:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
-    larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. Leaves the random state at `states[0]`.
+    larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. The first `laid_out`
+    outputs must have eager's strides as well. Leaves the random state at `states[0]`. Returns eager's gradients, one an input.
     """
     try:
         torch.set_rng_state(states[0])
@@ -42,8 +44,9 @@ def compare_session(
         least = max(_TOLERANCE.get(dtype, 0.0) for dtype in dtypes) if dtypes else 0.0
         for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
             _compare(f"output {i}", ours.detach(), theirs.detach(), sizes[i], 1e-3 * scale, least)
-        if grad:
-            _compare_gradients(actual, expected, inputs, names, least, states[1])
+            if i < laid_out and not same_strides(ours, theirs):
+                raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
+        return _compare_gradients(actual, expected, inputs, names, least, states[1]) if grad else [None] * len(inputs)
     finally:
         torch.set_rng_state(states[0])
 
@@ -51,13 +54,13 @@ def compare_session(
 def _compare_gradients(
     actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], names: Sequence[str],
     tolerance: float, random_state: torch.Tensor,
-) -> None:
+) -> list[torch.Tensor | None]:
     wanted = [(name, tensor) for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
     if not wanted or not outputs:
-        return
+        return [None] * len(inputs)
     generator = torch.Generator().manual_seed(0)
-    cotangents = [torch.randn(expected[i].shape, generator=generator, dtype=torch.float64).to(expected[i].dtype) for i in outputs]
+    cotangents = [_cotangent(expected[i], generator) for i in outputs]
     leaves = [tensor for _, tensor in wanted]
 
     def gradients(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
@@ -74,6 +77,14 @@ def _compare_gradients(
             raise _failed(f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}")
         if mine is not None and other is not None:
             _compare(f"the gradient of {name}", mine, other, size, 1e-3 * scale, tolerance)
+    found = iter(theirs)
+    return [next(found) if tensor.requires_grad else None for tensor in inputs]
+
+
+def _cotangent(output: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
+    numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+    return torch.empty_like(output, requires_grad=False).copy_(numbers)
 
 
 def _norm(tensor: torch.Tensor, minus: torch.Tensor | None = None, faint: bool = True) -> float:

@@ -139,7 +139,7 @@ def check_strides(layout: Any, arguments: list[torch.Tensor]) -> None:
 
 
 def made_again(views: list[View], outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The views of one call's outputs and inputs. Puts a base into the strides that eager gives it, in `outputs`."""
+    """The views of one call's outputs and inputs."""
     return [_view(view, outputs, inputs) for view in views]
 
 
@@ -147,9 +147,7 @@ def _view(view: View, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -
     ((kind, position),) = view["of"].items()
     base = (inputs if kind == "input" else outputs)[position]
     if list(base.stride()) != view["base_stride"]:
-        if kind == "input":
-            raise RuntimeError(f"input {position} has strides {base.stride()}, where the graph was made for {view['base_stride']}")
-        base = outputs[position] = _in_order(base, view["base_stride"])
+        raise RuntimeError(f"{kind} {position} has strides {base.stride()}, where the graph was made for {view['base_stride']}")
     if view["detached"]:
         base = base.detach()
     made = base.as_strided(view["size"], view["stride"], base.storage_offset() + view["offset"])
@@ -158,8 +156,3 @@ def _view(view: View, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -
     if view["one_of_many"]:  # in-place edits of such a view are errors where it requires a gradient
         _set_creation_meta(made, CreationMeta.MULTI_OUTPUT_NODE)
     return made
-
-
-def _in_order(output: torch.Tensor, stride: list[int]) -> torch.Tensor:
-    """A copy of an output of the graph with these strides, which leave no gaps; its gradient reaches the output."""
-    return torch.empty_strided(output.shape, stride, dtype=output.dtype, device=output.device).copy_(output)

@@ -84,7 +84,14 @@ Lowering lower_matmul(const LowerContext& context) {
     const std::int64_t batch = product(Sizes(a.begin(), a.end() - 2));
     return computed(context.dtype(0), sizes, [batch](const Args& args) { batched(args, batch); });
   }
-  return computed(context.dtype(0), sizes, [](const Args& args) { at::matmul_out(args.out(), args.in(0), args.in(1)); });
+  if (a.size() == 1 && b.size() == 2) {  // matmul_out would resize the output
+    return computed(context.dtype(0), sizes, [](const Args& args) {
+      at::Tensor out = args.out().unsqueeze(0);
+      at::mm_out(out, args.in(0).unsqueeze(0), args.in(1));
+    });
+  }
+  return computed(context.dtype(0), sizes,
+                  [](const Args& args) { at::matmul_out(args.out(), args.in(0), args.in(1)); });
 }
 
 // ONNX Gemm: alpha * A' * B' + beta * C, with C broadcast.

@@ -216,3 +216,71 @@ TEST_CASE("an op without a lowering is refused when the session is made", "[sess
   CHECK(session.error().code == rekindle::ErrorCode::kUnsupported);
   CHECK_THAT(session.error().message, Catch::Contains("MaxRoiPool"));
 }
+
+TEST_CASE("results and gradients lie as they are asked to", "[session]") {
+  using rekindle::session::ResultLayout;
+  rekindle::session::SessionOptions options;
+  options.output_layouts = {{ResultLayout::Kind::kOrder, {1, 0}},
+                            {ResultLayout::Kind::kOrder, {1}},
+                            {ResultLayout::Kind::kStrides, {20, 4}},
+                            {ResultLayout::Kind::kAsComputed, {}}};
+  options.gradient_layouts = {{ResultLayout::Kind::kOrder, {1, 0}}};
+  const auto session = session_of(R"(
+graph laid_out(%x: float64[n, m]) {
+  opset 20, rekindle 1
+  %a: float64[n, m] = Exp(%x)
+  %axes = Constant() {value = int64[1]{0}}
+  %s: float64[1, m] = ReduceSum(%x, %axes)
+  %size = Shape(%x)
+  %b: float64[n, m] = Expand(%s, %size)
+  %c: float64[n, m] = Tanh(%x)
+  %d: float64[m, n] = Transpose(%a) {perm = [1, 0]}
+  return %a, %b, %c, %d
+}
+)",
+                                  {true}, options);
+  for (const std::int64_t columns : {3, 5}) {
+    const at::Tensor x = at::randn({2, columns}, at::kDouble).requires_grad_();
+    const std::vector<at::Tensor> y = session->forward(std::vector<at::Tensor>{x}, true);
+    CHECK(y[0].strides() == at::IntArrayRef({1, 2}));
+    CHECK(y[1].strides() == at::IntArrayRef({0, 1}));
+    CHECK(y[2].strides() == at::IntArrayRef({20, 4}));
+    CHECK(y[3].strides() == at::IntArrayRef({1, columns}));
+    require_close(y, {x.exp(), x.sum(0, true).expand_as(x), x.tanh(), x.exp().t()});
+    at::Tensor gradient;
+    x.register_hook([&](const at::Tensor& given) { gradient = given; });
+    y[0].sum().backward();
+    CHECK(gradient.strides() == at::IntArrayRef({1, 2}));
+    require_close({gradient}, {x.detach().exp()});
+  }
+}
+
+TEST_CASE("a layout that is none of a result's rank is an error", "[session]") {
+  using rekindle::session::ResultLayout;
+  for (const ResultLayout& layout :
+       {ResultLayout{ResultLayout::Kind::kOrder, {0, 2}}, ResultLayout{ResultLayout::Kind::kOrder, {0, 0}},
+        ResultLayout{ResultLayout::Kind::kStrides, {1}},
+        ResultLayout{ResultLayout::Kind::kStrides, {-1, 1}}}) {
+    rekindle::session::SessionOptions options;
+    options.output_layouts = {layout};
+    const auto session = session_of(kPerceptron, {false, false, false, false}, options);
+    CHECK_THROWS_WITH(session->forward(perceptron_inputs(), false),
+                      Catch::Contains("a result of rank 2 cannot"));
+  }
+}
+
+TEST_CASE("a vector times a matrix is written where it was planned", "[session]") {
+  const auto session = session_of(R"(
+graph product(%v: float64[3], %m: float64[3, 2]) {
+  opset 20, rekindle 1
+  %p: float64[2] = MatMul(%v, %m)
+  %y: float64[2] = Exp(%p)
+  return %y
+}
+)",
+                                  {false, false});
+  const at::Tensor v = at::randn({3}, at::kDouble), m = at::randn({3, 2}, at::kDouble);
+  for (int call = 0; call < 2; ++call) {
+    require_close(session->forward(std::vector<at::Tensor>{v, m}, false), {at::matmul(v, m).exp()});
+  }
+}
