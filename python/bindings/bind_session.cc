@@ -1,13 +1,9 @@
 // Sessions, the pipeline that makes their graphs, and guards. No logic here.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/jit/frontend/tracer.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <map>
-#include <set>
 
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
@@ -37,26 +33,6 @@ py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gra
     joint = value_or_throw(pipeline::serialize_joint_graph(built));
   }
   return joint;
-}
-
-// The tracer keeps values that it was given as ints under the argument's name until the call is recorded; recording
-// arguments of every name there is takes them away.
-void clear_traced_arguments() {
-  if (!torch::jit::tracer::isTracing()) return;
-  auto& dispatcher = c10::Dispatcher::singleton();
-  std::set<std::string> names;
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findSchema(name);
-    if (!op) continue;
-    for (const c10::Argument& argument : op->schema().arguments()) names.insert(argument.name());
-  }
-  const std::vector<std::int64_t> any(64, 0);
-  torch::jit::Node* scratch = torch::jit::tracer::getTracingState()->graph->create(torch::jit::prim::ListConstruct, 0);
-  for (const std::string& name : names) {
-    torch::jit::tracer::addInputs(scratch, name.c_str(), at::IntArrayRef(any));
-    torch::jit::tracer::addInputs(scratch, name.c_str(), std::int64_t{0});
-  }
-  scratch->destroy();
 }
 
 // As in the contract: [kind, numbers]. Throws what Python sees as InvalidArgument for a kind that there is
@@ -128,8 +104,6 @@ void bind_session(py::module_& m) {
   m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
         py::arg("sizes") = std::map<std::string, std::int64_t>(),
         "ONNX bytes -> bytes of the differentiated, optimized graph. sizes: of the symbols, where the model was made.");
-  m.def("clear_traced_arguments", &clear_traced_arguments,
-        "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
   m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
   m.def("supported_ops", &session::supported_ops);

@@ -255,3 +255,14 @@ def test_a_wrapped_module_may_hold_wrapped_modules() -> None:
     twins.compare()
     torch.testing.assert_close(outer.module[1].weight.grad, theirs)
     assert rekindle.status(outer).eager_calls == 0
+
+
+def test_an_export_leaves_torchs_own_traces_as_they_are() -> None:
+    found = []
+    for exported in (False, True):
+        if exported:
+            rekindle.Module(mlp())(rows())
+        nodes = torch.jit.trace(torch.tanh, rows()).graph.nodes()
+        found.append([node.sourceRange() for node in nodes if node.kind() == "aten::tanh"])
+    assert found[0] == found[1]
+    assert "test_module.py" in found[0][0]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle import structure
+from rekindle import _native, structure
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, onnx_model
 from rekindle.exporters.aliases import untraced
@@ -168,10 +168,12 @@ def attributes_kept(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep the exporter's chatter out of the user's log; trace warnings are collected, for they are findings."""
+    """Keep the exporter's chatter out of the user's log, and the Python stack out of the nodes, which costs more than the
+    trace; trace warnings are collected, for they are findings."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     graph_log = torch._C._jit_is_onnx_log_enabled()
+    places = _native.record_places(False)
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(record=True) as found:
@@ -180,6 +182,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
             yield found
     finally:
         logger.setLevel(level)
+        _native.record_places(places)
         torch._C._jit_set_onnx_log_enabled(graph_log)
 
 
