@@ -24,7 +24,7 @@ from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
 from rekindle.layouts import Layout, layout_of
 from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
-from rekindle.perturbation import SecondCall, call_again, perturbed_state
+from rekindle.perturbation import SecondCall, call_again, outputs_again, perturbed_state
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import Shapes, sizes_of
@@ -239,9 +239,11 @@ def _verify(
         session.set_functions([bind(call, request.module) for call in exported.functions])
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
+            state = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
             gradients = compare_session(
-                session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes, len(layouts)
-            )
+                session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes, len(layouts),
+                lambda: outputs_again(request, exported.writes, state, exported.effects),
+            )  # fmt: skip
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None
             _check_objects(exported.objects, calls if second is None else [second])
@@ -306,7 +308,7 @@ def _verify_second(
         with torchscript.replaced(request.module, state):  # Functions may call modules
             return compare_session(
                 session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
-                len(_output_layouts(exported, request)),
+                len(_output_layouts(exported, request)), lambda: outputs_again(request, exported.writes, second.tensors, exported.effects),
             )  # fmt: skip
     except Bypass as bypass:
         message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"

@@ -57,15 +57,13 @@ def call_again(
     """
     generator = torch.Generator().manual_seed(_SEED)
     arguments = [_perturbed(tensor, generator, True) for tensor in resized(request, sizes or {})]
-    used = {name: tensor.clone() if name in request.buffers else tensor for name, tensor in changed.items()}
-    given = [copied(tensor) if i in writes else tensor for i, tensor in enumerate(arguments)]
     before = torch.get_rng_state()
     try:
         torch.set_rng_state(torch.Generator().manual_seed(_SEED).get_state())
         states = [torch.get_rng_state()]
-        args, kwargs = rebuild_arguments(request.args, request.kwargs, given)
-        with attributes_kept(request.module), replaced(request.module, used), torch.set_grad_enabled(request.grad):
-            result = run_eager(request.module, request.is_part, args, kwargs)
+        tensors = [*arguments, *changed.values()]
+        objects: list[Any] = []
+        structure, outputs = _run(request, writes, tensors, objects)
         states.append(torch.get_rng_state())
     except Bypass:
         raise
@@ -74,12 +72,28 @@ def call_again(
         return None
     finally:
         torch.set_rng_state(before)
-    tensors = [*arguments, *changed.values()]
-    every = [*given, *used.values()]
-    objects: list[Any] = []
-    structure, outputs = flatten_outputs(result, every, objects)
-    outputs += [every[i].detach() for i in writes]
     return SecondCall(tensors, structure, outputs, (states[0], states[1]), objects, sizes or {})
+
+
+def _run(
+    request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], objects: list[Any]
+) -> tuple[Any, list[torch.Tensor]]:
+    """(structure, outputs) as of the graph of eager's call with `tensors`: arguments, parameters and buffers, which are not written to."""
+    first_buffer = len(request.arguments) + len(request.parameters)
+    every = [copied(tensor) if i in writes or i >= first_buffer else tensor for i, tensor in enumerate(tensors)]
+    state = dict(zip([*request.parameters, *request.buffers], every[len(request.arguments) :], strict=True))
+    args, kwargs = rebuild_arguments(request.args, request.kwargs, every[: len(request.arguments)])
+    with attributes_kept(request.module), replaced(request.module, state), torch.set_grad_enabled(request.grad):
+        result = run_eager(request.module, request.is_part, args, kwargs)
+    structure, outputs = flatten_outputs(result, every, objects)
+    return structure, outputs + [every[i].detach() for i in writes]
+
+
+def outputs_again(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], effects: int) -> list[torch.Tensor | None]:
+    """What the graph gives for `tensors`, as in SecondCall, from eager; None for its `effects` (see Exported)."""
+    outputs = _run(request, writes, tensors, [])[1]
+    end = len(outputs) - len(writes)
+    return [*outputs[:end], *([None] * effects), *outputs[end:]]
 
 
 def resized(request: ExportRequest, sizes: Mapping[str, int]) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,17 +19,31 @@ _SLICE = 1 << 16
 _FAINT = 1e-6  # norms from here on are far from where squares in single precision underflow
 
 
+Again = Callable[[], Sequence[torch.Tensor | None]]  # runs eager once more on the same inputs; the outputs
+
+
+@dataclass
+class _Doubt:
+    """A result that is farther from eager's than rounding usually makes it. position: among outputs, then gradients."""
+
+    position: int
+    ours: torch.Tensor
+    message: str
+
+
 def compare_session(
     session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor | None], states: tuple[torch.Tensor, torch.Tensor],
-    names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (), laid_out: int = 0,
+    names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (), laid_out: int = 0, again: Again | None = None,
 ) -> list[torch.Tensor | None]:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
     larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. The first `laid_out`
-    outputs must have eager's strides as well. Leaves the random state at `states[0]`. Returns eager's gradients, one an input.
+    outputs must have eager's strides as well. What is beyond the tolerance, eager's own rounding may still explain (rounding.py), if
+    it can run `again`. Leaves the random state at `states[0]`. Returns eager's gradients, one an input.
     """
+    doubts: list[_Doubt] = []
     try:
         torch.set_rng_state(states[0])
         actual = session.forward(inputs, grad)
@@ -43,42 +58,72 @@ def compare_session(
         dtypes = {*autocast_dtypes, *(tensor.dtype for tensor in inputs)}
         least = max(_TOLERANCE.get(dtype, 0.0) for dtype in dtypes) if dtypes else 0.0
         for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            _compare(f"output {i}", ours.detach(), theirs.detach(), sizes[i], 1e-3 * scale, least)
+            doubts += _compare(f"output {i}", i, ours.detach(), theirs.detach(), sizes[i], 1e-3 * scale, least)
             if i < laid_out and not same_strides(ours, theirs):
                 raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
-        return _compare_gradients(actual, expected, inputs, names, least, states[1]) if grad else [None] * len(inputs)
+        differentiate = _differentiation(expected, inputs, states[1]) if grad else None
+        gradients: list[torch.Tensor | None] = [None] * len(inputs)
+        if differentiate is not None:
+            gradients = differentiate(expected)
+            doubts += _compare_gradients(differentiate(actual), gradients, names, least, len(expected))
+        if doubts:
+            _settle(doubts, again, differentiate, states[0])
+        return gradients
     finally:
         torch.set_rng_state(states[0])
 
 
-def _compare_gradients(
-    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], names: Sequence[str],
-    tolerance: float, random_state: torch.Tensor,
-) -> list[torch.Tensor | None]:
-    wanted = [(name, tensor) for name, tensor in zip(names, inputs, strict=True) if tensor.requires_grad]
+def _differentiation(
+    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], random_state: torch.Tensor
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor | None]] | None:
+    """What differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
+    leaves = tuple(tensor for tensor in inputs if tensor.requires_grad)
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
-    if not wanted or not outputs:
-        return [None] * len(inputs)
+    if not leaves or not outputs:
+        return None
     generator = torch.Generator().manual_seed(0)
-    cotangents = [_cotangent(expected[i], generator) for i in outputs]
-    leaves = [tensor for _, tensor in wanted]
+    cotangents = tuple(_cotangent(expected[i], generator) for i in outputs)
 
-    def gradients(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    def differentiate(results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         torch.set_rng_state(random_state)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends = tuple(results[i] for i in outputs)
-        return _engine_run_backward(ends, tuple(cotangents), False, False, tuple(leaves), True, accumulate_grad=False)
+        found = iter(_engine_run_backward(ends, cotangents, False, False, leaves, True, accumulate_grad=False))
+        return [next(found) if tensor.requires_grad else None for tensor in inputs]
 
-    theirs, ours = gradients(expected), gradients(actual)
+    return differentiate
+
+
+def _compare_gradients(
+    ours: list[torch.Tensor | None], theirs: list[torch.Tensor | None], names: Sequence[str], tolerance: float, outputs: int
+) -> list[_Doubt]:
+    """outputs: how many there are; gradients are counted on from there."""
+    doubts: list[_Doubt] = []
     sizes = [0.0 if gradient is None else _norm(gradient) for gradient in theirs]
     scale = max(sizes, default=0.0)
-    for (name, _), mine, other, size in zip(wanted, ours, theirs, sizes, strict=True):
+    for i, (name, mine, other, size) in enumerate(zip(names, ours, theirs, sizes, strict=True)):
         if (mine is None) != (other is None):
             raise _failed(f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}")
         if mine is not None and other is not None:
-            _compare(f"the gradient of {name}", mine, other, size, 1e-3 * scale, tolerance)
-    found = iter(theirs)
-    return [next(found) if tensor.requires_grad else None for tensor in inputs]
+            doubts += _compare(f"the gradient of {name}", outputs + i, mine, other, size, 1e-3 * scale, tolerance)
+    return doubts
+
+
+def _settle(doubts: list[_Doubt], again: Again | None, differentiate: Any, random_state: torch.Tensor) -> None:
+    """Raises Bypass for the first doubt that eager's rounding does not explain."""
+    from rekindle.rounding import judge
+
+    def run() -> list[torch.Tensor | None]:
+        assert again is not None
+        torch.set_rng_state(random_state)
+        outputs = again()
+        return [*outputs, *(differentiate(outputs) if differentiate is not None else [])]
+
+    judged = judge(run) if again is not None else None
+    for doubt in doubts:
+        one = None if judged is None else judged[doubt.position]
+        if one is None or not one.admits(doubt.ours):
+            raise _failed(doubt.message)
 
 
 def _cotangent(output: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -123,22 +168,24 @@ def _without_nan(part: torch.Tensor) -> torch.Tensor:
     return part.nan_to_num(0.0, 0.0, 0.0)
 
 
-def _compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, size: float, floor: float, tolerance: float) -> None:
-    """size: the norm of `theirs`."""
+def _compare(
+    what: str, position: int, ours: torch.Tensor, theirs: torch.Tensor, size: float, floor: float, tolerance: float
+) -> list[_Doubt]:
+    """size: the norm of `theirs`. Raises Bypass for a difference that is no matter of rounding, and returns one that may be."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
     if not theirs.is_floating_point():
         if not torch.equal(ours, theirs):
             raise _failed(f"{what} differs")
-        return
+        return []
     if not (math.isfinite(float(ours.sum())) and math.isfinite(float(theirs.sum()))) and not torch.equal(
         ours.isfinite(), theirs.isfinite()
     ):
         raise _failed(f"{what} is finite elsewhere than in eager")
     error = _norm(ours, theirs, faint=size < _FAINT)
     bound = max(_TOLERANCE.get(theirs.dtype, 1e-3), tolerance) * (size + floor)
-    if error > bound:
-        raise _failed(f"{what} is off by {error:.3g} in the 2-norm, more than {bound:.3g}")
+    message = f"{what} is off by {error:.3g} in the 2-norm, more than {bound:.3g}"
+    return [_Doubt(position, ours, message)] if error > bound else []
 
 
 def _failed(message: str) -> Bypass:

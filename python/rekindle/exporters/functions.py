@@ -25,6 +25,10 @@ from rekindle.reasons import Bypass, Reason
 Node = Any  # torch._C.Node
 Value = Any  # torch._C.Value
 
+# Of the first input these read the shape only.
+_OF_SHAPES = {f"aten::{name}_like" for name in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")} | {
+    f"aten::{name}" for name in ("new_zeros", "new_ones", "new_full", "new_empty", "size", "numel")
+}
 _NUMBERS = {dtype: NUMBER_OF_DTYPE[name] for name, dtype in DTYPES.items()}
 
 
@@ -41,7 +45,7 @@ class Functions:
 
     def __init__(self, model: torch.nn.Module, inline: bool = False) -> None:
         self.calls: list[Call] = []
-        self._results: list[list[torch.Tensor]] = []
+        self._effects: list[tuple[list[Value], torch.Tensor]] = []  # (results, what keeps them), of calls and random draws in order
         self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
         self._model = model
         self._inline = inline
@@ -79,22 +83,25 @@ class Functions:
         for tensor, stand_in in zip(tensors, recorded, strict=True):
             torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
         self.calls.append(call)
-        self._results.append(tensors)
+        self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
         sizes = [number for x in given for number in (x.dim(), *x.shape)]
         self._facts.append({**_facts_of(tensors), "_sizes": sizes})
         return result
 
+    def note_draw(self, drawn: torch.Tensor) -> None:
+        """Called inside the trace with a result that random numbers were drawn for."""
+        self._effects.append(([torch._C._get_value_trace(drawn)], drawn.detach()))
+
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """One result of each call that no output depends on: as a further output it keeps the call in the graph."""
+        """One result of each call, and of each random draw, that no output depends on: as a further output it keeps it in the graph."""
         needed: set[Any] = set()
         left = [torch._C._get_value_trace(tensor).node() for tensor in outputs]
         found = []
-        for results in reversed(self._results):
+        for results, kept in reversed(self._effects):
             _add_ancestors(left, needed)
-            value = torch._C._get_value_trace(results[0])
-            if not any(_name(torch._C._get_value_trace(result).node()) in needed for result in results):
-                found.append(results[0].detach())
-                left = [value.node()]
+            if not any(_name(result.node()) in needed for result in results):
+                found.append(kept.detach())
+                left = [results[0].node()]
         return found
 
     def keep(self, graph: Any) -> None:
@@ -128,7 +135,7 @@ def _add_ancestors(left: list[Node], needed: set[Any]) -> None:
         node = left.pop()
         if _name(node) not in needed:
             needed.add(_name(node))
-            left += [value.node() for value in node.inputs()]
+            left += [value.node() for value in list(node.inputs())[node.kind() in _OF_SHAPES :]]
 
 
 def _name(node: Node) -> Any:

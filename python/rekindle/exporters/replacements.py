@@ -64,6 +64,12 @@ def _fill(target: Any, value: Any) -> Any:
     return _overwrite(target, torch.full_like(target, value), lambda: target.fill_(value))
 
 
+def _normal(target: Any, mean: float = 0, std: float = 1) -> Any:
+    """torch.Tensor.normal_, of which a trace makes another operator."""
+    value = torch.ops.aten.normal_functional(target, mean, std)
+    return _overwrite(target, value, lambda: target.copy_(value))
+
+
 def _zero(target: Any) -> Any:
     return _fill(target, 0)
 
@@ -112,6 +118,7 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.Tensor.copy_: _copy,
     torch.Tensor.fill_: _fill,
     torch.Tensor.zero_: _zero,
+    torch.Tensor.normal_: _normal,
     torch.Tensor.contiguous: _contiguous,
     **{function: _in_order_of_memory(function) for function in DRAWING},
 }

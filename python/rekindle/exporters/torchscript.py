@@ -59,9 +59,9 @@ class _Traced(nn.Module):
         versions = [tensor._version for tensor in tensors]
         writable = [*arguments, *(state[name] for name in request.buffers)]
         sizes = SizeTrace(user_frame)
-        opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values())
-        mode = TraceMode(request.parameters.values(), writable, request.grad, opened if request.shapes.symbols else None)
         functions = self.__dict__["functions"]
+        opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values())
+        mode = TraceMode(request.parameters.values(), writable, request.grad, opened if request.shapes.symbols else None, functions.note_draw)
         with request.watch, replaced(request.module, state), functions.recorded(), following(bool(request.shapes.symbols)), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):

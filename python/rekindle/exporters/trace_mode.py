@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -106,13 +106,14 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 class TraceMode(TorchFunctionMode):
     """Active around the one forward of an export. `parameters` must not be written, `writable` (arguments and buffers) may be;
-    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed.
+    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed. note_draw: called with what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
     """
 
     def __init__(
-        self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool, sizes: OpenSizes | None
+        self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool, sizes: OpenSizes | None,
+        note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
@@ -122,6 +123,7 @@ class TraceMode(TorchFunctionMode):
         self._sizes = sizes
         self.autocast_dtypes: set[torch.dtype] = set()
         self._aliases = Aliases(grad)
+        self._note_draw = note_draw
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -193,7 +195,7 @@ class TraceMode(TorchFunctionMode):
 
             result = self._aliases.write(target, change)
         else:
-            result = self._traced(function, args, kwargs)
+            result = self._traced_with_draws(function, args, kwargs)
         self.up_to_date(result)
         return result
 
@@ -207,6 +209,18 @@ class TraceMode(TorchFunctionMode):
         """As up_to_date, for what the forward leaves behind; some of it are views' bases, which no call has shown."""
         for tensor in tensors:
             self._aliases.renew(tensor)
+
+    def _traced_with_draws(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What draws random numbers is kept, whether its results are read or not: the next draw gives what follows."""
+        with untraced():
+            before = torch.get_rng_state()
+        result = self._traced(function, args, kwargs)
+        with untraced():
+            drew = not torch.equal(before, torch.get_rng_state())
+        drawn = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+        if drew and drawn:
+            self._note_draw(drawn[0])
+        return result
 
     @staticmethod
     def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,68 @@
+"""What eager's rounding explains of a difference to eager, and what it does not."""
+
+from __future__ import annotations
+
+import torch
+from rekindle.rounding import Exact, judge
+
+
+def _cancelling(x: torch.Tensor, order: tuple[int, ...] = (0, 1, 2, 3)) -> torch.Tensor:
+    """Zero but for rounding, which depends on the order."""
+    total = torch.zeros(x.shape[1:])
+    for i in order:
+        total = total + x[i].sin() * 100
+    return total - (x.double().sin() * 100).sum(0).float()
+
+
+def _numbers(*sizes: int) -> torch.Tensor:
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(3))
+
+
+def test_another_order_of_a_sum_is_rounding() -> None:
+    x = _numbers(4, 8)
+    (judged,) = judge(lambda: [_cancelling(x)])
+    for order in ((3, 2, 1, 0), (2, 0, 3, 1)):
+        assert judged.admits(_cancelling(x, order))
+    assert not judged.admits(_cancelling(x) + 1e-3)
+
+
+def test_gradients_are_judged_too() -> None:
+    x = _numbers(3, 5).requires_grad_()
+
+    def gradient() -> list[torch.Tensor | None]:
+        rounded = torch.nn.functional.layer_norm(x.bfloat16(), (5,)).float() * _numbers(3, 5)
+        return list(torch.autograd.grad(rounded.exp().sum(), x))
+
+    (judged,) = judge(gradient)
+    (eager,) = gradient()
+    assert judged.admits(eager) and judged.admits(eager * (1 + 1e-4))
+    assert not judged.admits(eager * 1.2)
+
+
+def test_doubles_follow_views_writes_and_random_numbers() -> None:
+    def run() -> torch.Tensor:
+        torch.manual_seed(0)
+        x = _numbers(4, 6) / 3
+        part = x[1:].t()
+        part.mul_(3)[2] = x[0, :3]
+        x += torch.nn.functional.dropout(x, 0.5) * torch.rand_like(x)
+        return x * torch.floor(x)
+
+    torch.manual_seed(0)
+    wide = _numbers(4, 6).double() / 3
+    part = wide[1:].t()
+    part.mul_(3)[2] = wide[0, :3]
+    noise = torch.empty(4, 6).bernoulli_(0.5).div_(0.5)
+    wide += wide * noise * torch.rand(4, 6)
+    with Exact() as exact:
+        found = exact.of(run()).clone()
+    torch.testing.assert_close(found, wide * torch.floor(wide), rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(found.float(), run())
+
+
+def test_what_is_exact_in_eager_has_to_be_exact() -> None:
+    x = _numbers(6)
+    judged = judge(lambda: [x.flip(0), None, torch.where(x > 0, x, 2 * x)])
+    assert judged[1] is None
+    assert judged[0].error == judged[2].error == 0
+    assert not judged[0].admits(x.flip(0) * (1 + 1e-6))
