@@ -44,7 +44,11 @@ thread_local bool places_wanted = true;
 
 // As torch has it, in a function of libtorch_python's own: the Python stack, one line a frame.
 void record_place(torch::jit::Node* node) {
-  if (!places_wanted) return;
+  if (!places_wanted) {  // a range without a text would be taken for one with: passes over the graph print it
+    static const auto nowhere = std::make_shared<torch::jit::Source>(std::string(), std::nullopt, 0);
+    node->setSourceRange(torch::jit::SourceRange(nowhere, 0, 0));
+    return;
+  }
   std::string text;
   std::optional<std::string> file;
   std::size_t line_of_file = 0;
