@@ -90,7 +90,7 @@ class Functions:
 
     def note_draw(self, drawn: torch.Tensor) -> None:
         """Called inside the trace with a result that random numbers were drawn for."""
-        self._effects.append(([torch._C._get_value_trace(drawn)], drawn.detach()))
+        self._effects.append(([torch._C._get_value_trace(drawn)], drawn.detach().clone()))  # it may be written to
 
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """One result of each call, and of each random draw, that no output depends on: as a further output it keeps it in the graph."""
