@@ -25,7 +25,7 @@ from typing import Any
 
 import rekindle
 import torch
-from conformance_trial import difference, leaves_of, step, where
+from conformance_trial import difference, leaves_of, seed_all, step, where
 from model_zoo import MODELS, Model
 from torch import nn
 
@@ -140,7 +140,7 @@ def _training(eager: nn.Module, wrapped: nn.Module, module: nn.Module, calls: li
 
 def _trained(called: nn.Module, calls: list[dict[str, Any]]) -> list[float]:
     """The losses of some steps."""
-    torch.manual_seed(1)
+    seed_all(1)
     optimizer = torch.optim.SGD(called.parameters(), lr=_RATE, momentum=0.9)
     losses = []
     for i in range(_STEPS):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import random
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import rekindle
 import torch
 from rekindle.rounding import judge
@@ -54,7 +56,7 @@ def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, 
     """One forward, and one backward with cotangents that depend on the outputs' shapes alone."""
     module.zero_grad()
     args, kwargs = tree_map_only(torch.Tensor, _fresh, (args, kwargs))
-    torch.manual_seed(seed)
+    seed_all(seed)
     outputs = leaves_of(called(*args, **kwargs))
     roots = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
     generator = torch.Generator().manual_seed(seed)
@@ -76,6 +78,13 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     if tensor.layout is not torch.strided or tensor.numel() == 0:
         return ()
     return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+
+
+def seed_all(seed: int) -> None:
+    """Of every generator that a forward may draw from."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed)
 
 
 def leaves_of(value: Any) -> list[Any]:

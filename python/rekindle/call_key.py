@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rekindle import structure
+from rekindle.layouts import arrangement
 from rekindle.shapes import is_open
 
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
@@ -46,7 +47,7 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
             return (position, type(value), str(value.layout))
         meaning = (value.dtype, value.device, value.requires_grad, value.is_inference(), value.is_conj(), value.is_neg())
         if open_sizes and is_open(value):
-            return (position, type(value), value.dim(), *meaning)
+            return (position, type(value), value.dim(), arrangement(value), *meaning)
         return (position, type(value), value.shape, value.stride(), *meaning)
     key = partial(_key, seen, tensors, values, open_sizes)
     if isinstance(value, (list, tuple)):

@@ -68,6 +68,47 @@ def _lies_in(tensor: torch.Tensor, order: Sequence[int]) -> bool:
     return True
 
 
+def arrangement(tensor: torch.Tensor) -> str | None:
+    """How the elements lie, whatever the sizes are: empty if contiguous, else the dimensions larger than 1 from the outermost, with
+    `+` where there are gaps between its items, `*` where these are one and the same. None for all other ways."""
+    if tensor.is_contiguous():
+        return ""
+    found = _arranged(tensor)
+    return None if found is None else " ".join(f"{dim}{'*' if gap is None else '+' if gap else ''}" for dim, gap in reversed(found))
+
+
+def _arranged(tensor: torch.Tensor) -> list[tuple[int, int | None]] | None:
+    """(dimension, elements skipped after each of its items; None if it is expanded), from the innermost."""
+    large = [dim for dim, size in enumerate(tensor.shape) if size > 1]
+    found: list[tuple[int, int | None]] = [(dim, None) for dim in large if tensor.stride(dim) == 0]
+    end = 1
+    for dim in sorted((dim for dim in large if tensor.stride(dim) > 0), key=tensor.stride):
+        gap = tensor.stride(dim) - end
+        if gap < 0:
+            return None
+        found.append((dim, gap))
+        end = tensor.stride(dim) * tensor.shape[dim]
+    return found
+
+
+def arranged_like(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """A copy without a gradient that lies as `other`, which has an arrangement, and may have other sizes; where that expands a
+    dimension, the first item is taken."""
+    arranged = _arranged(other)
+    if other.is_contiguous() or arranged is None:
+        return tensor.detach().contiguous()
+    numbers, strides, end = tensor.detach(), [1] * tensor.dim(), 1
+    for dim, gap in arranged:
+        if gap is None:
+            numbers, strides[dim] = numbers.narrow(dim, 0, 1), 0
+        else:
+            strides[dim] = end + gap
+            end = strides[dim] * tensor.shape[dim]
+    memory = torch.zeros(end, dtype=tensor.dtype, device=tensor.device)
+    memory.as_strided(numbers.shape, strides).copy_(numbers)
+    return memory.as_strided(tensor.shape, strides)
+
+
 def share_memory(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:
     """Whether writing to `tensor` may change one of the others, other than itself."""
     memory = tensor.untyped_storage().data_ptr()

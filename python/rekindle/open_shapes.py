@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,10 +20,11 @@ class WrongElsewhere(Exception):
 
 @dataclass
 class Trials:
-    """shapes: those that the entry is for. calls: of eager, at other sizes where symbols are left, to compare with.
+    """shapes: those that the entry is for. exact: those of the call itself. calls: of eager, at other sizes where symbols are left, to compare with.
     answers: the graph of exporters.Exported.answers, optimized. closed: symbol -> why it is left no more."""
 
     shapes: Shapes
+    exact: Shapes
     calls: list[SecondCall]
     answers: bytes | None
     sizes: dict[str, int]
@@ -37,6 +39,8 @@ class Trials:
         names = list(self.shapes.symbols if symbols is None else symbols)
         self.closed.update(dict.fromkeys(names, why))
         self.shapes = self.shapes.fixed({name: self.sizes[name] for name in names})
+        if not self.shapes.symbols:
+            self.shapes = self.exact
 
     def contract(self) -> dict[str, Any]:
         """What a hit needs to know, as JSON. sizes: of the arguments at the export, at which no question needs to be asked.
@@ -64,11 +68,13 @@ class Trials:
 def try_sizes(request: ExportRequest, exported: Exported, alone: bool) -> Trials:
     """alone: eager must not run again, as other processes take part in it."""
     sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
-    trials = Trials(request.shapes, [], None, sizes, exported.guards, sizes_of(request.arguments), exported.numbers, first=request.shapes)
+    trials = Trials(request.shapes, Shapes.of(request.arguments), [], None, sizes, exported.guards, sizes_of(request.arguments), exported.numbers, first=request.shapes)
     for name, where in exported.fixed.items():
         trials.close(f"{where} asks for its value", [name])
     if request.closed_because is not None:
         trials.closed["*"] = request.closed_because
+    if exported.strides is not None:
+        trials.close(f"{exported.strides} asks for strides of what is not contiguous")
     if alone:
         trials.close("the forward runs collectives")
     if exported.functions:
@@ -131,7 +137,8 @@ class _Search:
             size = self._trials.sizes[name]
             ways = _grown(size) if name in growing else _shrunk(size)
             if ways:
-                found[name] = next((way for way in ways if way not in found.values()), max(found.values(), default=0) + 1)
+                taken = {size, *found.values()}
+                found[name] = next(way for way in itertools.chain(ways, itertools.count(max(taken) + 1)) if way not in taken)
         return found
 
     def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:

@@ -13,7 +13,7 @@ from rekindle import _native
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import ExportRequest
 from rekindle.exporters.torchscript import attributes_kept, replaced
-from rekindle.layouts import copied
+from rekindle.layouts import arranged_like, copied
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass
 
@@ -104,7 +104,8 @@ def resized(request: ExportRequest, sizes: Mapping[str, int]) -> list[torch.Tens
         for axis, dim in enumerate(dims):
             if isinstance(dim, str) and dim in sizes:
                 changed = changed.index_select(axis, torch.arange(sizes[dim]) % tensor.shape[axis])
-        made.append(changed.requires_grad_(tensor.requires_grad) if changed.shape != tensor.shape else tensor)
+        same = changed.shape == tensor.shape
+        made.append(tensor if same else arranged_like(changed, tensor).requires_grad_(tensor.requires_grad))
     return made
 
 

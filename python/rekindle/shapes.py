@@ -1,71 +1,75 @@
-"""The sizes an entry is for: each dimension of each tensor argument is one size, or a symbol that stands for any from 2 on."""
+"""The sizes an entry is for: each dimension of each tensor argument is one size, or a symbol that stands for any from 2 on.
+
+Sizes of a call are lists of ints, one a tensor; the strides of one that is not contiguous are a list at the end of its own. How
+such a tensor is arranged (layouts.py) is in the key. Its strides matter where all sizes are fixed.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from rekindle.layouts import arrangement
+
 _SMALLEST = 2  # broadcasting, squeezing and contiguity treat sizes 0 and 1 otherwise: these are never a symbol
 
 Dims = tuple[int | str, ...]
+_SHAPE = re.compile(r"\[([^\[\]]*)\](?: strides \[([^\[\]]*)\])?")  # of an observation
 
 
 @dataclass(frozen=True)
 class Shapes:
     """For each argument, in flattening order, its dimensions: a size, or the name of a symbol ("s0").
 
-    Dimensions with one symbol have one size. Different symbols may have the same.
+    Dimensions with one symbol have one size. Different symbols may have the same. strides: those that an argument has to have.
     """
 
     dims: tuple[Dims, ...]
+    strides: tuple[tuple[int, ...] | None, ...]
 
     @staticmethod
     def of(arguments: Sequence[torch.Tensor], dynamic: bool = False) -> Shapes:
-        """Those of a call. If `dynamic`, sizes from 2 on of contiguous tensors are symbols, one for each size."""
+        """Those of a call. If `dynamic`, sizes from 2 on are symbols, one for each size, where the tensor has an arrangement."""
         names: dict[int, str] = {}
 
         def dim(size: int) -> int | str:
             return names.setdefault(size, f"s{len(names)}") if size >= _SMALLEST else size
 
-        return Shapes(tuple(tuple(map(dim, x.shape)) if dynamic and is_open(x) else tuple(x.shape) for x in arguments))
-
-    @staticmethod
-    def read(stored: Any) -> Shapes:
-        """From JSON; see stored()."""
-        return Shapes(tuple(map(tuple, stored)))
+        dims = tuple(tuple(map(dim, x.shape)) if dynamic and is_open(x) else tuple(x.shape) for x in arguments)
+        return Shapes(dims, tuple(None if names or is_contiguous(x) else x.stride() for x in arguments))
 
     @staticmethod
     def observed(recorded: Iterable[Sequence[Any]]) -> Shapes:
         """Those among the observations of an entry. Raises ValueError for what is no shape."""
         texts = [text for kind, _, _, text in recorded if kind == "shape"]
-        if not all(isinstance(text, str) and text[:1] == "[" and text[-1:] == "]" for text in texts):
+        found = [_SHAPE.fullmatch(text) if isinstance(text, str) else None for text in texts]
+        if not all(found):
             raise ValueError("an observation of kind 'shape' is no list of dimensions")
-        parts = [[part for part in text[1:-1].split(", ") if part] for text in texts]
-        return Shapes(tuple(tuple(part if part[0] == "s" else int(part) for part in dims) for dims in parts))
+        dims = (tuple(part if part[0] == "s" else int(part) for part in _parts(match[1])) for match in found if match)
+        strides = (None if match[2] is None else tuple(map(int, _parts(match[2]))) for match in found if match)
+        return Shapes(tuple(dims), tuple(strides))
 
     def observations(self) -> list[list[str | None]]:
         """As what has to hold for an entry to be right."""
         return [["shape", f"argument {i}", "", self.text(i)] for i in range(len(self.dims))]
-
-    def stored(self) -> list[list[int | str]]:
-        """As JSON."""
-        return [list(dims) for dims in self.dims]
 
     @property
     def symbols(self) -> list[str]:
         """In order of first appearance."""
         return list(dict.fromkeys(dim for dims in self.dims for dim in dims if isinstance(dim, str)))
 
-    def bind(self, sizes: Sequence[Sequence[int]]) -> dict[str, int] | None:
+    def bind(self, sizes: Sequence[Sequence[Any]]) -> dict[str, int] | None:
         """The symbols' sizes in a call whose arguments have `sizes`; None for a call of other shapes."""
         found: dict[str, int] = {}
         if len(sizes) != len(self.dims):
             return None
-        for dims, given in zip(self.dims, sizes, strict=True):
-            if len(dims) != len(given):
+        for dims, wanted, arranged in zip(self.dims, self.strides, sizes, strict=True):
+            given, strides = (arranged[:-1], arranged[-1]) if arranged and isinstance(arranged[-1], list) else (arranged, None)
+            if len(dims) != len(given) or (wanted is not None and strides != list(wanted)):
                 return None
             for dim, size in zip(dims, given, strict=True):
                 if isinstance(dim, int):
@@ -75,19 +79,20 @@ class Shapes:
                     return None
         return found
 
-    def differing(self, sizes: Sequence[Sequence[int]]) -> list[str]:
+    def differing(self, sizes: Sequence[Sequence[Any]]) -> list[str]:
         """For each argument its text or, where these sizes are not for it, theirs."""
         bound: dict[str, int] = {}
         texts = []
-        for i, (dims, given) in enumerate(zip(self.dims, sizes, strict=False)):
-            alone = Shapes((dims,)).bind([given])
+        for i, (dims, strides, given) in enumerate(zip(self.dims, self.strides, sizes, strict=False)):
+            alone = Shapes((dims,), (strides,)).bind([given])
             same = alone is not None and all(bound.setdefault(name, size) == size for name, size in alone.items())
             texts.append(self.text(i) if same else str(list(given)))
         return texts
 
     def fixed(self, sizes: Mapping[str, int]) -> Shapes:
         """The same with sizes in the place of some symbols."""
-        return Shapes(tuple(tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims) for dims in self.dims))
+        dims = tuple(tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims) for dims in self.dims)
+        return Shapes(dims, self.strides)
 
     def like(self, given: Sequence[torch.Tensor | None]) -> list[list[int] | None]:
         """The sizes of all arguments of a call, as far as those that are given tell."""
@@ -100,15 +105,25 @@ class Shapes:
         return [each if -1 not in each else None for each in sizes]
 
     def text(self, position: int) -> str:
-        """Of one argument: `[s0, 16]`."""
-        return f"[{', '.join(map(str, self.dims[position]))}]"
+        """Of one argument: `[s0, 16]`, or `[4, 16] strides [17, 1]`."""
+        dims, strides = self.dims[position], self.strides[position]
+        return f"[{', '.join(map(str, dims))}]" + ("" if strides is None else f" strides {list(strides)}")
 
 
 def is_open(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's sizes are all there is to its layout, so that they may be symbols."""
-    return tensor.layout is torch.strided and tensor.is_contiguous()
+    """Whether sizes and arrangement are all there is to the tensor's layout, so that sizes may be symbols."""
+    return tensor.layout is torch.strided and arrangement(tensor) is not None
 
 
-def sizes_of(arguments: Sequence[torch.Tensor]) -> list[list[int]]:
-    """As JSON."""
-    return [list(tensor.shape) for tensor in arguments]
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """Whether sizes are all there is to the tensor's layout."""
+    return tensor.layout is not torch.strided or tensor.is_contiguous()
+
+
+def sizes_of(arguments: Sequence[torch.Tensor]) -> list[list[Any]]:
+    """As JSON; see above."""
+    return [[*tensor.shape] if is_contiguous(tensor) else [*tensor.shape, [*tensor.stride()]] for tensor in arguments]
+
+
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(", ") if part]

@@ -74,7 +74,7 @@ class Exported:
     fixed: symbols whose size the forward asked for, with the place in its code; the graph is for their present sizes only.
     guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
     same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
-    new ones at each call.
+    new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
     """
 
     model: bytes
@@ -92,3 +92,4 @@ class Exported:
     answers: bytes | None = field(default=None, repr=False)
     numbers: list[int] = field(default_factory=list)
     objects: list[Any] = field(default_factory=list, repr=False)
+    strides: str | None = None

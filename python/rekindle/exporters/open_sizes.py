@@ -19,7 +19,7 @@ from rekindle.exporters.traced_sizes import (
     is_traced,
     swapped,
 )
-from rekindle.shapes import Dims
+from rekindle.shapes import Dims, is_contiguous
 
 _RANKS = {torch.Tensor.dim, torch.Tensor.ndimension, torch.Tensor.ndim.__get__}
 _LENGTHS = {torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
@@ -33,6 +33,7 @@ _UNPACKING: dict[Any, tuple[int, int]] = {
     torch.Tensor.unsafe_chunk: (2, 0), torch.functional.split: (2, 0),
 }  # fmt: skip
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
+_BY_STRIDES = {torch.as_strided, torch.Tensor.as_strided}
 _SQUEEZES = {torch.squeeze, torch.Tensor.squeeze, torch.squeeze_copy}
 _INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 # Python values that say nothing of sizes.
@@ -101,6 +102,7 @@ class OpenSizes:
         self._dims: dict[int, tuple[int | str | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
         self._closed = {id(tensor) for tensor in state}
         self._closed.update(id(tensor) for tensor, dims in arguments if all(isinstance(dim, int) for dim in dims))
+        self._has_strides = not all(is_contiguous(tensor) for tensor, _ in arguments)
 
     def answer(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Of a question about a tensor's sizes."""
@@ -122,6 +124,8 @@ class OpenSizes:
         """The arguments with which the trace sees a call."""
         if args and id(args[0]) in self._dims and getattr(function, "__name__", "").endswith("_"):
             self._dims[id(args[0])] = (None,) * args[0].dim()  # it may be turned in place
+        if function in _BY_STRIDES and self._has_strides:
+            self._trace.ask_for_strides()
         if function in _UNPACKING:
             self._fix_count(function, args, kwargs)
         elif function in _SQUEEZES:
@@ -148,6 +152,8 @@ class OpenSizes:
                 if isinstance(leaf, torch.Tensor) and id(leaf) not in self._dims:
                     leaf.__dict__["_rekindle_closed"] = True
         elif not isinstance(result, (torch.Tensor, list, tuple)) and not self._is_harmless(function, result):
+            if self._has_strides:
+                self._trace.ask_for_strides()
             for tensor in tensors:
                 if not self._is_closed(tensor):
                     tuple(map(int, self._shape(tensor)))
@@ -176,6 +182,8 @@ class OpenSizes:
 
     def _fixed(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The answer to what depends on all sizes, in ways that nobody follows."""
+        if self._has_strides:
+            self._trace.ask_for_strides()
         tuple(map(int, self._shape(args[0])))
         with untraced():
             return function(*swapped(args, int), **swapped(kwargs, int))

@@ -221,7 +221,7 @@ def export(request: ExportRequest) -> Exported:
         parts.model, used, layout, outputs, (random_state, random_state_after), arguments,
         traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]),
         dict(sizes.fixed), [SizeGuard(guard.where, guard.what, guard.value) for guard in sizes.guards], parts.answers,
-        [number.value for number in sizes.numbers], traced.__dict__["objects"],
+        [number.value for number in sizes.numbers], traced.__dict__["objects"], sizes.strides,
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ _VALUE_QUERIES = {
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
 }
+_ADDRESSES = {torch.Tensor.storage_offset, torch.Tensor.data_ptr}
 _GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
 _HOOKS = {
     torch.Tensor.register_hook,
@@ -147,6 +148,9 @@ class TraceMode(TorchFunctionMode):
                 f"{user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
                 "the graph would repeat this call's answer. Use torch.where or pass a Python number",
             )
+        if function in _ADDRESSES:
+            message = f"{user_frame()} asks where a tensor lies in memory ({function.__name__}), which is another place at each call"
+            raise Bypass(Reason.VALUE_SPECIALIZED, message)
         if function in _GRADIENTS:
             raise Bypass(Reason.STATE_MUTATED, f"{user_frame()} reads or writes the gradient of a tensor in the forward")
         # A checkpoint asks whether what it was given has a gradient.

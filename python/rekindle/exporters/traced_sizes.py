@@ -48,6 +48,7 @@ class SizeTrace:
         self.guards: list[Guard] = []
         self.numbers: list[TracedSize] = []  # in the forward's result
         self.fixed: dict[str, str] = {}  # symbols whose value the forward asked for -> where
+        self.strides: str | None = None  # where the forward asked for strides that the sizes do not tell
         self._where = where
 
     def ask(self, value: int, traced: torch.Tensor, what: str) -> None:
@@ -73,6 +74,10 @@ class SizeTrace:
     def has_answers(self) -> bool:
         """Whether there is anything to ask the graph."""
         return bool(self.guards or self.numbers)
+
+    def ask_for_strides(self) -> None:
+        """Of a tensor that may not be contiguous."""
+        self.strides = self.strides or self._where()
 
     def answers(self) -> torch.Tensor | None:
         """What the graph answers to all guards, and the numbers that the forward returns, as one vector."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from rekindle.fingerprint.digest import digest128
+from rekindle.layouts import arrangement
 from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import is_open
 
@@ -41,14 +42,15 @@ def is_traceable_parameter(tensor: torch.Tensor) -> bool:
 
 def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = False) -> str:
     """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are
-    read. If `open_sizes`, a tensor whose sizes may be symbols is described by its rank."""
+    read. If `open_sizes`, a tensor whose sizes may be symbols is described by its rank and its arrangement."""
     kind = type(tensor).__name__
-    sizes = ["?"] * tensor.dim() if open_sizes and is_open(tensor) else list(tensor.shape)
+    is_described = open_sizes and is_open(tensor)
+    sizes = ["?"] * tensor.dim() if is_described else list(tensor.shape)
     text = f"{kind} {tensor.dtype} [{', '.join(map(str, sizes))}] {devices.name(tensor.device)}"
     if tensor.layout is not torch.strided:
         text += f" {tensor.layout}"
     elif not tensor.is_contiguous():
-        text += f" strides {list(tensor.stride())}"
+        text += f" arranged {arrangement(tensor)}" if is_described else f" strides {list(tensor.stride())}"
     if tensor.requires_grad:
         text += " grad"
     if tensor.is_conj():
