@@ -149,7 +149,7 @@ class OpenSizes:
         tensors = list(_tensors((args, kwargs)))
         if all(map(self._is_closed, tensors)):
             for leaf in tree_leaves(result):
-                if isinstance(leaf, torch.Tensor) and id(leaf) not in self._dims:
+                if isinstance(leaf, torch.Tensor) and not self._is_closed(leaf) and id(leaf) not in self._dims:
                     leaf.__dict__["_rekindle_closed"] = True
         elif not isinstance(result, (torch.Tensor, list, tuple)) and not self._is_harmless(function, result):
             if self._has_strides:
