@@ -153,6 +153,13 @@ def length(self, x):
     return self.linear(x) * len(x)
 
 
+def iterated(self, x):
+    first, second = x
+    for row in x:
+        second = second + row.sin()
+    return self.linear(first) * second.sum()
+
+
 def own_weight(self, x):
     return self.linear(x) * self.linear.bias.float()  # float() gives the parameter itself
 
@@ -201,6 +208,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "contiguous": (lambda: Model(contiguous), [x(2, 4, 6), x(3, 2, 6)], 2),
     "strides": (lambda: Model(strides), [x(2, 4, 6), x(2, 5, 6)], 2),
     "squeeze": (lambda: Model(squeeze), [x(4, 5, 6), x(3, 7, 6), x(3, 2, 6)], 2),
+    "iterated": (lambda: Model(iterated), [(torch.randn(2, 4, 6),), (torch.randn(2, 5, 6),)], 1),
     "own weight": (lambda: Model(own_weight), [x(4, 5, 6), x(7, 5, 6)], 1),
     "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 1),
     "equal sizes": (lambda: Model(sums), [(*x(4, 6), *x(4, 6)), (*x(5, 6), *x(5, 6)), (*x(4, 6), *x(7, 6)), (*x(3, 6), *x(2, 6))], 2),

@@ -276,7 +276,9 @@ def _run_exporter(
         # The same error in eager, if the forward itself is at fault, reaches the user from there.
         raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
     for warning in warned:
-        if issubclass(warning.category, torch.jit.TracerWarning):
+        # How many items a tensor has is asked, see OpenSizes, or fixed.
+        is_of_items = str(warning.message).startswith("Iterating over a tensor")
+        if issubclass(warning.category, torch.jit.TracerWarning) and not is_of_items:
             raise Bypass(Reason.VALUE_SPECIALIZED, str(warning.message).splitlines()[0])
     return buffer.getvalue()
 
