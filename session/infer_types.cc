@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -21,6 +23,9 @@ constexpr std::size_t kMaxComputedBytes = 4096;
 
 // Far from each other and from usual sizes: what is the same at both does not depend on a symbol.
 constexpr std::int64_t kSmall = 3, kLarge = 10007;
+
+// No input may have more elements than this at the sizes that are tried: its bytes have to be a number of 63 bits.
+constexpr double kMaxElements = 1e17;
 
 struct Known {
   at::Tensor meta, constant;
@@ -127,6 +132,20 @@ Symbols sizes_from(std::int64_t least, const Symbols& names) {
   return sizes;
 }
 
+// Where the large sizes begin: lower than kLarge for a graph whose inputs have many dimensions of unknown size.
+std::int64_t large_for(const graph::Graph& graph) {
+  std::int64_t least = kLarge;
+  for (const graph::Value* input : graph.inputs()) {
+    if (!input->type().dims) continue;
+    double elements = 1, unknown = 0;
+    for (const graph::Dim& dim : *input->type().dims) dim.is_static() ? elements *= static_cast<double>(dim.size) : ++unknown;
+    if (unknown == 0 || elements == 0) continue;
+    const double size = std::pow(kMaxElements / elements, 1 / unknown) / 2;  // primes follow
+    least = std::min(least, std::max(static_cast<std::int64_t>(size), kSmall));
+  }
+  return least;
+}
+
 graph::Dim common_dim(std::size_t axis, const graph::Value* value, const std::vector<Types>& runs,
                       const std::vector<Symbols>& symbols) {
   const auto size = [&](std::size_t run) { return runs[run].at(value).meta.size(static_cast<std::int64_t>(axis)); };
@@ -161,7 +180,7 @@ void infer_types(graph::Graph& graph, const Symbols& sizes) {
   std::vector<Symbols> symbols{sizes};
   if (!sizes.empty()) {
     symbols.push_back(sizes_from(kSmall, sizes));
-    symbols.push_back(sizes_from(kLarge, sizes));
+    symbols.push_back(sizes_from(large_for(graph), sizes));
   }
   std::vector<Types> runs;
   for (const Symbols& each : symbols) {

@@ -7,8 +7,9 @@
 namespace rekindle::session {
 namespace {
 
-at::ScalarType accumulate_type(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+// Of mean and inverse standard deviation: as PyTorch's kernels for the CPU have it, float32 if only the scale is.
+at::ScalarType statistics_type(at::ScalarType input, at::ScalarType scale) {
+  return at::isReducedFloatingType(input) && scale == at::kFloat ? at::kFloat : input;
 }
 
 // Outputs: y, mean and inverse standard deviation, the last two with ones along the normalized dimensions.
@@ -23,7 +24,7 @@ Lowering lower_layer_normalization(const LowerContext& context) {
   TORCH_CHECK(context.sizes(1) == normalized, "LayerNormalization of ", context.meta(0).sizes(), " with scale ",
               context.meta(1).sizes());
   Lowering lowering;
-  const at::ScalarType precise = accumulate_type(context.dtype(0));
+  const at::ScalarType precise = statistics_type(context.dtype(0), context.dtype(1));
   lowering.outputs = {{context.dtype(0), sizes, {}}, {precise, statistics, {}}, {precise, statistics, {}}};
   lowering.kernel = [normalized, epsilon, bias](const Args& args) {
     const std::optional<at::Tensor> shift = bias ? std::optional(args.in(2)) : std::nullopt;

@@ -67,7 +67,7 @@ Status tile_gradient(RuleContext& ctx) {
   Value* shape = ctx.op("Reshape", {ctx.op("Concat", {repeats, sizes}, {{"axis", 1}}), ctx.int64s({-1})});
   std::vector<std::int64_t> axes(*rank);
   for (std::size_t i = 0; i < *rank; ++i) axes[i] = static_cast<std::int64_t>(2 * i);
-  Value* split = ctx.op("Reshape", {ctx.dy(), shape});
+  Value* split = ctx.op("Reshape", {ctx.dy(), shape}, {{"allowzero", 1}});
   ctx.set_dx(0, ctx.op("ReduceSum", {split, ctx.int64s(axes)}, {{"keepdims", 0}}));
   return {};
 }
