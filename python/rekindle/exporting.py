@@ -17,6 +17,7 @@ from rekindle import _native
 from rekindle.contract import with_numbers
 from rekindle.errors import PythonOpError
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
+from rekindle.exporters.unchecked import Allowed
 from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
@@ -92,13 +93,14 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     exported_at = time.perf_counter()
     inputs = _inputs(exported, request)
+    alone = _why_alone(exported, recorder)
     with undo.around(), checkpoints_inlined():
-        trials = try_sizes(request, exported, alone=recorder.ran_collective)
+        trials = try_sizes(request, exported, alone)
     request = replace(request, shapes=trials.shapes)
     joint = _build(exported, inputs, request)
     built_at = time.perf_counter()
     with undo.around():
-        again = not recorder.ran_collective and not trials.calls
+        again = alone is None and not trials.calls
         try:
             seen, gradients = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, trials.calls, again)
         except WrongElsewhere as wrong:
@@ -114,6 +116,15 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
         type(request.module).__name__, _mode(request), sections, contract, trials.observations() + observations, noted,
         exported_at - start, built_at - exported_at, done - built_at, exported, trials.shapes,
     )  # fmt: skip
+
+
+def _why_alone(exported: Exported, recorder: Recorder) -> str | None:
+    """Why the forward must not run again on other inputs."""
+    if recorder.ran_collective:
+        return "the forward runs collectives"  # in which other processes take part
+    if exported.allowed is Allowed.NOTHING:
+        return "the forward calls an operator that may not check what it is given"
+    return None
 
 
 def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
@@ -178,8 +189,8 @@ def _build(exported: Exported, inputs: list[torch.Tensor], request: ExportReques
         return _native.build_joint(exported.model, needs, sizes)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
-    except _native.RekindleError as error:
-        raise Bypass(Reason.EXPORT_FAILED, str(error)) from error
+    except (_native.RekindleError, RuntimeError) as error:  # no code of the user's runs here
+        raise Bypass(Reason.EXPORT_FAILED, _first_line(error)) from error
 
 
 def _verify_with_functions(

@@ -9,6 +9,7 @@ from typing import Any
 
 from rekindle import _native
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
+from rekindle.exporters.unchecked import Allowed
 from rekindle.perturbation import SecondCall, call_again, perturbed_state, resized
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import numbers_of
@@ -65,8 +66,8 @@ class Trials:
         return ", ".join(places)
 
 
-def try_sizes(request: ExportRequest, exported: Exported, alone: bool) -> Trials:
-    """alone: eager must not run again, as other processes take part in it."""
+def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> Trials:
+    """alone: why eager must not run again, if it must not."""
     sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
     trials = Trials(request.shapes, Shapes.of(request.arguments), [], None, sizes, exported.guards, sizes_of(request.arguments), exported.numbers, first=request.shapes)
     for name, where in exported.fixed.items():
@@ -75,8 +76,8 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: bool) -> Trials
         trials.closed["*"] = request.closed_because
     if exported.strides is not None:
         trials.close(f"{exported.strides} asks for strides of what is not contiguous")
-    if alone:
-        trials.close("the forward runs collectives")
+    if alone is not None:
+        trials.close(alone)
     if exported.functions:
         trials.close("the graph calls autograd Functions")
     if "with_views" in exported.structure:
@@ -112,7 +113,7 @@ class _Search:
         found: dict[str, int] = {}
         for name in self._trials.shapes.symbols:
             size = self._trials.sizes[name]
-            tried = (*_grown(size), *_shrunk(size))
+            tried = (*_grown(size), *self._shrunk(size))
             allowed = next((size for size in tried if self._call({name: size}) is not None), None)
             if allowed is None:
                 self._trials.close("no other size was found that eager and the branches taken allow", [name])
@@ -135,11 +136,14 @@ class _Search:
         found: dict[str, int] = {}
         for name in self._trials.shapes.symbols:
             size = self._trials.sizes[name]
-            ways = _grown(size) if name in growing else _shrunk(size)
+            ways = _grown(size) if name in growing else self._shrunk(size)
             if ways:
                 taken = {size, *found.values()}
                 found[name] = next(way for way in itertools.chain(ways, itertools.count(max(taken) + 1)) if way not in taken)
         return found
+
+    def _shrunk(self, size: int) -> list[int]:
+        return [] if self._exported.allowed is Allowed.LARGER else _shrunk(size)
 
     def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:
         """Whether the graph is for arguments of other sizes: the numbers in its result there, else None."""

@@ -138,6 +138,8 @@ def _norm(tensor: torch.Tensor, minus: torch.Tensor | None = None, faint: bool =
     Computed in the tensor's own precision, a slice at a time, or in double where that is too little: for NaN and infinities
     and, if `faint`, where the norm is small.
     """
+    if tensor.is_complex():
+        tensor, minus = _as_real(tensor), None if minus is None else _as_real(minus)
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return 0.0
     flat, other = tensor.detach().reshape(-1), None if minus is None else minus.detach().reshape(-1)
@@ -174,6 +176,8 @@ def _compare(
     """size: the norm of `theirs`. Raises Bypass for a difference that is no matter of rounding, and returns one that may be."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
+    if theirs.is_complex():
+        return _compare(what, position, _as_real(ours), _as_real(theirs), size, floor, tolerance)
     if not theirs.is_floating_point():
         if not torch.equal(ours, theirs):
             raise _failed(f"{what} differs")
@@ -186,6 +190,10 @@ def _compare(
     bound = max(_TOLERANCE.get(theirs.dtype, 1e-3), tolerance) * (size + floor)
     message = f"{what} is off by {error:.3g} in the 2-norm, more than {bound:.3g}"
     return [_Doubt(position, ours, message)] if error > bound else []
+
+
+def _as_real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.detach().resolve_conj())
 
 
 def _failed(message: str) -> Bypass:

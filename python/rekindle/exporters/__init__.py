@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.unchecked import Allowed
 from rekindle.shapes import Shapes
 
 
@@ -75,6 +76,7 @@ class Exported:
     guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
     same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
     new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
+    allowed: what the forward may be tried on besides the call.
     """
 
     model: bytes
@@ -93,3 +95,4 @@ class Exported:
     numbers: list[int] = field(default_factory=list)
     objects: list[Any] = field(default_factory=list, repr=False)
     strides: str | None = None
+    allowed: Allowed = Allowed.ANYTHING

@@ -11,6 +11,7 @@ import torch
 
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.operators import DOMAIN, keep_operators
+from rekindle.exporters.traced_booleans import make_ints
 from rekindle.exporters.traced_operators import forget_sizes
 
 
@@ -27,6 +28,8 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
 
         typed = _typed_as_traced(utils._run_symbolic_function)
         stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
+        canonicalize = torch._C._jit_pass_canonicalize_graph_fuser_ops
+        stack.enter_context(_replaced(torch._C, "_jit_pass_canonicalize_graph_fuser_ops", _without_booleans(canonicalize)))
         preprocess = torch._C._jit_pass_onnx_preprocess
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess, functions, open_inputs)))
         assign = torch._C._jit_pass_onnx_assign_output_shape
@@ -70,6 +73,16 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
             if _dtype(traced) is not None:
                 made.setType(traced.type())
         return result
+
+    return run
+
+
+def _without_booleans(canonicalize: Callable[..., Any]) -> Callable[..., Any]:
+    """It makes Python numbers of constants, and then fails on booleans."""
+
+    def run(graph: Any) -> Any:
+        make_ints(graph)
+        return canonicalize(graph)
 
     return run
 

@@ -13,11 +13,13 @@ import torch
 
 from rekindle.exporters.operator_arguments import add_argument, is_computed
 from rekindle.exporters.operator_checks import check_meaning
+from rekindle.exporters.traced_booleans import is_boolean
 from rekindle.exporters.traced_operators import (
     PUBLIC,
     Node,
     Value,
     constant_argument,
+    listed_values,
     operator_of,
     scalar_type,
     schema_of,
@@ -41,8 +43,25 @@ def _known_start(node: Node) -> bool:
     return schema_of(node).overload_name != "Tensor"
 
 
+def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
+    """Whether these arguments, in ONNX attributes of 32 bits, are as precise as the operator's result."""
+
+    def test(node: Node) -> bool:
+        numbers = (constant_argument(node, name) for name in names)
+        return scalar_type(next(node.inputs())) != "Double" or all(
+            number is not None and torch.tensor(number, dtype=torch.float32).item() == number for number in numbers
+        )
+
+    return test
+
+
+def _of_matrices(node: Node) -> bool:
+    """The exporter takes what is added for a float32 number if it has no dimension."""
+    return _not_of_scalars(node) and _keeps_numbers("alpha", "beta")(node)
+
+
 def _class_indices(node: Node) -> bool:
-    return bool(type_of_argument(node, "target").scalarType() == "Long")
+    return type_of_argument(node, "target").scalarType() == "Long" and _keeps_numbers("label_smoothing")(node)
 
 
 def _plain_lookup(node: Node) -> bool:
@@ -55,6 +74,17 @@ def _equal_heads(node: Node) -> bool:
 
 def _not_of_scalars(node: Node) -> bool:
     return bool(next(node.inputs()).type().sizes())
+
+
+def _in_full_precision(node: Node) -> bool:
+    """The exporter multiplies by a number of another dtype."""
+    return _not_of_scalars(node) and scalar_type(next(node.inputs())) in ("Float", "Double")
+
+
+def _equal_ranks(node: Node) -> bool:
+    """Not with empty vectors, which PyTorch leaves out of any concatenation."""
+    ranks = {value.type().dim() for value in listed_values(node)}
+    return len(ranks) <= 1
 
 
 def _of_vectors(node: Node) -> bool:
@@ -83,10 +113,10 @@ def _equal_parts(node: Node, argument: str) -> bool:
 _ALWAYS = """
     add sub rsub mul neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
     where masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
-    matmul mm bmm addmm baddbmm mv dot
+    matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
-    view_as reshape_as contiguous clone slice select cat stack repeat
-    broadcast_tensors mse_loss tril triu softmax log_softmax sum mean cumsum layer_norm dropout
+    view_as reshape_as contiguous clone slice select stack repeat
+    broadcast_tensors mse_loss tril triu softmax log_softmax sum mean cumsum dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
 """
@@ -95,7 +125,10 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,
-    "aten::addcmul": _not_of_scalars,
+    "aten::addcmul": _in_full_precision,
+    **{f"aten::{name}": _of_matrices for name in ("addmm", "baddbmm")},
+    "aten::layer_norm": _keeps_numbers("eps"),
+    "aten::cat": _equal_ranks,
     "aten::div": _exact_quotient,
     "aten::narrow": _known_start,
     "aten::linear": _of_vectors,
@@ -124,7 +157,8 @@ def keep_operators(graph: Any) -> None:
 
 def _is_written_as_onnx(node: Node) -> bool:
     test = _WRITTEN_AS_ONNX.get(node.kind())
-    return test is not None and not _has_complex(node) and test(node)
+    plain = not _has_complex(node) and not any(map(is_boolean, node.inputs()))
+    return test is not None and plain and test(node)
 
 
 def _has_complex(node: Node) -> bool:

@@ -25,6 +25,30 @@ def _batch_norm(
     return y
 
 
+def _native_batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, Any, Any]:
+    """torch.native_batch_norm and the operator that says that it writes, in the same way."""
+    if not training or mean is None:
+        return torch.native_batch_norm(x, weight, bias, mean, variance, training, momentum, eps)
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    *results, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return tuple(results)
+
+
+def _batch_norm_with_update(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> tuple[Any, Any, Any, Any]:
+    """The operator of that name, whose fourth result is for its own backward."""
+    normalize = torch.ops.aten._batch_norm_with_update_functional
+    *results, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return tuple(results)
+
+
 def _instance_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
 ) -> Any:
@@ -68,6 +92,11 @@ def _normal(target: Any, mean: float = 0, std: float = 1) -> Any:
     """torch.Tensor.normal_, of which a trace makes another operator."""
     value = torch.ops.aten.normal_functional(target, mean, std)
     return _overwrite(target, value, lambda: target.copy_(value))
+
+
+def _filled(tensor: Any, value: Any) -> Any:
+    """torch.fill, which the tracer takes for another operator."""
+    return _fill(tensor.clone(), value)
 
 
 def _zero(target: Any) -> Any:
@@ -114,11 +143,19 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
 DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.rand_like, torch.randn_like, torch.bernoulli, torch.Tensor.bernoulli)
 REPLACEMENTS: dict[Any, Any] = {
     torch.batch_norm: _batch_norm,
+    torch.native_batch_norm: _native_batch_norm,
+    torch._native_batch_norm_legit: _native_batch_norm,
+    torch.ops.aten._native_batch_norm_legit.default: _native_batch_norm,
+    torch.ops.aten._batch_norm_with_update: _batch_norm_with_update,
+    torch.ops.aten._batch_norm_with_update.default: _batch_norm_with_update,
     torch.instance_norm: _instance_norm,
     torch.Tensor.copy_: _copy,
     torch.Tensor.fill_: _fill,
+    torch.fill: _filled,
+    torch.fill_: _fill,
     torch.Tensor.zero_: _zero,
     torch.Tensor.normal_: _normal,
+    torch.zero_: _zero,
     torch.Tensor.contiguous: _contiguous,
     **{function: _in_order_of_memory(function) for function in DRAWING},
 }

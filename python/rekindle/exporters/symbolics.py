@@ -18,6 +18,8 @@ from rekindle.exporters.traced_operators import sizes_seen
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
+_FLOAT32 = 1  # numbers of dtypes in ONNX
+_REDUCED = {"Half": 10, "BFloat16": 16}
 
 
 def _is_none(value: Any) -> bool:
@@ -108,9 +110,11 @@ def scaled_dot_product_attention(
 def _attention_in_parts(
     g: Any, query: Any, key: Any, value: Any, mask: Any, probability: float, causal: bool, factor: float
 ) -> Any:
-    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product."""
-    dtype = getattr(torch, {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"}[
-        _traced(g, 0).scalarType()])
+    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product; in float32 at least."""
+    dtype = torch.float64 if _traced(g, 0).scalarType() == "Double" else torch.float32
+    reduced = _traced(g, 0).scalarType() in _REDUCED
+    if reduced:
+        query, key, value = (g.op("Cast", x, to_i=_FLOAT32) for x in (query, key, value))
 
     def number(x: float) -> Any:
         return g.op("Constant", value_t=torch.tensor(x, dtype=dtype))
@@ -125,13 +129,16 @@ def _attention_in_parts(
         mask = g.op("Trilu", everywhere, upper_i=0)
     if mask is not None and (causal or _traced(g, 3).scalarType() == "Bool"):
         mask = g.op("Where", mask, number(0.0), number(-math.inf))
+    elif mask is not None and reduced:
+        mask = g.op("Cast", mask, to_i=_FLOAT32)
     if mask is not None:
         scores = g.op("Add", scores, mask)
     weights = g.op("Softmax", scores, axis_i=-1)
     if probability > 0.0:
         ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float64))
         weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
-    return g.op("MatMul", weights, value)
+    result = g.op("MatMul", weights, value)
+    return g.op("Cast", result, to_i=_REDUCED[_traced(g, 0).scalarType()]) if reduced else result
 
 
 def _assigned(g: Any, x: Any, values: Any) -> Any:
@@ -155,7 +162,8 @@ def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None)
     if not places:
         return _assigned(g, x, values)
     adds = accumulate is not None and not _is_none(accumulate) and _constant(accumulate, "b", "accumulate")
-    values = _in_shape_of_places(g, x, places, values)
+    if not any(place.type().scalarType() in ("Bool", "Byte") for place in places):  # those that a mask chooses are not counted
+        values = _in_shape_of_places(g, x, places, values)
     result = g.op(
         "torch::aten.index_put.default", x, *places, values, indices_i=len(places), accumulate_i=int(adds),
         _results_i=1, _differentiable_i=[0], _random_i=0,

@@ -21,6 +21,7 @@ from rekindle.exporters.functions import Functions
 from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, user_frame
+from rekindle.exporters.traced_booleans import take_for_numbers
 from rekindle.exporters.traced_sizes import SizeTrace
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
@@ -80,9 +81,11 @@ class _Traced(nn.Module):
         self.__dict__["sizes"] = sizes
         self.__dict__["writes"] = writes
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
+        self.__dict__["allowed"] = mode.allowed
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
         answers = sizes.answers()
+        take_for_numbers(torch._C._get_tracing_state().graph())
         return tuple(outputs) if answers is None else (*outputs, answers)
 
 
@@ -221,7 +224,7 @@ def export(request: ExportRequest) -> Exported:
         parts.model, used, layout, outputs, (random_state, random_state_after), arguments,
         traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]),
         dict(sizes.fixed), [SizeGuard(guard.where, guard.what, guard.value) for guard in sizes.guards], parts.answers,
-        [number.value for number in sizes.numbers], traced.__dict__["objects"], sizes.strides,
+        [number.value for number in sizes.numbers], traced.__dict__["objects"], sizes.strides, traced.__dict__["allowed"],
     )  # fmt: skip
 
 

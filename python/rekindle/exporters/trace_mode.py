@@ -22,6 +22,7 @@ from rekindle import _native
 from rekindle.exporters.aliases import Aliases, untraced
 from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
+from rekindle.exporters.unchecked import Allowed, allowed_by
 from rekindle.reasons import Bypass, Reason
 
 _SIZE_QUERIES = {
@@ -68,6 +69,18 @@ _IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itrue
                      "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
 
 
+_INTERPOLATE = torch.nn.functional.interpolate.__code__
+
+
+class SizeInTrace(int):
+    """What interpolate takes a size for while it is traced: it computes with it in tensors then, not in numbers."""
+
+    def float(self) -> torch.Tensor:
+        """The size as torch.Tensor.float would give it."""
+        with untraced():
+            return torch.tensor(float(self), dtype=torch.float32)
+
+
 def user_frame() -> str:
     """`file.py:12 in forward`: the innermost frame outside torch and Rekindle."""
     for frame in reversed(traceback.extract_stack()):
@@ -110,6 +123,7 @@ class TraceMode(TorchFunctionMode):
     `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed. note_draw: called with what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
+    allowed: what the forward may be tried on.
     """
 
     def __init__(
@@ -123,18 +137,17 @@ class TraceMode(TorchFunctionMode):
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self._sizes = sizes
         self.autocast_dtypes: set[torch.dtype] = set()
+        self.allowed = Allowed.ANYTHING
         self._aliases = Aliases(grad)
         self._note_draw = note_draw
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self.allowed = min(self.allowed, allowed_by(function))
         if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
         if function in _SIZE_QUERIES:
-            if self._sizes is not None:
-                return self._sizes.answer(function, args, kwargs)
-            with untraced():
-                return function(*args, **kwargs)
+            return self._size(function, args, kwargs)
         if self._sizes is not None:
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
@@ -183,6 +196,17 @@ class TraceMode(TorchFunctionMode):
         result = tree_map_only(torch.Tensor, self._stopped, result)
         self.up_to_date(result)
         return result
+
+    def _size(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """The answer to a question about sizes."""
+        if self._sizes is not None:
+            answer = self._sizes.answer(function, args, kwargs)
+        else:
+            with untraced():
+                answer = function(*args, **kwargs)
+        caller = sys._getframe(2)
+        in_interpolate = _INTERPOLATE in (caller.f_code, caller.f_back and caller.f_back.f_code)  # maybe in a comprehension
+        return SizeInTrace(int(answer)) if in_interpolate and len(args) > 1 and function is torch.Tensor.size else answer
 
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Any:
         self.up_to_date((args, kwargs))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.traced_booleans import is_boolean
 from rekindle.reasons import Bypass, Reason
 
 Node = Any  # torch._C.Node
@@ -88,7 +89,7 @@ def known_value(value: Value, what: str) -> Any:
         return [known_value(item, what) for item in value.node().inputs()]
     if value.node().kind() != "prim::Constant":
         raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
-    return value.toIValue()
+    return bool(value.toIValue()) if is_boolean(value) else value.toIValue()
 
 
 # What the tracer names by its inner part, which takes more arguments at the end.

@@ -1,0 +1,83 @@
+"""Python booleans in the place of numbers: to a traced graph they are of a type that no operator takes for a number."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+Node = Any  # torch._C.Node
+Value = Any  # torch._C.Value
+
+_MARK = "is_bool"  # attribute of a constant
+_MOST = 4  # booleans among the arguments of one operator
+
+
+def is_boolean(value: Value) -> bool:
+    """Whether an int of the graph was a boolean that stood for a number."""
+    return value.node().kind() == "prim::Constant" and value.node().hasAttribute(_MARK)
+
+
+def take_for_numbers(graph: Any) -> None:
+    """Give a schema to each operator that has none for booleans, if there is one for ints."""
+    for node in _nodes(graph):
+        if node.schema().startswith("("):
+            _find_schema(graph, node)
+
+
+def make_ints(graph: Any) -> None:
+    """Make 0-dim boolean constants ints where an operator computes other numbers with them: to it, these are the same."""
+    for node in _nodes(graph):
+        if any(_scalar_type(output) in (None, "Bool") for output in node.outputs()):
+            continue
+        for i, value in enumerate(node.inputs()):
+            if _is_constant(value) and _scalar_type(value) == "Bool" and value.type().dim() == 0:
+                made = graph.create("prim::Constant")
+                made.insertBefore(node)
+                made.t_("value", torch.tensor(int(value.toIValue())))
+                made.output().inferTypeFrom(torch.tensor(0))
+                node.replaceInput(i, made.output())
+
+
+def _scalar_type(value: Value) -> str | None:
+    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
+
+
+def _nodes(block: Any) -> Iterator[Node]:
+    for node in list(block.nodes()):
+        yield node
+        for inner in node.blocks():
+            yield from _nodes(inner)
+
+
+def _find_schema(graph: Any, node: Node) -> None:
+    """Make ints of the fewest booleans among the arguments with which an operator takes these."""
+    inputs = list(node.inputs())
+    places = [
+        i
+        for i, value in enumerate(inputs)
+        if isinstance(value.type(), torch._C.BoolType) and _is_constant(value)
+    ]
+    for count in range(1, min(len(places), _MOST) + 1):
+        for chosen in itertools.combinations(places, count):
+            for i in chosen:
+                node.replaceInput(i, _as_int(graph, node, inputs[i]))
+            if not node.schema().startswith("("):
+                return
+            for i in chosen:
+                node.replaceInput(i, inputs[i])
+
+
+def _is_constant(value: Value) -> bool:
+    return value.node().kind() == "prim::Constant"
+
+
+def _as_int(graph: Any, node: Node, value: Value) -> Value:
+    made = graph.create("prim::Constant")
+    made.insertBefore(node)
+    made.i_("value", int(value.toIValue()))
+    made.i_(_MARK, 1)
+    made.output().setType(torch._C.IntType.get())
+    return made.output()

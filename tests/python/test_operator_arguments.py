@@ -1,0 +1,190 @@
+"""Arguments of torch's operators that a trace, an exporter or a kernel takes otherwise than eager does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import rekindle
+import torch
+import torch.nn.functional as F
+from module_support import Twins
+from rekindle import perturbation
+from rekindle.exporters.unchecked import Allowed, allowed_by
+from torch import nn
+
+MASK = torch.tensor([[True, False, True], [False, False, True], [True, True, False], [False, True, False]])
+
+
+def x() -> torch.Tensor:
+    return torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+
+
+class Scaled(nn.Module):
+    """A function after a product with a parameter."""
+
+    def __init__(self, function: Callable[..., object], dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.scale, self.function = nn.Parameter(torch.tensor(1.5, dtype=dtype)), function
+
+    def forward(self, x: torch.Tensor, *others: torch.Tensor) -> object:
+        return self.function(x * self.scale, *others)
+
+
+def assigned(place: object, value: object) -> Callable[[torch.Tensor], torch.Tensor]:
+    def assign(y: torch.Tensor) -> torch.Tensor:
+        y = y * 1
+        y[place] = value
+        return y
+
+    return assign
+
+
+def check(function: Callable[..., object], *given: torch.Tensor, dtype: torch.dtype = torch.float32) -> None:
+    """In a graph, cold and warm, everything is eager's."""
+    for source in ("export", "local"):
+        twins = Twins(Scaled(function, dtype), fallback="error")
+        twins.call(*given)
+        assert twins.status.source == source
+        rekindle.cache.stats()  # waits until everything is stored
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: y + True,
+        lambda y: y.masked_fill(MASK, True) * torch.full_like(y, True),
+        lambda y: torch.where(MASK, y, False) + F.threshold(y, False, True),
+        lambda y: (MASK == True) * y,  # noqa: E712
+        lambda y: MASK.masked_fill(MASK, False) * y,
+    ],
+    ids=["added", "filled", "chosen", "compared", "boolean result"],
+)
+def test_a_boolean_stands_for_a_number(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    check(function, x())
+
+
+@pytest.mark.parametrize("value", [2.5, True, torch.tensor(2.0)], ids=["number", "boolean", "tensor"])
+def test_a_tensor_is_filled(value: object) -> None:
+    check(lambda y: (torch.fill(y, value) + torch.fill_(y * 2, value), torch.zero_(y * 2)), x())
+
+
+@pytest.mark.parametrize("value", [0.0, True, float("-inf"), torch.tensor(2.0)], ids=str)
+def test_the_places_of_a_mask_are_assigned(value: object) -> None:
+    check(
+        lambda y: (assigned(MASK, value)(y), assigned(MASK[:, 0], value)(y), assigned(y > 0, value)(y)), x()
+    )
+
+
+def test_rows_of_a_mask_are_assigned() -> None:
+    check(lambda y, row: assigned(MASK[:, 0], row)(y), x(), torch.randn(3))
+
+
+@pytest.mark.parametrize(
+    "operator", [torch.native_batch_norm, torch._native_batch_norm_legit], ids=["native", "legit"]
+)
+def test_running_statistics_are_written_by_every_operator_that_does(operator: Callable[..., object]) -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(3) + 0.5)
+            self.register_buffer("mean", torch.zeros(3))
+            self.register_buffer("variance", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            normalized = operator(x, self.weight, None, self.mean, self.variance, True, 0.1, 1e-5)
+            updated = torch.ops.aten._batch_norm_with_update(
+                x, self.weight, None, self.mean, self.variance, 0.2, 1e-5
+            )
+            return normalized[0] * updated[0]
+
+    twins = Twins(Normalized(), fallback="error")
+    for _ in range(2):
+        twins.call(x())
+
+
+@pytest.mark.parametrize("mode", ["area", "nearest", "linear"])
+def test_an_interpolation_by_a_factor(mode: str) -> None:
+    check(lambda y: F.interpolate(y[None], scale_factor=1.7, mode=mode, recompute_scale_factor=True), x())
+
+
+def test_empty_vectors_are_left_out_of_a_concatenation() -> None:
+    check(lambda y, empty: torch.cat([y, empty], dim=-1), x(), torch.empty(0))
+
+
+def test_a_repetition_of_no_times_has_a_gradient() -> None:
+    check(lambda y: y.repeat(0, 2), x())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: F.layer_norm(y, (3,), y[0]),
+        lambda y: F.scaled_dot_product_attention(y, y * 3, y * 2, is_causal=True),
+        lambda y: torch.addcmul(y, y, y, value=0.3),
+    ],
+    ids=["layer_norm", "attention", "addcmul"],
+)
+@pytest.mark.parametrize("grad", [True, False])
+def test_bfloat16_is_as_precise_as_eager(
+    function: Callable[[torch.Tensor], torch.Tensor], grad: bool
+) -> None:
+    given, model = x().bfloat16(), Scaled(function, torch.bfloat16)
+    wrapped = rekindle.Module(model, rekindle.Options(fallback="error"))
+    with torch.set_grad_enabled(grad):
+        found = wrapped(given).double()
+        expected = model(given).double()
+        exact = Scaled(function, torch.float64)(given.double())
+    scale = exact.abs().max()
+    assert (found - exact).abs().max() <= 2 * (expected - exact).abs().max() + 2**-9 * scale
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: torch.baddbmm(y[0], y[..., None], y[:, None], beta=0.6, alpha=0.2),
+        lambda y: torch.addmm(y[0, 0], y, y.mT, beta=0.6, alpha=0.2),
+        lambda y: F.cross_entropy(y, torch.tensor([0, 2, 1, 1]), label_smoothing=0.1),
+        lambda y: F.layer_norm(y * 1e-3, (3,)),
+    ],
+    ids=["baddbmm", "addmm", "cross_entropy", "layer_norm"],
+)
+def test_numbers_of_float64_keep_their_precision(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    given, model = x().double(), Scaled(function, torch.float64)
+    wrapped = rekindle.Module(model, rekindle.Options(fallback="error"))
+    torch.testing.assert_close(wrapped(given), model(given), rtol=1e-14, atol=1e-14)
+
+
+def test_complex_results_are_compared_within_rounding() -> None:
+    check(lambda y: torch.view_as_real(torch.fft.fft(y).exp()), x())
+    wrapped = rekindle.Module(Scaled(lambda y: torch.fft.fft(y).exp()), rekindle.Options(fallback="error"))
+    torch.testing.assert_close(wrapped(x()), wrapped.module(x()))
+    wrapped = rekindle.Module(Scaled(lambda y: y.chalf()), rekindle.Options(fallback="error"))
+    assert wrapped(x()).dtype is torch.complex32
+
+
+def test_inputs_may_have_many_dimensions_of_open_size() -> None:
+    twins = Twins(Scaled(lambda y: F.avg_pool3d(y, 2)), fallback="error")
+    for sizes in ((2, 3, 4, 5, 6), (3, 2, 6, 4, 7)):
+        twins.call(torch.randn(sizes))
+    assert twins.status.exports == 1
+
+
+def test_operators_that_do_not_check_what_they_are_given_are_given_nothing_made_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def unpack(y: torch.Tensor, pivots: torch.Tensor) -> torch.Tensor:
+        return torch.lu_unpack(y, pivots)[1]
+
+    run = perturbation.run_eager
+    monkeypatch.setattr(
+        perturbation, "run_eager", lambda *given: (calls.append(tuple(given[2][0].shape)), run(*given))[1]
+    )
+    factors, pivots = torch.linalg.lu_factor(torch.randn(5, 5))
+    twins = Twins(Scaled(unpack), fallback="error")
+    twins.call(factors.contiguous(), pivots)
+    assert calls == []
+    assert allowed_by(torch.relu) is Allowed.ANYTHING
+    assert allowed_by(torch.ctc_loss) is allowed_by(torch.ops.aten._ctc_loss.default) is Allowed.LARGER
