@@ -55,9 +55,13 @@ def summarize(outcomes: list[Outcome]) -> dict[str, list[str]]:
 
 def report(outcomes: list[Outcome]) -> None:
     """What is not right in a graph, with reasons, then the counts."""
+    calls: dict[tuple[str, str, str], list[str]] = collections.defaultdict(list)
     for outcome in outcomes:
         if category(outcome) in ("wrong", "eager"):
-            print(f"{category(outcome):6} {outcome.name}: {outcome.reason}")
+            name, _, number = outcome.name.partition("#")
+            calls[category(outcome), name, outcome.reason].append(number)
+    for (place, name, reason), numbers in calls.items():
+        print(f"{place:6} {name}{'#' * any(numbers)}{','.join(numbers)}: {reason}")
     table = summarize(outcomes)
     print(", ".join(f"{place} {len(names)}" for place, names in table.items()))
 
@@ -77,8 +81,21 @@ def main() -> int:
     )
     suites = "torch's operators or modules, or random programs (models and onnx-node have a --help of their own)"
     parser.add_argument("suite", choices=_SUITES, help=suites)
-    parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
-    parser.add_argument("--samples", type=int, default=2, help="calls of each operator or module, or programs (default 2)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17"
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=2,
+        help="calls of each operator or module, or programs (default 2; 0: all)",
+    )
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float32", "float64", "bfloat16"),
+        help="of operators and modules",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -86,7 +103,9 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
         options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off")
-        outcomes = list(_shown(_SUITES[arguments.suite](arguments.only, arguments.samples, options)))
+        of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
+        run = _SUITES[arguments.suite]
+        outcomes = list(_shown(run(arguments.only, arguments.samples or sys.maxsize, options, **of_dtype)))
     if arguments.json:
         counts = {place: len(names) for place, names in summarize(outcomes).items()}
         print(json.dumps({"counts": counts, "outcomes": [vars(outcome) for outcome in outcomes]}, indent=1))
