@@ -1,33 +1,14 @@
-"""Modules whose forward calls custom autograd Functions: one a feature of Function. See test_python_ops.py."""
+"""Modules whose forward calls custom autograd Functions: arguments, contexts, gradients. See test_python_ops.py."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any
-
 import torch
+from function_support import FUNCTIONS, LOG, used_by
 from semantics_support import made_of
-from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-# By name: how to make the module.
-FUNCTIONS: dict[str, Callable[[], nn.Module]] = {}
-# What Functions did, in order; in a log, because a forward must not change globals that it reads.
-LOG = logging.getLogger("functions")
-LOG.propagate = False  # whoever keeps a record keeps what it mentions alive
 SCALE = 3.0
-
-
-def used_by(forward: Callable[..., Any], prepare: Callable[[Any], Any] | None = None) -> Callable[[type], type]:
-    """Register a Function under its name, called by this forward."""
-
-    def register(function: type) -> type:
-        FUNCTIONS[function.__name__] = made_of(forward, prepare)
-        return function
-
-    return register
 
 
 @used_by(lambda self, x: Tripled.apply(self.a(x)))
@@ -47,7 +28,11 @@ class Tripled(Function):
         return 3 * gradient * x
 
 
-@used_by(lambda self, x: Plain.apply(self.a(x), 2, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])))
+@used_by(
+    lambda self, x: Plain.apply(
+        self.a(x), 2, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])
+    )
+)
 class Plain(Function):
     @staticmethod
     def forward(ctx, x, times, factor, word, nothing, flag, nested, dtype, size):
@@ -69,7 +54,10 @@ class Settings:
         self.factor = 1.5
 
 
-@used_by(lambda self, x: TakesObjects.apply(self.a(x), self.settings, self.b, self.double), lambda self: _with_objects(self))
+@used_by(
+    lambda self, x: TakesObjects.apply(self.a(x), self.settings, self.b, self.double),
+    lambda self: _with_objects(self),
+)
 class TakesObjects(Function):
     @staticmethod
     def forward(ctx, x, settings, layer, function):
@@ -90,7 +78,9 @@ def _with_objects(module):
     module.double = double
 
 
-@used_by(lambda self, x: TwoResults.apply(self.a(x), self.b(x))[0] + TwoResults.apply(self.b(x), self.a(x))[1])
+@used_by(
+    lambda self, x: TwoResults.apply(self.a(x), self.b(x))[0] + TwoResults.apply(self.b(x), self.a(x))[1]
+)
 class TwoResults(Function):
     @staticmethod
     def forward(ctx, x, y):
@@ -126,27 +116,6 @@ class Materialized(Function):
     def backward(ctx, first, second):
         assert torch.count_nonzero(second) == 0
         return first * 2 + second
-
-
-def _values_where_largest(self, x):
-    values, index = Largest.apply(self.a(x))
-    return values * (index > 1)
-
-
-@used_by(_values_where_largest)
-class Largest(Function):
-    @staticmethod
-    def forward(ctx, x):
-        values, index = x.max(-1)
-        ctx.mark_non_differentiable(index)
-        ctx.save_for_backward(index)
-        ctx.shape = x.shape
-        return values, index
-
-    @staticmethod
-    def backward(ctx, gradient, _):
-        (index,) = ctx.saved_tensors
-        return torch.zeros(ctx.shape).scatter(-1, index[:, None], gradient[:, None])
 
 
 @used_by(lambda self, x: SavesItsResult.apply(self.a(x)).tanh().add(1))
@@ -221,84 +190,6 @@ class CallsBackward(Function):
         return inner.grad
 
 
-@used_by(lambda self, x: GivesItsInput.apply(self.a(x)) + self.b(x))
-class GivesItsInput(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return -gradient
-
-
-@used_by(lambda self, x: GivesPart.apply(self.a(x)).relu().mul(2))
-class GivesPart(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.columns = x.shape[1]
-        return x[:, :2]
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return nn.functional.pad(gradient, (0, ctx.columns - 2))
-
-
-def _dirty(self, x):
-    y = self.a(x)
-    z = Dirty.apply(y)
-    return z + y  # y is what the Function made of it
-
-
-@used_by(_dirty)
-class Dirty(Function):
-    @staticmethod
-    def forward(ctx, x):
-        x.mul_(2)
-        ctx.mark_dirty(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
-
-
-@used_by(lambda self, x: NoneAmongResults.apply(self.a(x), None)[1])
-class NoneAmongResults(Function):
-    @staticmethod
-    def forward(ctx, x, mask):
-        return None, x * 2
-
-    @staticmethod
-    def backward(ctx, _, gradient):
-        return gradient * 2, None
-
-
-@used_by(lambda self, x: Drops.apply(self.a(x), 0.5))
-class Drops(Function):
-    @staticmethod
-    def forward(ctx, x, rate):
-        mask = torch.rand_like(x) > rate
-        ctx.save_for_backward(mask)
-        return x * mask
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.saved_tensors[0], None
-
-
-@used_by(lambda self, x: ChangesType.apply(self.a(x)).double().sum(-1))
-class ChangesType(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.half()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        assert gradient.dtype is torch.float16
-        return gradient.float()
-
-
 @used_by(lambda self, x: ReadsGlobal.apply(self.a(x)))
 class ReadsGlobal(Function):
     @staticmethod
@@ -312,17 +203,6 @@ class ReadsGlobal(Function):
 
 def _scaled(gradient):
     return gradient * SCALE
-
-
-@used_by(lambda self, x: (StridedGradient.apply(self.a(x)) * self.b(x)).sum(0))
-class StridedGradient(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.t().contiguous().t()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient.t().contiguous().t().expand_as(gradient)
 
 
 def _made(factor):
@@ -346,7 +226,9 @@ FUNCTIONS["local class"] = made_of(
 
 def _several_times(self, x):
     for _ in range(3):
-        x = Tripled.apply(x) * 0.1 + Plain.apply(x, 2, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4]))
+        x = Tripled.apply(x) * 0.1 + Plain.apply(
+            x, 2, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])
+        )
     return self.a(x)
 
 

@@ -14,7 +14,10 @@ import sys
 import traceback
 from typing import Any
 
-import function_cases_more  # noqa: F401
+import function_cases_calls  # noqa: F401
+import function_cases_kinds  # noqa: F401
+import function_cases_memory  # noqa: F401
+import function_cases_results  # noqa: F401
 import rekindle
 import torch
 from function_cases import FUNCTIONS, LOG

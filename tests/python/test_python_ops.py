@@ -10,7 +10,10 @@ import sys
 from typing import Any
 
 import function_cases
-import function_cases_more  # noqa: F401
+import function_cases_calls  # noqa: F401
+import function_cases_kinds  # noqa: F401
+import function_cases_memory  # noqa: F401
+import function_cases_results  # noqa: F401
 import pytest
 import rekindle
 import torch
