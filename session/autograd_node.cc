@@ -93,7 +93,7 @@ void Backward::bind(Run& run, const variable_list& cotangents) const {
     const SlotId slot = plan.backward.inputs[next++];
     const at::Tensor& meta = plan.slots[slot].meta;
     // The engine has checked sizes and dtype; only a stride can differ (an expanded cotangent, say).
-    run.frame->bind(slot, cotangent.strides() == meta.strides() ? cotangent : cotangent.contiguous());
+    run.frame->bind(slot, !plan.slots[slot].open && cotangent.strides() == meta.strides() ? cotangent : cotangent.contiguous());
   }
 }
 

@@ -34,6 +34,7 @@ bool is_skipped(const Instruction& instruction, Frame& frame) {
   for (const SlotId root : linear) {
     if (!frame.is_absent(root)) continue;
     const at::Tensor& meta = frame.plan().slots[root].meta;
+    TORCH_CHECK_NOT_IMPLEMENTED(!frame.plan().slots[root].open, "a gradient that is absent, and whose size depends on data, is needed");
     if (frame[root].defined()) {
       frame.slots()[root].zero_();
     } else {

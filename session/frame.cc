@@ -4,7 +4,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
-#include <unordered_map>
+#include <map>
+#include <string>
 
 namespace rekindle::session {
 
@@ -89,15 +90,16 @@ std::unique_ptr<Frame> Frame::copy_for_backward() const {
 }
 
 void Frame::take_saved(const Frame& other) {
-  std::unordered_map<std::string, SlotId> theirs;
+  std::map<std::pair<std::string, bool>, SlotId> theirs;
   for (SlotId id = 1; id < other.slots_.size(); ++id) {
-    const graph::Value* value = other.plan_->slots[id].value;
-    if (value != nullptr) theirs.emplace(value->name(), id);
+    const Slot& slot = other.plan_->slots[id];
+    if (slot.value != nullptr) theirs.emplace(std::pair(slot.value->name(), slot.layout), id);
   }
   for (const SlotId id : plan_->saved) {
     const Slot& slot = plan_->slots[id];
-    TORCH_INTERNAL_ASSERT(slot.value != nullptr && theirs.contains(slot.value->name()), "a saved value has no counterpart");
-    take(id, other, theirs.at(slot.value->name()));
+    const auto found = slot.value == nullptr ? theirs.end() : theirs.find({slot.value->name(), slot.layout});
+    TORCH_INTERNAL_ASSERT(found != theirs.end(), "a saved value has no counterpart");
+    take(id, other, found->second);
   }
 }
 

@@ -25,8 +25,8 @@ class HostFunction {
   virtual ~HostFunction() = default;
 
   // Runs it. `inputs`: the node's, undefined where absent; it may keep any of them. `own`: per input, whether the tensor is a
-  // copy made for this call. `planned`: meta tensors like the results that the plan is for; other sizes or dtypes are an error
-  // of the function's own choice. Runs under the dispatch keys and the grad mode of whoever called the session.
+  // copy made for this call. `planned`: meta tensors like the results that the plan is for, undefined
+  // where any size will do; other sizes or dtypes are an error of the function's own choice. Runs under the dispatch keys and the grad mode of whoever called the session.
   virtual HostResults call(const std::vector<at::Tensor>& inputs, const std::vector<bool>& own,
                            const std::vector<at::Tensor>& planned) = 0;
   // Whether it writes to input `i`, and whether it is declared to: otherwise it is given a copy.

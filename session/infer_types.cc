@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 
 #include "session/op.h"
 #include "session/tensor_types.h"
+#include "session/trial_sizes.h"
 #include "src/graph/op_info.h"
 #include "src/graph/print.h"
 #include "src/graph/torch_node.h"
@@ -23,6 +25,8 @@ constexpr std::size_t kMaxComputedBytes = 4096;
 
 // Far from each other and from usual sizes: what is the same at both does not depend on a symbol.
 constexpr std::int64_t kSmall = 3, kLarge = 10007;
+// In the three runs, and not a size of any symbol there.
+constexpr std::array<std::int64_t, 3> kDataSizes{5003, 7, 20011};
 
 // No input may have more elements than this at the sizes that are tried: its bytes have to be a number of 63 bits.
 constexpr double kMaxElements = 1e17;
@@ -38,7 +42,9 @@ using Symbols = std::map<std::string, std::int64_t>;
 class Inference {
  public:
   // asks_torch: whether PyTorch's meta kernels may be asked; loading them takes a while, and some run a loop over a size.
-  Inference(const graph::Graph& graph, bool asks_torch) : graph_(graph), asks_torch_(asks_torch) {}
+  // data_size: in the place of every size that depends on data; without one, what has such sizes stays unknown.
+  Inference(const graph::Graph& graph, bool asks_torch, std::optional<std::int64_t> data_size = std::nullopt)
+      : graph_(graph), asks_torch_(asks_torch), data_size_(data_size) {}
 
   void set_inputs(const Symbols& symbols) {
     for (const graph::Value* input : graph_.inputs()) {
@@ -95,6 +101,11 @@ class Inference {
       constants.push_back(input == nullptr ? at::Tensor() : found->second.constant);
       all_constant = all_constant && (input == nullptr || constants.back().defined());
     }
+    if (graph::is_sized_by_data(node) && data_size_) {
+      const auto results = results_of_size(node, metas, *data_size_);
+      for (std::size_t i = 0; results && i < results->size(); ++i) define(node.output(i), {(*results)[i], {}});
+      return;
+    }
     if (graph::is_torch(node) && !all_constant && !asks_torch_) return;
     const Lowering lowering = lower(LowerContext(node, std::move(metas), constants));
     if (!lowering.constants.empty() || (all_constant && output_bytes(lowering) <= kMaxComputedBytes)) {
@@ -112,6 +123,7 @@ class Inference {
 
   const graph::Graph& graph_;
   const bool asks_torch_;
+  const std::optional<std::int64_t> data_size_;
   Types known_;
   std::string first_error_;
 };
@@ -177,14 +189,16 @@ graph::TensorType common_type(const graph::Value* value, const std::vector<Types
 }  // namespace
 
 void infer_types(graph::Graph& graph, const Symbols& sizes) {
+  const bool sized_by_data =
+      std::ranges::any_of(graph.nodes(), [](const auto& node) { return graph::is_sized_by_data(*node); });
   std::vector<Symbols> symbols{sizes};
-  if (!sizes.empty()) {
+  if (!sizes.empty() || sized_by_data) {
     symbols.push_back(sizes_from(kSmall, sizes));
     symbols.push_back(sizes_from(large_for(graph), sizes));
   }
   std::vector<Types> runs;
   for (const Symbols& each : symbols) {
-    Inference inference(graph, /*asks_torch=*/runs.empty());
+    Inference inference(graph, /*asks_torch=*/runs.empty(), kDataSizes[runs.size()]);
     inference.set_inputs(each);
     runs.push_back(inference.run());
   }

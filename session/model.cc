@@ -50,7 +50,7 @@ Result<std::shared_ptr<Model>> Model::create(std::unique_ptr<graph::Graph> graph
                              .cotangent_of = {},
                              .gradient_of = {}};
   model->graph_ = std::move(graph);
-  if (auto session = Session::create(std::move(joint)); session.ok()) {
+  if (auto session = Session::create(std::move(joint), {.max_plans = 16, .expected_cotangents = {}, .defers = false}); session.ok()) {
     model->session_ = *std::move(session);
   } else {
     model->why_interpreted_ = session.error().message;

@@ -40,7 +40,7 @@ const at::Tensor& LowerContext::meta(std::size_t i) const {
 }
 
 const at::Tensor& LowerContext::constant(std::size_t i) const {
-  TORCH_CHECK(is_constant(i), "input ", i, " must be known before the graph runs, but it is computed from data");
+  if (!is_constant(i)) throw NeedsData(c10::str("input ", i, " must be known before the graph runs, but it is computed from data"));
   return constants_[i];
 }
 
@@ -105,7 +105,8 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
   if (sized_by_data && !context.running()) {
     std::vector<at::Tensor> constants;
     for (std::size_t i = 0; i < inputs; ++i) {
-      TORCH_CHECK(!context.has(i) || context.is_constant(i), "the sizes of its results depend on the data of input ", i);
+      if (context.has(i) && !context.is_constant(i))
+        throw NeedsData(c10::str("the sizes of its results depend on the data of input ", i));
       constants.push_back(context.has(i) ? context.constant(i) : at::Tensor());
     }
     lowering.constants = function(constants);

@@ -69,6 +69,12 @@ struct Lowering {
   std::size_t held = 0;       // outputs after `outputs` that are no tensors
 };
 
+// Thrown by a lowering that needs what only a run can tell: the contents of an input, or what a function returns.
+class NeedsData : public c10::NotImplementedError {
+ public:
+  explicit NeedsData(const std::string& what) : NotImplementedError({__func__, __FILE__, __LINE__}, what) {}
+};
+
 // What a lowering may ask. Every question that cannot be answered throws c10::Error; the planner adds the node's name.
 class LowerContext {
  public:
@@ -78,8 +84,8 @@ class LowerContext {
                bool recording = false)
       : node_(node), metas_(std::move(metas)), constants_(std::move(constants)), recording_(recording) {}
   // For running the node once, on these tensors: all is known.
-  LowerContext(const graph::Node& node, const std::vector<at::Tensor>& values)
-      : node_(node), metas_(values), constants_(values), running_(true) {}
+  LowerContext(const graph::Node& node, const std::vector<at::Tensor>& values, bool recording = false)
+      : node_(node), metas_(values), constants_(values), recording_(recording), running_(true) {}
   // Per input: whether nothing but this node ever reads its memory; per output: whether it is a result of the graph.
   void set_owners(std::vector<bool> exclusive, std::vector<bool> delivered) {
     exclusive_ = std::move(exclusive);
@@ -146,7 +152,7 @@ std::int64_t product(const Sizes& sizes);
 Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<std::size_t> in_place = {});
 // What `function` returns for the inputs, in memory that it allocates (an absent input is an undefined tensor): one tensor
 // an output, of which the last may be left out when the node has fewer. The layouts are those of a run on meta tensors,
-// so that a function that looks at data cannot be planned, only interpreted; `sized_by_data` says that it is one.
+// so that a function that looks at data has none before it runs; `sized_by_data` says that it is one.
 using Function = std::function<Tensors(const Tensors& inputs)>;
 Lowering functional(const LowerContext& context, Function function, bool sized_by_data = false);
 // Runs a lowering once on given inputs, with newly allocated outputs: how constants are folded.

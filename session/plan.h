@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "session/op.h"
@@ -39,6 +40,8 @@ struct Slot {
   at::Tensor constant;             // kConstant
   std::vector<SlotId> views;       // direct views of this slot, bound whenever it is
   const graph::Value* value = nullptr;  // null for scratch
+  bool open = false;               // its sizes are known when it has been computed; `meta` then has the dtype only
+  bool layout = false;             // holds a meta tensor with the layout of `value`, for those who read only that
 };
 
 struct Instruction {
@@ -93,12 +96,15 @@ struct PlanRequest {
   // Names of forward values that must outlive the forward even if this backward does not read them: another set of
   // cotangents may.
   std::vector<std::string> keep;
+  // Names of forward values of which a backward may read the layout.
+  std::unordered_set<std::string> keep_layouts;
   const at::Tensor* inputs = nullptr;  // tensors or meta tensors: only layouts are read
   std::size_t input_count = 0;
   at::Device device = at::kCPU;
   // As of SessionOptions; null for none.
   const std::vector<ResultLayout>* output_layouts = nullptr;
   const std::vector<ResultLayout>* gradient_layouts = nullptr;
+  bool defers = true;  // nodes whose sizes depend on data are lowered when they run; false: they are errors
 };
 
 // kUnsupported or kInvalidArgument, naming the node, when an op cannot be lowered for these layouts.

@@ -112,6 +112,7 @@ void PlanBuilder::add_cotangents() {
     const SlotId output = slot_of(joint.graph->outputs()[joint.cotangent_of[i]]);
     const at::Tensor& like = plan_->slots[output].meta;
     const SlotId slot = add_slot(Storage::kInput, at::empty(like.sizes(), like.options()), value);
+    plan_->slots[slot].open = plan_->slots[output].open;
     define(value, slot);
     plan_->backward.inputs.push_back(slot);
   }
@@ -131,6 +132,7 @@ void PlanBuilder::lower_nodes(const std::vector<const graph::Node*>& nodes, Prog
 void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
   const Lower lower = find_lowering(node.domain(), node.op_type());
   TORCH_CHECK_NOT_IMPLEMENTED(lower != nullptr, "the session has no lowering for ", where(node));
+  if (reads_open(node)) return defer(node, lower, program);
   std::vector<SlotId> inputs;
   std::vector<at::Tensor> metas, constants;
   for (std::size_t i = 0; i < node.inputs().size(); ++i) {
@@ -144,7 +146,13 @@ void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
   for (const graph::Value* input : node.inputs()) exclusive.push_back(is_exclusive(input));
   for (const graph::Value* output : node.outputs()) delivered.push_back(request_.joint->graph->is_output(output));
   context.set_owners(std::move(exclusive), std::move(delivered));
-  Lowering lowering = lower(context);
+  Lowering lowering;
+  try {
+    lowering = lower(context);
+  } catch (const NeedsData&) {
+    if (!request_.defers) throw;
+    return defer(node, lower, program);
+  }
   if (!fold(node, lowering, inputs)) add_instruction(node, std::move(lowering), std::move(inputs), program);
 }
 
@@ -251,6 +259,10 @@ void PlanBuilder::claim_results(Program& program, const std::vector<const graph:
   for (std::size_t i = 0; i < results.size(); ++i) {
     SlotId result = slot_of(results[i]);
     const SlotId root = root_of(result);
+    if (plan_->slots[result].open) {
+      program.outputs.push_back(claim_open(program, result, layouts[i]));
+      continue;
+    }
     const at::Tensor& meta = plan_->slots[result].meta;
     const bool whole = plan_->slots[root].meta.numel() == meta.numel();
     const std::optional<Sizes> strides = strides_of(layouts[i], meta.sizes(), meta.strides());

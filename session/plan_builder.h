@@ -1,6 +1,7 @@
 // PlanBuilder: the steps by which make_plan() turns a joint graph and input layouts into a Plan.
 //
-//   lower      each node, in order: outputs known now become constants, views become slots, the rest instructions
+//   lower      each node, in order: outputs known now become constants, views become slots, the rest instructions;
+//              what reads values of open sizes is deferred (session/deferred.h)
 //   results    outputs and gradients get fresh memory of their own; what cannot is copied
 //   prune      instructions whose results nobody reads
 //   place      last uses, in-place takeovers, arena offsets
@@ -33,6 +34,9 @@ class PlanBuilder {
   void add_cotangents();
   void lower_nodes(const std::vector<const graph::Node*>& nodes, Program& program);
   void lower_node(const graph::Node& node, Program& program);
+  bool reads_open(const graph::Node& node) const;
+  void defer(const graph::Node& node, Lower lower, Program& program);
+  SlotId add_open(const graph::Value* value);
   bool is_exclusive(const graph::Value* value) const;
   bool fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs);
   void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs, Program& program);
@@ -44,6 +48,7 @@ class PlanBuilder {
   // One layout for each result.
   void claim_results(Program& program, const std::vector<const graph::Value*>& results,
                      const std::vector<ResultLayout>& layouts);
+  SlotId claim_open(Program& program, SlotId result, const ResultLayout& layout);
   void copy_result(Program& program, SlotId& result, const Sizes& strides);
   std::vector<ResultLayout> output_layouts() const;
   std::vector<ResultLayout> gradient_layouts() const;
@@ -63,6 +68,7 @@ class PlanBuilder {
   std::shared_ptr<Plan> plan_;
   autodiff::Partition partition_;
   std::unordered_map<const graph::Value*, SlotId> slots_of_values_;
+  std::unordered_map<const graph::Value*, SlotId> layouts_of_values_;  // of open ones
   std::unordered_set<SlotId> claimed_;        // roots that already are a result
   std::vector<SlotId> buffer_of_;             // per slot: the root whose arena place it shares
   std::unordered_set<SlotId> shared_;         // roots whose arena place another slot shares

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "src/autodiff/partition.h"
+#include "src/graph/op_info.h"
 
 namespace rekindle::session {
 
@@ -12,6 +13,11 @@ PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionO
   const std::vector<bool> all(joint_->cotangent_of.size(), true);
   if (expected_.size() != all.size()) expected_ = all;
   for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
+  for (const auto& node : joint_->graph->nodes()) {
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) {
+      if (node->input(i) != nullptr && graph::is_shape_only(*node, i)) keep_layouts_.insert(node->input(i)->name());
+    }
+  }
   restricted_[all] = joint_;
 }
 
@@ -50,11 +56,13 @@ std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> in
   request.present = expected_;
   request.record = record;
   if (record) request.keep = keep_;
+  if (record) request.keep_layouts = keep_layouts_;
   request.inputs = inputs.data();
   request.input_count = inputs.size();
   request.device = device;
   request.output_layouts = &options_.output_layouts;
   request.gradient_layouts = &options_.gradient_layouts;
+  request.defers = options_.defers;
   auto plan = make_plan(request);
   TORCH_CHECK(plan.ok(), plan.error().message);
   entries_.push_front({record, expected_, std::make_shared<FramePool>(std::move(plan).value())});

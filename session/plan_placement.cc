@@ -123,7 +123,7 @@ void PlanBuilder::place() {
   }
 }
 
-// What the caller gets, it keeps; all other memory that is not the arena's goes when nothing reads it any more.
+// What the caller gets, it keeps, and layouts are small and may be read by any backward; all other memory that is not the arena's goes when nothing reads it any more.
 void PlanBuilder::release_early() {
   const std::vector<Instruction*> instructions = timeline();
   const std::vector<std::int32_t> last = last_uses(instructions);
@@ -134,7 +134,7 @@ void PlanBuilder::release_early() {
   for (SlotId slot = 1; slot < plan_->slots.size(); ++slot) {
     const Storage storage = plan_->slots[slot].storage;
     const bool owns = storage == Storage::kFresh || storage == Storage::kGiven || storage == Storage::kHeld;
-    if (!owns || result[slot] || last[slot] < 0 || last[slot] >= static_cast<std::int32_t>(instructions.size())) continue;
+    if (!owns || plan_->slots[slot].layout || result[slot] || last[slot] < 0 || last[slot] >= static_cast<std::int32_t>(instructions.size())) continue;
     instructions[static_cast<std::size_t>(last[slot])]->release.push_back(slot);
   }
   for (Instruction* instruction : instructions) {

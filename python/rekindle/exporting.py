@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import time
@@ -16,9 +17,9 @@ import torch
 from rekindle import _native
 from rekindle.contract import with_numbers
 from rekindle.errors import PythonOpError
-from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
-from rekindle.exporters.unchecked import Allowed
+from rekindle.exporters import Exported, ExportRequest, SizeGuard, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
+from rekindle.exporters.unchecked import Allowed
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
@@ -27,8 +28,9 @@ from rekindle.layouts import Layout, layout_of
 from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
 from rekindle.perturbation import SecondCall, call_again, outputs_again, perturbed_state
 from rekindle.python_ops import bind
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.shapes import Shapes, sizes_of
+from rekindle.variant import check_answers, not_for_this_data
 from rekindle.verification import compare_session
 
 _ANY: Layout = ["any", []]
@@ -65,19 +67,31 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     """
     before, exporting.active = exporting.active, True
     try:
-        if not request.shapes.symbols:
-            return _export_entry(request, fingerprint, describe_again)
-        try:
-            return _export_entry(request, fingerprint, describe_again)
-        except Bypass as bypass:
-            if bypass.reason not in _OF_OPEN_SIZES:
-                raise
-            why = f"with open sizes, {bypass}"
-            _native.log_debug(f"{type(request.module).__name__} is exported for its sizes only: {why}")
-            closed = replace(request, shapes=Shapes.of(request.arguments), closed_because=why)
-            return _export_entry(closed, fingerprint, describe_again)
+        while True:
+            try:
+                return _export_with_sizes(request, fingerprint, describe_again)
+            except SizedByData as found:
+                functions = request.sized_functions if found.function is None else request.sized_functions | {found.function}
+                if request.data_sizes and functions == request.sized_functions:
+                    raise
+                request = replace(request, data_sizes=True, sized_functions=functions)
     finally:
         exporting.active = before
+
+
+def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
+    """As export_entry, where it is known what is sized by data; raises SizedByData for what was not."""
+    try:
+        return _export_entry(request, fingerprint, describe_again)
+    except SizedByData:
+        raise
+    except Bypass as bypass:
+        if not request.shapes.symbols or bypass.reason not in _OF_OPEN_SIZES:
+            raise
+        why = f"with open sizes, {bypass}"
+        _native.log_debug(f"{type(request.module).__name__} is exported for its sizes only: {why}")
+        closed = replace(request, shapes=Shapes.of(request.arguments), closed_because=why)
+        return _export_entry(closed, fingerprint, describe_again)
 
 
 def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
@@ -262,7 +276,7 @@ def _verify(
                 gradients = _verify_elsewhere(session, exported, call, names, request)
             if second is not None:
                 gradients = _verify_second(session, exported, second, names, request)
-        open_sizes = bool(request.shapes.symbols)
+        open_sizes = _has_open_sizes(exported, request)
         return [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients]
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
@@ -313,14 +327,23 @@ def _verify_second(
         raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
     inputs = [second.tensors[i] for i in exported.used]
     end = len(second.outputs) - len(exported.writes)
+    guards = exported.data_guards or []
     outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]
     state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
     try:
         with torchscript.replaced(request.module, state):  # Functions may call modules
+            check = functools.partial(check_answers, _listed(guards), len(exported.writes))
             return compare_session(
                 session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
-                len(_output_layouts(exported, request)), lambda: outputs_again(request, exported.writes, second.tensors, exported.effects),
+                len(_output_layouts(exported, request)),
+                lambda: outputs_again(request, exported.writes, second.tensors, exported.effects), check,
             )  # fmt: skip
+    except SizedByData:
+        raise
+    except RuntimeError as error:
+        if not guards:
+            raise
+        raise not_for_this_data(_listed(guards), error) from error
     except Bypass as bypass:
         message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
         raise Bypass(bypass.reason, message) from bypass
@@ -333,10 +356,14 @@ def _mode(request: ExportRequest) -> str:
     return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
 
 
+def _has_open_sizes(exported: Exported, request: ExportRequest) -> bool:
+    return bool(request.shapes.symbols) or exported.data_guards is not None
+
+
 def _output_layouts(exported: Exported, request: ExportRequest) -> list[Layout]:
     """How the results lie: not what is written to buffers and arguments, nor what nobody gets."""
     results = len(exported.outputs) - len(exported.writes) - exported.effects
-    return [layout_of(output, bool(request.shapes.symbols)) for output in exported.outputs[:results]]
+    return [layout_of(output, _has_open_sizes(exported, request)) for output in exported.outputs[:results]]
 
 
 def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: list[Layout]) -> dict[str, Any]:
@@ -355,4 +382,10 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "shapes": trials.contract(),
         "output_layouts": _output_layouts(exported, request),
         "gradient_layouts": gradients,
+        # Questions about sizes that depend on data, answered by the output before those of `writes`; None: no size does.
+        "data_guards": None if exported.data_guards is None else _listed(exported.data_guards),
     }
+
+
+def _listed(guards: list[SizeGuard]) -> list[list[Any]]:
+    return [[guard.where, guard.what, guard.value] for guard in guards]

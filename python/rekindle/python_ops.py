@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +28,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.errors import PythonOpError
 from rekindle.python_op_registry import declaration_of
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.references import code_path, follow, path_to, show
 
 _PLAIN = (bool, int, float, str)
@@ -265,8 +265,16 @@ class _Watch:
 
     def changed(self, result: Any) -> None:
         items = result if isinstance(result, tuple) else (result,)
+        if self._differs_in_sizes(items):
+            raise SizedByData(self._name, self._function)
         now = [(str(item.dtype), *item.shape) if isinstance(item, torch.Tensor) else item for item in items]
         raise Bypass(Reason.PYTHON_OP, f"{self._name} returned {now}, where the graph has tensors of other sizes, or other values")
+
+    def _differs_in_sizes(self, items: Sequence[Any]) -> bool:
+        tensors = [i for i, item in enumerate(items) if isinstance(item, torch.Tensor)]
+        others = [item for item in items if not isinstance(item, torch.Tensor)]
+        expected = [_resolve(value, self._model, []) for value in self._call["others"]]
+        return tensors == self._call["results"] and [*map(type, others)] == [*map(type, expected)] and others == expected
 
     def reused(self, result: int, position: int) -> None:
         if self._function in self._told:

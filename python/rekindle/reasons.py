@@ -53,3 +53,13 @@ class Bypass(Exception):
     def text(self) -> str:
         """One line for a log or an error: reason, what and what to do, and where to read more."""
         return f"{self.reason}: {self.message} (see {self.reason.anchor})"
+
+
+class SizedByData(Bypass):
+    """Sizes depend on data where an export took them for fixed: an export that follows them may serve the call.
+    function: the autograd Function whose results have them, if it is one."""
+
+    def __init__(self, what: str, function: type | None = None) -> None:
+        reason = Reason.UNSUPPORTED_OP if function is None else Reason.PYTHON_OP
+        super().__init__(reason, f"the sizes of what {what} returns depend on data")
+        self.function = function

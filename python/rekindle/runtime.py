@@ -23,7 +23,7 @@ from rekindle.fingerprint.values import handles, label
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.python_op_registry import registrations
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.shapes import Shapes
 from rekindle.status import Status
 from rekindle.store import Store
@@ -55,6 +55,7 @@ class Runtime:
         self._why_eager: str | None = None  # of the last eager call
         self._kinds: dict[Any, Kind] = {}
         self._families: dict[Any, Family] = {}  # by what calls have in common that differ in sizes only
+        self._sized_functions: frozenset[type] = frozenset()  # autograd Functions that returned other sizes than at their export
         self._values_of: dict[Any, int] = {}  # per layout of a call: how many sets of plain values it had
         self._lock = threading.RLock()
         self._status = Status()
@@ -84,7 +85,7 @@ class Runtime:
             return variant.run(arguments)
         except Bypass as bypass:  # an autograd Function did otherwise than when it was exported, or inputs that are written share memory
             torch.set_rng_state(random_state)  # what the graph drew before, eager draws again
-            self._drop(kind, variant, bypass)
+            self._leave(kind, variant, bypass)
             return self._eager(kind, args, kwargs)
 
     @staticmethod
@@ -197,17 +198,26 @@ class Runtime:
         if self._supplier is not None:
             self._supplier.store.record_bypass(str(bypass.reason))
 
-    def _drop(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
+    def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
+        """Run a call in eager for which a variant turned out not to be right; it stays only where that is up to the call's data."""
         with self._lock:
+            if isinstance(bypass, SizedByData) and bypass.function is not None:
+                self._sized_functions |= {bypass.function}
+            elif variant.data_guards is not None and kind.attempts < _MAX_ATTEMPTS:
+                self._refuse(kind, bypass)
+                return
             for one in (*self._kinds.values(), *self._families.values()):
                 one.variants = [other for other in one.variants if other is not variant]
-            kind.attempts = _MAX_ATTEMPTS
+            if not isinstance(bypass, SizedByData):
+                kind.attempts = _MAX_ATTEMPTS
             self._refuse(kind, bypass)
 
     def _refusal_guard(self, bypass: Bypass, first: bool) -> Any:
         """Passes as long as trying again is of no use."""
         modules = list(self._module.modules())
         state = [*self._module.parameters(), *self._module.buffers()]
+        if isinstance(bypass, SizedByData):  # the next export knows it
+            return TryAgain()
         if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT):
             if first:  # a forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do
                 return TryAgain()
@@ -314,6 +324,7 @@ class Runtime:
             "contract": contract.VERSION,
             "grad": torch.is_grad_enabled(),
             "python_ops": registrations(),
+            **({"sized_functions": sorted(map(label, self._sized_functions))} if self._sized_functions else {}),
         }
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> ExportRequest:
@@ -327,7 +338,10 @@ class Runtime:
             raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
         inline = self._options.inline_functions
         grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self._dynamic)
-        return ExportRequest(self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline)
+        return ExportRequest(
+            self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline,
+            sized_functions=self._sized_functions,
+        )  # fmt: skip
 
 
 handles(Runtime)(noise)  # of a wrapped module in the tree of another: what it has cached changes no result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ class Variant:
     def __post_init__(self) -> None:
         self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
         self.writes = self.contract["writes"]
+        self.data_guards = self.contract["data_guards"]
         self.shapes = Shapes.observed(self.observations)
 
     def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
@@ -51,7 +53,8 @@ class Variant:
         state = {**request.parameters, **request.buffers}
         self.state = [state[name] for name in self.contract["state"]]
         self.session.set_functions([bind(call, request.module) for call in self.contract["functions"]])
-        self.may_bypass = bool(self.contract["functions"]) or any(i < len(request.arguments) for i in self.writes)
+        writes_arguments = any(i < len(request.arguments) for i in self.writes)
+        self.may_bypass = bool(self.contract["functions"]) or writes_arguments or self.data_guards is not None
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)
@@ -114,8 +117,19 @@ class Variant:
         inputs = arguments + self.state
         if self.writes:
             return self._run_and_write(inputs, arguments)
-        outputs = self.session.forward([inputs[i] for i in self.used], self.record)
+        outputs = self._forward(inputs)
         return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
+
+    def _forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        used = [inputs[i] for i in self.used]
+        if self.data_guards is None:
+            return self.session.forward(used, self.record)
+        try:
+            outputs = self.session.forward(used, self.record)
+        except RuntimeError as error:  # where eager branches on a size, the graph goes on
+            raise not_for_this_data(self.data_guards, error) from error
+        check_answers(self.data_guards, len(self.writes), outputs)
+        return outputs
 
     def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
         """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
@@ -124,10 +138,34 @@ class Variant:
             if position < len(arguments) and share_memory(inputs[position], inputs):
                 raise Bypass(Reason.INPUT_MUTATED, "the forward writes in place to an input that shares memory; write to a clone")
             given[position] = inputs[position].detach().clone()
-        outputs = self.session.forward([given[i] for i in self.used], self.record)
+        outputs = self._forward(given)
         with torch.no_grad():
             torch._foreach_copy_([inputs[position] for position in self.writes], outputs[-len(self.writes) :])
         return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
+
+
+def check_answers(guards: list[list[Any]] | None, writes: int, outputs: Sequence[torch.Tensor]) -> None:
+    """Raise Bypass when the data of a call answers a question about sizes otherwise than when the graph was made.
+    guards: [where, what, value] each; writes: how many outputs follow the one with the answers."""
+    if not guards:
+        return
+    for (where, what, value), now in zip(guards, outputs[-1 - writes].tolist(), strict=True):
+        if now != value:
+            raise Bypass(
+                Reason.VALUE_SPECIALIZED,
+                f"{where} asks for a size that depends on data ({what}), and the graph is for that answer only; "
+                "use torch.where, or give torch the size without asking for it",
+            )
+
+
+def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
+    """Why a graph in which sizes depend on data does not run for a call. guards: as of check_answers."""
+    places = "; ".join(dict.fromkeys(f"{where} asks for one ({what})" for where, what, _ in guards[:8]))
+    first = (str(error).splitlines() or [""])[0]
+    return Bypass(
+        Reason.VALUE_SPECIALIZED,
+        f"the graph is not for the sizes that this call's data gives{places and ': '}{places}; {type(error).__name__}: {first}",
+    )
 
 
 def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> list[int] | None:

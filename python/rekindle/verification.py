@@ -34,6 +34,7 @@ class _Doubt:
 def compare_session(
     session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor | None], states: tuple[torch.Tensor, torch.Tensor],
     names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (), laid_out: int = 0, again: Again | None = None,
+    check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
 ) -> list[torch.Tensor | None]:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
 
@@ -41,12 +42,14 @@ def compare_session(
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
     larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. The first `laid_out`
     outputs must have eager's strides as well. What is beyond the tolerance, eager's own rounding may still explain (rounding.py), if
-    it can run `again`. Leaves the random state at `states[0]`. Returns eager's gradients, one an input.
+    it can run `again`. `check` sees the session's outputs first. Leaves the random state at `states[0]`. Returns eager's gradients,
+    one an input.
     """
     doubts: list[_Doubt] = []
     try:
         torch.set_rng_state(states[0])
         actual = session.forward(inputs, grad)
+        check(actual)
         if not torch.equal(torch.get_rng_state(), states[1]):
             raise _failed("the graph draws other random numbers than eager")
         expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, expected, strict=True)]

@@ -14,7 +14,7 @@ namespace rekindle::session {
 namespace {
 
 struct Attention {
-  bool causal = false, mask = false, bool_mask = false;
+  bool causal = false, mask = false, bool_mask = false, empty = false;  // empty: no query, or nothing to look at
   double scale = 0;
 };
 
@@ -26,6 +26,7 @@ Attention attention_of(const LowerContext& context, std::size_t query, std::size
   Attention attention;
   attention.causal = context.int_attribute("is_causal", 0) != 0;
   attention.scale = context.float_attribute("scale", 1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  attention.empty = q.numel() == 0 || k.numel() == 0;  // PyTorch's kernels divide by these
   attention.mask = context.has(mask);
   attention.bool_mask = attention.mask && context.dtype(mask) == at::kBool;
   return attention;
@@ -57,6 +58,11 @@ Lowering lower_attention(const LowerContext& context) {
   lowering.outputs = {heads_first_over_heads_last(context.dtype(0), sizes),
                       {precise, {sizes[0], sizes[1], sizes[2]}, Sizes{sizes[1] * sizes[2], 1, sizes[1]}}};
   lowering.kernel = [attention](const Args& args) {
+    if (attention.empty) {
+      args.out(0).zero_();
+      args.out(1).fill_(-std::numeric_limits<double>::infinity());
+      return;
+    }
     const auto [y, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
         args.in(0), args.in(1), args.in(2), 0.0, attention.causal, additive_mask(args, attention, 3), attention.scale);
     args.out(0).copy_(y);
@@ -73,6 +79,10 @@ Lowering lower_attention_gradient(const LowerContext& context) {
     lowering.outputs.push_back(heads_first_over_heads_last(context.dtype(i), context.sizes(i)));
   }
   lowering.kernel = [attention](const Args& args) {
+    if (attention.empty) {
+      for (std::size_t i = 0; i < 3; ++i) args.out(i).zero_();
+      return;
+    }
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         args.in(0), args.in(1), args.in(2), args.in(3), args.in(4), args.in(5), 0.0, attention.causal,
         additive_mask(args, attention, 6), attention.scale);

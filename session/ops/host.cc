@@ -7,6 +7,7 @@
 #include "session/host_function.h"
 #include "session/host_tape.h"
 #include "session/recorded_results.h"
+#include "session/tensor_types.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::session {
@@ -19,22 +20,30 @@ at::Tensor dense_like(const at::Tensor& meta) {
   return meta.is_non_overlapping_and_dense() ? meta : at::empty(meta.sizes(), meta.options());
 }
 
-// `tensor` as planned: copied when it is laid out otherwise, or when `copy` says so.
+// `tensor` as planned, if it is: copied when it is laid out otherwise, or when `copy` says so.
 at::Tensor settled(at::Tensor tensor, const at::Tensor& planned, bool copy) {
   tensor = tensor.resolve_conj().resolve_neg();
+  if (!planned.defined()) {
+    if (copy) return tensor.clone(at::MemoryFormat::Contiguous);
+    return tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+  }
   if (!copy && tensor.strides() == planned.strides()) return tensor;
   return at::empty_strided(planned.sizes(), planned.strides(), tensor.options()).copy_(tensor);
 }
 
+// Undefined ones where a call may return any size.
 std::vector<at::Tensor> planned_results(const LowerContext& context, std::int64_t function) {
+  const std::size_t results = graph::torch_results(context.node());
+  const bool sized_by_data = graph::is_sized_by_data(context.node());
+  if (sized_by_data && context.running()) return std::vector<at::Tensor>(results);
+  if (sized_by_data) throw NeedsData("the sizes of what a function returns depend on data");
   if (auto recorded = recorded_results(context)) return *std::move(recorded);
   std::vector<at::Tensor> metas;
   for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
   auto inferred = HostScope::function(function).infer(metas);
   TORCH_CHECK_NOT_IMPLEMENTED(inferred.has_value(), "what a function returns for inputs of other sizes than at its export is "
                               "not known; register it with infer_shape");
-  TORCH_CHECK(inferred->size() == graph::torch_results(context.node()), "infer_shape gave ", inferred->size(),
-              " tensors, not ", graph::torch_results(context.node()));
+  TORCH_CHECK(inferred->size() == results, "infer_shape gave ", inferred->size(), " tensors, not ", results);
   return *std::move(inferred);
 }
 
@@ -43,6 +52,7 @@ struct Call {
   std::int64_t function = 0;
   std::vector<bool> exclusive;  // per input: nothing else reads it
   std::vector<at::Tensor> planned;
+  std::vector<at::ScalarType> dtypes;  // per result
   std::vector<std::int64_t> tracked;
 
   void run(const Args& args, bool record) const {
@@ -67,6 +77,8 @@ struct Call {
     TORCH_CHECK(results.tensors.size() == planned.size(), "a function returned ", results.tensors.size(), " tensors where ",
                 planned.size(), " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
+      TORCH_CHECK(results.tensors[i].scalar_type() == dtypes[i], "a function returned ", results.tensors[i].toString(),
+                  " where ", dtypes[i], " was exported");
       args.out(i) = settled(results.tensors[i].detach(), planned[i], results.copy[i]);
     }
   }
@@ -105,12 +117,16 @@ Lowering lower_host(const LowerContext& context) {
   call.planned = planned_results(context, call.function);
   for (std::size_t i = 0; i < call.planned.size(); ++i) {
     const HostFunction* callee = HostScope::find(call.function);
-    if (callee == nullptr || !callee->reuses(i)) call.planned[i] = dense_like(call.planned[i]);
+    if (call.planned[i].defined() && (callee == nullptr || !callee->reuses(i))) call.planned[i] = dense_like(call.planned[i]);
+  }
+  for (std::size_t i = 0; i < call.planned.size(); ++i) {
+    const at::Tensor& planned = call.planned[i];
+    call.dtypes.push_back(planned.defined() ? planned.scalar_type() : scalar_type_of(node.output(i)->type().dtype));
   }
   call.tracked = node.ints_attribute("_tracked", {});
   for (std::size_t i = 0; i < context.num_inputs(); ++i) call.exclusive.push_back(context.is_exclusive(i));
   Lowering lowering;
-  for (const at::Tensor& planned : call.planned) lowering.outputs.push_back(layout_of(planned));
+  for (const at::Tensor& planned : call.planned) lowering.outputs.push_back(planned.defined() ? layout_of(planned) : Layout{});
   lowering.gives = true;
   lowering.keeps_inputs = true;  // whoever is called may keep what it is given
   lowering.held = graph::has_tape(node) ? 1 : 0;

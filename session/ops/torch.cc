@@ -44,6 +44,13 @@ std::vector<Layout> computed_layouts(const LowerContext& context, const TorchOpe
   return layouts;
 }
 
+std::vector<Layout> layouts_of(const LowerContext& context, const TorchOperator& op) {
+  if (graph::is_sized_by_data(context.node()))
+    throw NeedsData(c10::str("the sizes of what ", context.node().op_type(), " returns depend on data"));
+  std::optional<std::vector<Layout>> recorded = recorded_layouts(context);
+  return recorded ? *std::move(recorded) : computed_layouts(context, op);
+}
+
 std::vector<at::Tensor> inputs_of(const Args& args, std::size_t count) {
   std::vector<at::Tensor> inputs;
   for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
@@ -70,11 +77,12 @@ bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& othe
 // What give() needs to know of a node.
 struct Results {
   std::string name;
-  std::vector<Layout> planned;
+  std::size_t count;
+  std::vector<Layout> planned;  // none: they are taken as they come
   std::vector<bool> unused;  // these may have another layout than planned
 
   explicit Results(const graph::Node& node, std::vector<Layout> layouts)
-      : name(node.op_type()), planned(std::move(layouts)), unused(planned.size(), false) {
+      : name(node.op_type()), count(graph::torch_results(node)), planned(std::move(layouts)), unused(planned.size(), false) {
     for (const std::int64_t i : node.ints_attribute("_unused", {})) {
       if (i >= 0 && static_cast<std::size_t>(i) < unused.size()) unused[static_cast<std::size_t>(i)] = true;
     }
@@ -84,7 +92,18 @@ struct Results {
   }
 };
 
+// Of a node that is lowered when it runs. A result may share an input's memory.
+void give_as_they_are(const Args& args, const std::vector<at::Tensor>& results, const Results& to) {
+  TORCH_CHECK(results.size() == to.count, to.name, " returned ", results.size(), " tensors where ", to.count, " were exported");
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    TORCH_CHECK(results[i].defined() && results[i].layout() == at::kStrided, to.name, " returned no dense tensor");
+    args.out(i) = results[i].resolve_conj().resolve_neg();
+    if (!args.out(i).is_non_overlapping_and_dense()) args.out(i) = args.out(i).contiguous();
+  }
+}
+
 void give(const Args& args, const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs, const Results& to) {
+  if (to.planned.empty()) return give_as_they_are(args, results, to);
   TORCH_CHECK(results.size() == to.planned.size(), to.name, " returned ", results.size(), " tensors where ",
               to.planned.size(), " were planned");
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -102,25 +121,26 @@ Lowering lower_torch(const LowerContext& context) {
   if (node.op_type() == kCallHost) return lower_host(context);
   const auto op = std::make_shared<const TorchOperator>(node);
   Lowering lowering;
-  std::optional<std::vector<Layout>> recorded = recorded_layouts(context);
-  lowering.outputs = recorded ? *std::move(recorded) : computed_layouts(context, *op);
+  if (!context.running()) lowering.outputs = layouts_of(context, *op);
+  const Results to(node, lowering.outputs);
+  lowering.outputs.resize(to.count);
   lowering.gives = true;
   lowering.held = graph::has_tape(node) ? 1 : 0;
   lowering.keeps_inputs = lowering.held == 1 && context.recording();
   const std::size_t count = context.num_inputs();
   if (!lowering.keeps_inputs) {
-    lowering.kernel = [op, count, to = Results(node, lowering.outputs)](const Args& args) {
+    lowering.kernel = [op, count, to](const Args& args) {
       const std::vector<at::Tensor> inputs = inputs_of(args, count);
       give(args, op->call(inputs), inputs, to);
     };
     return lowering;
   }
-  lowering.kernel = [op, count, to = Results(node, lowering.outputs),
+  lowering.kernel = [op, count, to,
                      tracked = node.ints_attribute("_tracked", {})](const Args& args) {
     const std::vector<at::Tensor> inputs = inputs_of(args, count);
     std::shared_ptr<Tape> tape;
     give(args, Tape::record(*op, inputs, tracked, tape), inputs, to);
-    args.held_out(to.planned.size()) = std::move(tape);
+    args.held_out(to.count) = std::move(tape);
   };
   return lowering;
 }

@@ -11,7 +11,7 @@
 // on inputs), _unused (which nothing read when the graph was made), _layouts (for each in a row: dtype, rank, sizes,
 // strides, as they were then), _sizes (for each present input in a row: rank, sizes, as they were then), _computed (positions
 // in the schema of the arguments that are inputs because the graph computes their numbers), _tracked (of which inputs the tape knows the gradient; set by the gradient rule), _random
-// (1: may draw random numbers).
+// (1: may draw random numbers), _sized_by_data (1: the sizes of the results depend on more than the inputs' sizes).
 #pragma once
 
 #include "src/graph/graph.h"
@@ -23,6 +23,7 @@ inline bool is_torch(const Node& node) { return node.domain() == kTorchDomain; }
 inline std::size_t torch_results(const Node& node) {
   return static_cast<std::size_t>(node.int_attribute("_results", 1));
 }
+inline bool is_sized_by_data(const Node& node) { return node.int_attribute("_sized_by_data", 0) != 0; }
 inline bool has_tape(const Node& node) { return is_torch(node) && node.outputs().size() > torch_results(node); }
 // Whether output `index` depends differentiably on any input.
 bool is_differentiable_result(const Node& node, std::size_t index);

@@ -237,26 +237,6 @@ FUNCTIONS["of an input"] = made_of(lambda self, x: self.a(Tripled.apply(x)))
 FUNCTIONS["on a parameter"] = made_of(lambda self, x: x @ Tripled.apply(self.a.weight))
 
 
-class Positive(Function):
-    """Not among those above: what it returns has other sizes from step to step."""
-
-    @staticmethod
-    def forward(ctx, x):
-        rows = x.sum(-1) > 0
-        ctx.save_for_backward(rows)
-        return x[rows]
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (rows,) = ctx.saved_tensors
-        result = torch.zeros(len(rows), gradient.shape[1])
-        result[rows] = gradient
-        return result
-
-
-POSITIVE = made_of(lambda self, x: Positive.apply(self.a(x)).sum(0))
-
-
 class Token:
     """Dies with the context that holds it."""
 

@@ -153,15 +153,6 @@ def test_an_entry_can_name_autograd_functions_only() -> None:
         bind(call, nn.Identity())
 
 
-def test_results_whose_sizes_depend_on_data_run_in_eager_from_then_on() -> None:
-    module = function_cases.POSITIVE()
-    model = rekindle.Module(module)
-    torch.manual_seed(1)
-    for step in range(4):
-        torch.testing.assert_close(model(rows(step)), module(rows(step)))
-    assert set(code for code, _ in rekindle.status(model).bypass) <= {"python_op", "unsupported_op"}
-
-
 def test_what_a_function_reads_and_its_backward_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     module = FUNCTIONS["ReadsGlobal"]()
 

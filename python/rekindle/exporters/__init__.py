@@ -33,7 +33,8 @@ class ExportRequest:
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
     become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
-    around the call. `inline_functions` is the option. `shapes` says which sizes of the arguments the graph leaves open,
+    around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the autograd
+    Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
     `closed_because` why none, where that is no option of the user's. `watch` is entered around the forward.
     """
 
@@ -48,6 +49,8 @@ class ExportRequest:
     is_part: bool = False
     inline_functions: bool = False
     closed_because: str | None = None
+    data_sizes: bool = False
+    sized_functions: frozenset[type] = frozenset()
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
 
 
@@ -70,13 +73,15 @@ class Exported:
     after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
     autocast computed some of it. writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
-    effects: how many outputs before those of `writes` are there only to keep autograd Functions that nothing reads.
+    effects: how many outputs before those of `writes` are there only to keep what nothing reads, or answer `data_guards`.
 
     fixed: symbols whose size the forward asked for, with the place in its code; the graph is for their present sizes only.
     guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
     same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
     new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
     allowed: what the forward may be tried on besides the call.
+    data_guards: guards whose answers depend on data, so that they are known when the graph has run: one vector before the outputs
+    of `writes`, if there are any; None for a graph in which no size depends on data.
     """
 
     model: bytes
@@ -96,3 +101,4 @@ class Exported:
     objects: list[Any] = field(default_factory=list, repr=False)
     strides: str | None = None
     allowed: Allowed = Allowed.ANYTHING
+    data_guards: list[SizeGuard] | None = None

@@ -110,12 +110,12 @@ def _type_placeholders(graph: Any) -> None:
 
 
 def _forget_sizes(graph: Any, open_inputs: Collection[int]) -> None:
-    """Leave rank and dtype only to all that depends on the open inputs: what is known is written into the graph."""
+    """Leave rank and dtype only to all that depends on open inputs, or is sized by data: what is known is written into the graph."""
     inputs = list(graph.inputs())
     opened = {inputs[i].debugName() for i in open_inputs}
     changed = [inputs[i] for i in open_inputs]
-    for node in graph.nodes() if opened else ():
-        if any(value.debugName() in opened for value in node.inputs()):
+    for node in graph.nodes():
+        if node.hasAttribute("_sized_by_data") or any(value.debugName() in opened for value in node.inputs()):
             outputs = list(node.outputs())
             opened.update(value.debugName() for value in outputs)
             changed += outputs

@@ -13,14 +13,16 @@ from typing import Any
 import torch
 
 from rekindle.exporters.aliases import untraced
+from rekindle.exporters.data_sizes import DataSizes, name_of
 from rekindle.exporters.inlining import inlined
 from rekindle.exporters.interception import intercepted
+from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
 from rekindle.exporters.traced_operators import DTYPES, take_place_of
 from rekindle.exporters.traced_sizes import swapped
 from rekindle.fingerprint.world import called_back
 from rekindle.python_ops import Call, describe_call, note_results, tensors_among
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, SizedByData
 
 Node = Any  # torch._C.Node
 Value = Any  # torch._C.Value
@@ -41,14 +43,22 @@ class _Recorded(torch.autograd.Function):
 
 
 class Functions:
-    """Those of one export; `calls` are numbered as the nodes call them. inline: whether every Function is inlined."""
+    """Those of one export; `calls` are numbered as the nodes call them. inline: whether every Function is inlined. sized_by_data: those
+    whose results have sizes that depend on data."""
 
-    def __init__(self, model: torch.nn.Module, inline: bool = False) -> None:
+    def __init__(self, model: torch.nn.Module, inline: bool = False, sized_by_data: frozenset[type] = frozenset()) -> None:
         self.calls: list[Call] = []
         self._effects: list[tuple[list[Value], torch.Tensor]] = []  # (results, what keeps them), of calls and random draws in order
         self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
         self._model = model
         self._inline = inline
+        self._sized_by_data = sized_by_data
+        self._sizes: OpenSizes | None = None
+        self._data = DataSizes()
+
+    def follow(self, sizes: OpenSizes | None, data: DataSizes) -> None:
+        """Where the trace keeps what it knows of sizes."""
+        self._sizes, self._data = sizes, data
 
     def recorded(self) -> contextlib.AbstractContextManager[None]:
         """See every call of this thread's trace."""
@@ -84,13 +94,27 @@ class Functions:
             torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
         self.calls.append(call)
         self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
-        sizes = [number for x in given for number in (x.dim(), *x.shape)]
-        self._facts.append({**_facts_of(tensors), "_sizes": sizes})
+        self._facts.append(self._facts_of(function, given, tensors))
         return result
 
     def note_draw(self, drawn: torch.Tensor) -> None:
         """Called inside the trace with a result that random numbers were drawn for."""
         self._effects.append(([torch._C._get_value_trace(drawn)], drawn.detach().clone()))  # it may be written to
+
+    def _facts_of(self, function: type, given: list[torch.Tensor], results: list[torch.Tensor]) -> dict[str, list[int]]:
+        facts = {"_differentiable": [i for i, tensor in enumerate(results) if tensor.requires_grad]}
+        if function in self._sized_by_data:
+            if self._sizes is None:
+                raise SizedByData(f"the autograd Function {function.__qualname__}", function)
+            self._data.note(results)
+            return {**facts, "_sized_by_data": [1]}
+        if self._sizes is not None:
+            self._sizes.settle(given, results)
+        with untraced():
+            if all(tensor.dtype in _NUMBERS for tensor in results):
+                facts["_layouts"] = [n for x in results for n in (_NUMBERS[x.dtype], x.dim(), *x.shape, *x.stride())]
+            facts["_sizes"] = [number for x in given for number in (x.dim(), *x.shape)]
+        return facts
 
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """One result of each call, and of each random draw, that no output depends on: as a further output it keeps it in the graph."""
@@ -99,7 +123,7 @@ class Functions:
         found = []
         for results, kept in reversed(self._effects):
             _add_ancestors(left, needed)
-            if not any(_name(result.node()) in needed for result in results):
+            if not any(name_of(result.node()) in needed for result in results):
                 found.append(kept.detach())
                 left = [results[0].node()]
         return found
@@ -125,7 +149,7 @@ class Functions:
         made.i_("_results", len(results))
         made.is_("_unused", [i for i, value in enumerate(results) if not value.uses()])
         for name, numbers in self._facts[number].items():
-            made.is_(name, numbers)
+            made.i_(name, numbers[0]) if name == "_sized_by_data" else made.is_(name, numbers)
         made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
         take_place_of(node, made, results)
 
@@ -133,15 +157,9 @@ class Functions:
 def _add_ancestors(left: list[Node], needed: set[Any]) -> None:
     while left:
         node = left.pop()
-        if _name(node) not in needed:
-            needed.add(_name(node))
+        if name_of(node) not in needed:
+            needed.add(name_of(node))
             left += [value.node() for value in list(node.inputs())[node.kind() in _OF_SHAPES :]]
-
-
-def _name(node: Node) -> Any:
-    """What tells nodes of one graph apart: each time it is asked for, a node is another Python object."""
-    outputs = list(node.outputs())
-    return outputs[0].unique() if outputs else id(node)
 
 
 def _results(node: Node) -> list[Value]:
@@ -150,10 +168,3 @@ def _results(node: Node) -> list[Value]:
         (unpack,) = [use.user for use in outputs[0].uses()]
         return list(unpack.outputs())
     return outputs
-
-
-def _facts_of(results: list[torch.Tensor]) -> dict[str, list[int]]:
-    facts = {"_differentiable": [i for i, tensor in enumerate(results) if tensor.requires_grad]}
-    if all(tensor.dtype in _NUMBERS for tensor in results):
-        facts["_layouts"] = [n for x in results for n in (_NUMBERS[x.dtype], x.dim(), *x.shape, *x.stride())]
-    return facts

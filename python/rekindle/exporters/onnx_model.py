@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +17,17 @@ class Parts:
     answers: bytes | None
 
 
-def taken_apart(model: bytes, with_answers: bool, open_inputs: Collection[str]) -> Parts:
-    """open_inputs: names of those with sizes that are left open; the sizes of what is computed are then forgotten."""
+def taken_apart(model: bytes, with_answers: bool, forgotten: bool) -> Parts:
+    """forgotten: whether the sizes of what is computed are, because some of them are open."""
     import onnx
 
     proto = onnx.load_model_from_string(model)
     graph = proto.graph
     names = [value.name for value in graph.input]
-    if open_inputs:
+    if forgotten:
         _forget_sizes([*graph.value_info, *graph.output])
     if not with_answers:
-        return Parts(proto.SerializeToString() if open_inputs else model, names, None)
+        return Parts(proto.SerializeToString() if forgotten else model, names, None)
     asked = onnx.ModelProto()
     asked.CopyFrom(proto)
     del asked.graph.output[:-1]

@@ -144,19 +144,30 @@ class OpenSizes:
                 args = (args[0], place, *args[2:])
         return swapped(args, swap), swapped(kwargs, swap)
 
-    def check(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def check(self, function: Any, args: Any, kwargs: Any, result: Any, sized_by_data: bool) -> None:
         """See what a call gave: Python values may tell of sizes, and what comes from closed tensors is closed."""
         tensors = list(_tensors((args, kwargs)))
+        if sized_by_data:
+            return
         if all(map(self._is_closed, tensors)):
-            for leaf in tree_leaves(result):
-                if isinstance(leaf, torch.Tensor) and not self._is_closed(leaf) and id(leaf) not in self._dims:
-                    leaf.__dict__["_rekindle_closed"] = True
+            self.close(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
         elif not isinstance(result, (torch.Tensor, list, tuple)) and not self._is_harmless(function, result):
             if self._has_strides:
                 self._trace.ask_for_strides()
             for tensor in tensors:
                 if not self._is_closed(tensor):
                     tuple(map(int, self._shape(tensor)))
+
+    def close(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The sizes of these are what they are."""
+        for tensor in tensors:
+            if not self._is_closed(tensor) and id(tensor) not in self._dims:
+                tensor.__dict__["_rekindle_closed"] = True
+
+    def settle(self, arguments: Iterable[torch.Tensor], results: Iterable[torch.Tensor]) -> None:
+        """Results whose sizes follow from those of arguments."""
+        if all(map(self._is_closed, arguments)):
+            self.close(results)
 
     @staticmethod
     def _is_harmless(function: Any, result: Any) -> bool:

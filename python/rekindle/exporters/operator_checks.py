@@ -1,4 +1,4 @@
-"""Which operators a graph cannot hold: they write, are sized by data, or return no dense tensors."""
+"""Which operators a graph cannot hold: they write, or nobody says what sizes they return."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.data_sizes import is_sized_by_data
 from rekindle.exporters.traced_operators import (
     DTYPES,
     Node,
     Value,
     constant_argument,
     known_value,
-    listed_values,
     operator_of,
     scalar_type,
     type_of_argument,
@@ -38,18 +38,10 @@ def check_meaning(node: Node, schema: Any) -> None:
 
 
 def _check_sizes(node: Node, schema: Any) -> None:
-    """A graph is for fixed sizes: refuse what returns tensors whose sizes depend on data."""
-    if schema.name == "aten::index":  # its tag is for masks
-        depends = any(scalar_type(item) in ("Bool", "Byte") for item in listed_values(node))
-    elif schema.name == "aten::one_hot":
-        depends = constant_argument(node, "num_classes") == -1
-    else:
-        depends = schema.name in _SIZED_BY_DATA or f"{schema.name}.{schema.overload_name}" in _SIZED_BY_DATA
-        depends |= torch.Tag.dynamic_output_shape in operator_of(schema).tags
-    if not schema.name.startswith("aten::"):
-        _run_on_meta(node, schema)
-    if depends:
+    if schema.name in _REFUSED_SIZES:
         raise Bypass(Reason.UNSUPPORTED_OP, f"the sizes of what {schema.name} returns depend on data")
+    if not schema.name.startswith("aten::") and not is_sized_by_data(node, schema):
+        _run_on_meta(node, schema)
 
 
 def _run_on_meta(node: Node, schema: Any) -> None:
@@ -85,11 +77,5 @@ def _updates_statistics(node: Node, names: set[str]) -> bool:
     return bool(training) and type_of_argument(node, "running_mean").kind() != "NoneType"
 
 
-# Parts of these do, without a tag that says so.
-_SIZED_BY_DATA = {
-    f"aten::{name}"
-    for name in """
-        _unique _unique2 argwhere bincount linalg_lstsq masked_select nonzero nonzero_numpy repeat_interleave.self_Tensor
-        tensor_split.tensor_indices_or_sections unique_consecutive unique_dim unique_dim_consecutive
-    """.split()
-}
+# Whether some of its results are empty depends on the rank of a matrix.
+_REFUSED_SIZES = {"aten::linalg_lstsq"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.data_sizes import is_sized_by_data
 from rekindle.exporters.operator_arguments import add_argument, is_computed
 from rekindle.exporters.operator_checks import check_meaning
 from rekindle.exporters.traced_booleans import is_boolean
@@ -58,6 +59,10 @@ def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
 def _of_matrices(node: Node) -> bool:
     """The exporter takes what is added for a float32 number if it has no dimension."""
     return _not_of_scalars(node) and _keeps_numbers("alpha", "beta")(node)
+
+
+def _of_three(node: Node) -> bool:
+    return len(schema_of(node).arguments) == 3
 
 
 def _class_indices(node: Node) -> bool:
@@ -112,7 +117,7 @@ def _equal_parts(node: Node, argument: str) -> bool:
 
 _ALWAYS = """
     add sub rsub mul neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
-    where masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
+    masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select stack repeat
@@ -130,6 +135,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     "aten::layer_norm": _keeps_numbers("eps"),
     "aten::cat": _equal_ranks,
     "aten::div": _exact_quotient,
+    "aten::where": _of_three,
     "aten::narrow": _known_start,
     "aten::linear": _of_vectors,
     "aten::embedding": _plain_lookup,
@@ -221,7 +227,9 @@ def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None
         "_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()]
     )
     made.is_("_unused", [i for i, value in enumerate(results) if not _is_used(value)])
-    if (layouts := layouts_of(results)) is not None:
+    if is_sized_by_data(node, schema):
+        made.i_("_sized_by_data", 1)
+    elif (layouts := layouts_of(results)) is not None:
         made.is_("_layouts", layouts)
     if (sizes := input_sizes(made)) is not None:
         made.is_("_sizes", sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import warnings
@@ -17,12 +18,13 @@ from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, onnx_model
 from rekindle.exporters.aliases import untraced
 from rekindle.exporters.corrections import corrected
+from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, user_frame
 from rekindle.exporters.traced_booleans import take_for_numbers
-from rekindle.exporters.traced_sizes import SizeTrace
+from rekindle.exporters.traced_sizes import Guard, SizeTrace, is_traced
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
@@ -39,6 +41,13 @@ def load_exporter() -> None:
 
     if any(not operator._init_fn.__module__.startswith("torch.") for operator in OPDEFS.values()):
         import torch._dynamo  # noqa: F401  (the first call of an operator defined in Python does)
+
+
+def _number(sizes: SizeTrace, data: DataSizes, value: Any) -> int | None:
+    """As SizeTrace.number; raises Bypass(unsupported_output) for a size that depends on data: it comes after the structure."""
+    if is_traced(value) and data.reach(value.traced):
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the result has the size {value.value}, which depends on data; return a tensor of it")
+    return sizes.number(value)
 
 
 class _Traced(nn.Module):
@@ -61,20 +70,26 @@ class _Traced(nn.Module):
         writable = [*arguments, *(state[name] for name in request.buffers)]
         sizes = SizeTrace(user_frame)
         functions = self.__dict__["functions"]
-        opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values())
-        mode = TraceMode(request.parameters.values(), writable, request.grad, opened if request.shapes.symbols else None, functions.note_draw)
-        with request.watch, replaced(request.module, state), functions.recorded(), following(bool(request.shapes.symbols)), mode:
+        follows = bool(request.shapes.symbols) or request.data_sizes
+        opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values()) if follows else None
+        data = DataSizes()
+        mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, functions.note_draw)
+        functions.follow(opened, data)
+        with request.watch, replaced(request.module, state), functions.recorded(), following(follows), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         objects: list[Any] = []
         with untraced():
-            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number)
+            layout, outputs = flatten_outputs(result, list(tensors), objects, functools.partial(_number, sizes, data))
             mode.check_views(layout)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
         written = [_written(i, tensors, request) for i in writes]
         self.__dict__["effects"] = functions.unread([*outputs, *written])
+        self.__dict__["data_guards"], checked = sizes.split_off(data.reach)
+        if checked is not None:
+            self.__dict__["effects"].append(checked)
         outputs += self.__dict__["effects"] + written
         self.__dict__["result"] = layout, list(outputs), torch.get_rng_state()
         self.__dict__["objects"] = objects
@@ -84,6 +99,7 @@ class _Traced(nn.Module):
         self.__dict__["allowed"] = mode.allowed
         if not outputs:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
+        self.__dict__["sized_by_data"] = data.any
         answers = sizes.answers()
         take_for_numbers(torch._C._get_tracing_state().graph())
         return tuple(outputs) if answers is None else (*outputs, answers)
@@ -194,7 +210,7 @@ def export(request: ExportRequest) -> Exported:
     arguments = [copied(tensor) for tensor in request.arguments]
     buffers = [tensor.detach().clone() for tensor in request.buffers.values()]
     versions = [tensor._version for tensor in request.parameters.values()]
-    functions = Functions(request.module, request.inline_functions)
+    functions = Functions(request.module, request.inline_functions, request.sized_functions)
     traced = _Traced(request, functions)
     tensors = (*arguments, *request.parameters.values(), *buffers)
     names = [_name_of_argument(i) for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
@@ -218,14 +234,20 @@ def export(request: ExportRequest) -> Exported:
     check_strides(layout, request.arguments)
     arguments = [copied(request.arguments[i]) if i in writes else argument for i, argument in enumerate(arguments)]
     sizes: SizeTrace = traced.__dict__["sizes"]
-    parts = onnx_model.taken_apart(model, sizes.has_answers, {name for name, _ in _open_dims(request)})
+    forgotten = bool(_open_dims(request)) or traced.__dict__["sized_by_data"]
+    parts = onnx_model.taken_apart(model, sizes.has_answers, forgotten)
     used = [names.index(name) for name in parts.inputs]
     return Exported(
         parts.model, used, layout, outputs, (random_state, random_state_after), arguments,
         traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]),
-        dict(sizes.fixed), [SizeGuard(guard.where, guard.what, guard.value) for guard in sizes.guards], parts.answers,
+        dict(sizes.fixed), _plain(sizes.guards), parts.answers,
         [number.value for number in sizes.numbers], traced.__dict__["objects"], sizes.strides, traced.__dict__["allowed"],
+        _plain(traced.__dict__["data_guards"]) if traced.__dict__["sized_by_data"] else None,
     )  # fmt: skip
+
+
+def _plain(guards: list[Guard]) -> list[SizeGuard]:
+    return [SizeGuard(guard.where, guard.what, guard.value) for guard in guards]
 
 
 def _name_of_argument(position: int) -> str:

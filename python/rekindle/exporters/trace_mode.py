@@ -20,10 +20,11 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rekindle import _native
 from rekindle.exporters.aliases import Aliases, untraced
+from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.exporters.unchecked import Allowed, allowed_by
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, SizedByData
 
 _SIZE_QUERIES = {
     torch.Tensor.size,
@@ -120,7 +121,8 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 class TraceMode(TorchFunctionMode):
     """Active around the one forward of an export. `parameters` must not be written, `writable` (arguments and buffers) may be;
-    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed. note_draw: called with what random numbers were drawn for.
+    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed, and none may depend on `data`. note_draw: called with
+    what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
     allowed: what the forward may be tried on.
@@ -128,7 +130,7 @@ class TraceMode(TorchFunctionMode):
 
     def __init__(
         self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool, sizes: OpenSizes | None,
-        note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
+        data: DataSizes, note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
@@ -136,6 +138,7 @@ class TraceMode(TorchFunctionMode):
         self._grad = grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self._sizes = sizes
+        self._data = data
         self.autocast_dtypes: set[torch.dtype] = set()
         self.allowed = Allowed.ANYTHING
         self._aliases = Aliases(grad)
@@ -187,8 +190,11 @@ class TraceMode(TorchFunctionMode):
         if not (in_place and function in DRAWING):
             function = REPLACEMENTS.get(function, function)
         result = self._call(function, args, kwargs, in_place)
+        sized_by_data = self._data.made(result)
         if self._sizes is not None:
-            self._sizes.check(function, args, kwargs, result)
+            self._sizes.check(function, args, kwargs, result, sized_by_data)
+        elif sized_by_data:
+            raise SizedByData(f"{user_frame()} ({getattr(function, '__name__', function)})")
         if not stopped or (in_place and self._is_writable(_target(args, kwargs))):
             return result
         if in_place:
@@ -263,7 +269,10 @@ class TraceMode(TorchFunctionMode):
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
         self._views_without_grad |= tensor._is_view()
-        return tensor.detach()
+        detached = tensor.detach()
+        if self._sizes is not None:
+            self._sizes.settle([tensor], [detached])
+        return detached
 
     def check_views(self, layout: Any) -> None:
         """Raises Bypass(unsupported_output) for a result (see contract.py) that may hold a view made in a no_grad region."""

@@ -8,7 +8,7 @@ answer at other sizes the graph itself computes before it is run at them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,10 +81,17 @@ class SizeTrace:
 
     def answers(self) -> torch.Tensor | None:
         """What the graph answers to all guards, and the numbers that the forward returns, as one vector."""
-        if not self.has_answers:
-            return None
-        traced = [one.traced for one in (*self.guards, *self.numbers)]
-        return torch.stack([one.to(torch.int64) for one in traced])
+        return _stacked([*self.guards, *self.numbers])
+
+    def split_off(self, is_checked: Callable[[torch.Tensor], bool]) -> tuple[list[Guard], torch.Tensor | None]:
+        """Take away the guards whose answers satisfy a test; returns them and their answers, as one vector."""
+        taken = [guard for guard in self.guards if is_checked(guard.traced)]
+        self.guards = [guard for guard in self.guards if not any(guard is other for other in taken)]
+        return taken, _stacked(taken)
+
+
+def _stacked(asked: Sequence[Guard | TracedSize]) -> torch.Tensor | None:
+    return torch.stack([one.traced.to(torch.int64) for one in asked]) if asked else None
 
 
 class TracedSize(torch.SymInt):

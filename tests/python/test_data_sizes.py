@@ -1,0 +1,136 @@
+"""Tensors whose sizes depend on data run inside the graph: cold, warm, with gradients, for any count."""
+
+from __future__ import annotations
+
+import copy
+
+import data_size_models as models
+import pytest
+import rekindle
+import torch
+from data_size_models import CASES, batch
+from module_support import assert_same
+from semantics_support import made_of
+from torch import nn
+
+_COUNTS = (3, 2, 5, 1, 0)
+
+
+def _step(model: nn.Module, module: nn.Module, x: torch.Tensor) -> list[torch.Tensor | None]:
+    """A training step's results: output, gradients, random state."""
+    torch.manual_seed(7)
+    module.zero_grad()
+    given = x.detach().clone().requires_grad_()
+    result = model(given)
+    (result.float() ** 2).sum().backward()
+    return [result.detach(), given.grad, *(parameter.grad for parameter in module.parameters()), torch.get_rng_state()]
+
+
+def _compare(module: nn.Module, model: nn.Module, x: torch.Tensor) -> None:
+    assert_same(_step(model, model.module, x), _step(module, module, x))
+
+
+@pytest.mark.parametrize("dynamic", ["static", "auto"])
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_may_depend_on_data(name: str, dynamic: str) -> None:
+    module = CASES[name]()
+    for sources in ({"export", "memory"}, {"local", "memory"}):
+        model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", dynamic=dynamic))
+        for count in _COUNTS:
+            rows = 6 if dynamic == "static" else 6 + count % 3
+            _compare(module, model, batch(rows, count, seed=count))
+        with torch.no_grad():
+            x = batch(6, 4)
+            torch.manual_seed(3)
+            theirs = module(x)
+            torch.manual_seed(3)
+            assert_same(model(x), theirs)
+        assert rekindle.status(model).source in sources
+        assert rekindle.status(model).eager_calls == 0
+        rekindle.store.flush()
+
+
+def test_functions_may_return_any_number_of_rows() -> None:
+    module = made_of(models.after_functions)()
+    for source in ("export", "local"):
+        model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error"))
+        for count in _COUNTS:
+            _compare(module, model, batch(6, count, seed=count))
+        status = rekindle.status(model)
+        assert status.source == source
+        # Signs stay when an export tries other numbers: that the counts vary is learned from the second call, and the third.
+        assert status.eager_calls <= 2
+        assert all(code == "python_op" and "depend on data" in message for code, message in status.bypass)
+        rekindle.store.flush()
+
+
+def test_a_branch_on_a_size_that_depends_on_data_is_eagers_and_named() -> None:
+    module = made_of(models.branches)()
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error"))
+    for count in (3, 2, 5, 1, 6, 2):  # 5 and 6 take the other branch
+        _compare(module, model, batch(6, count, seed=count))
+    status = rekindle.status(model)
+    assert status.eager_calls == 2
+    ((code, message),) = status.bypass
+    assert code == "value_specialized"
+    assert "data_size_models.py" in message
+    assert "in branches asks for a size that depends on data" in message
+
+
+def test_a_size_made_an_int_is_named_when_data_changes_it() -> None:
+    module = made_of(models.counts_rows)()
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error"))
+    for count in (3, 3, 2, 3):
+        _compare(module, model, batch(6, count, seed=count))
+    status = rekindle.status(model)
+    assert status.eager_calls == 1
+    ((code, message),) = status.bypass
+    assert code == "value_specialized"
+    assert "in counts_rows asks for one (a size == 3)" in message
+
+
+def test_a_view_of_an_input_is_seen_to_be_edited_before_the_backward() -> None:
+    def squared(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        rows = models.kept(x).sum()
+        part = x.reshape(torch.nonzero(x[:, :1] == x[:, :1]).shape[0], 4)  # of all rows, which only data tells
+        return (part * self.a(x)).sum() + rows
+
+    model = rekindle.Module(made_of(squared)(), rekindle.Options(fallback="error"))
+    x = batch(5, 3).detach()
+    result = model(x)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()
+
+
+def test_an_error_of_the_forward_stays_eagers() -> None:
+    def adds(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x)[models.kept(x)] + torch.ones(3, 4)
+
+    module = made_of(adds)()
+    model = rekindle.Module(module, rekindle.Options(log="error"))
+    _compare(copy.deepcopy(module), model, batch(6, 3))
+    with pytest.raises(RuntimeError, match="must match the size of tensor b"):
+        model(batch(6, 2))
+    _compare(copy.deepcopy(module), model, batch(6, 3))
+
+
+def test_several_losses_and_a_retained_graph() -> None:
+    def two(self: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.a(x)[models.kept(x)]
+        return self.b(y), y.exp().sum()
+
+    module = made_of(two)()
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error"))
+    for count in (3, 4, 0):
+        x = batch(6, count)
+        for first, second in ((True, True), (False, True), (True, False)):
+            found = []
+            for wrapped, own in ((model, model.module), (module, module)):
+                own.zero_grad()
+                a, b = wrapped(x)
+                terms = [a.square().sum()] * first + [b] * second
+                sum(terms).backward(retain_graph=True)
+                sum(terms).backward()
+                found.append([a.detach(), b.detach(), *(parameter.grad for parameter in own.parameters())])
+            assert_same(found[0], found[1])
