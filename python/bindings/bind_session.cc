@@ -73,12 +73,18 @@ class SizeQuestions {
   explicit SizeQuestions(const py::bytes& joint)
       : joint_(value_or_throw(pipeline::parse_joint_graph(static_cast<std::string_view>(joint)))) {}
 
+  void set_functions(session::HostFunctions functions) {
+    functions_ = std::make_shared<const session::HostFunctions>(std::move(functions));
+  }
+
   std::vector<std::int64_t> answers(const std::vector<at::Tensor>& inputs) const {
+    const session::HostScope scope(functions_);
     return session::answer_from_sizes(*joint_.graph, inputs);
   }
 
  private:
   autodiff::JointGraph joint_;
+  std::shared_ptr<const session::HostFunctions> functions_ = std::make_shared<const session::HostFunctions>();
 };
 
 py::dict stats(const Session& self) {
@@ -103,7 +109,8 @@ std::string joint_text(const py::bytes& joint) {
 void bind_session(py::module_& m) {
   m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
         py::arg("sizes") = std::map<std::string, std::int64_t>(),
-        "ONNX bytes -> bytes of the differentiated, optimized graph. sizes: of the symbols, where the model was made.");
+        "ONNX bytes -> bytes of the differentiated, optimized graph. sizes: of the symbols, where the model "
+        "was made.");
   m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
   m.def("supported_ops", &session::supported_ops);
@@ -112,10 +119,15 @@ void bind_session(py::module_& m) {
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{})
       .def(
           "forward",
-          [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { return self.forward(inputs, record); },
+          [](Session& self, const std::vector<at::Tensor>& inputs, bool record) {
+            return self.forward(inputs, record);
+          },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
       .def(
-          "prepare", [](Session& self, const std::vector<at::Tensor>& inputs, bool record) { self.prepare(inputs, record); },
+          "prepare",
+          [](Session& self, const std::vector<at::Tensor>& inputs, bool record) {
+            self.prepare(inputs, record);
+          },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
       .def("set_functions", &Session::set_functions, py::arg("functions"))
       .def("set_replay", &Session::set_replay, py::arg("replay"))
@@ -125,11 +137,13 @@ void bind_session(py::module_& m) {
       .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });
   py::class_<SizeQuestions>(m, "SizeQuestions")
       .def(py::init<const py::bytes&>(), py::arg("joint"))
+      .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))
       .def("answers", &SizeQuestions::answers, py::arg("inputs"));
   py::class_<Guard>(m, "Guard")
-      .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&, const py::list&>(),
-           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(), py::arg("contents") = py::list(),
-           py::arg("reads") = py::list())
+      .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&,
+                    const py::list&>(),
+           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(),
+           py::arg("contents") = py::list(), py::arg("reads") = py::list())
       .def("check", &Guard::check);
   m.def("ambient_state", &ambient_state);
 }

@@ -9,8 +9,10 @@ from typing import Any
 
 from rekindle import _native
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
+from rekindle.exporters.function_sizes import observed, rules
 from rekindle.exporters.unchecked import Allowed
 from rekindle.perturbation import SecondCall, call_again, perturbed_state, resized
+from rekindle.python_ops import bind
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import numbers_of
 
@@ -78,12 +80,12 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> 
         trials.close(f"{exported.strides} asks for strides of what is not contiguous")
     if alone is not None:
         trials.close(alone)
-    if exported.functions:
-        trials.close("the graph calls autograd Functions")
     if "with_views" in exported.structure:
         trials.close("it returns views of its inputs")
     if trials.shapes.symbols:
-        _Search(request, exported, trials).run()
+        search = _Search(request, exported, trials)
+        search.run()
+        search.learn_sizes_of_functions()
     return trials
 
 
@@ -93,8 +95,12 @@ class _Search:
 
     def __init__(self, request: ExportRequest, exported: Exported, trials: Trials) -> None:
         self._request, self._exported, self._trials = request, exported, trials
+        self._questions: Any = None
         self._numbers_at = self._question()
+        self._assume(rules(exported.function_sizes, []))
         self._changed = perturbed_state(request)
+        self._functions = {call.function for call in exported.function_sizes}
+        self._seen: list[list[Any]] = []
 
     def run(self) -> None:
         """First with the largest of the sizes grown and the others shrunk, then the other way round."""
@@ -128,8 +134,30 @@ class _Search:
         numbers = self._numbers_at(sizes) if sizes else None
         if numbers is None:
             return None
-        found = call_again(self._request, self._exported.writes, self._changed, sizes)
-        return None if found is None else replace(found, numbers=numbers)
+        with observed(self._functions, self._request.module) as seen:
+            found = call_again(self._request, self._exported.writes, self._changed, sizes)
+        if found is None:
+            return None
+        self._seen.append(seen)
+        return replace(found, numbers=numbers)
+
+    def learn_sizes_of_functions(self) -> None:
+        """What the calls of autograd Functions returned at other sizes says what they return at any; if not, all is fixed."""
+        if not self._functions or not self._trials.shapes.symbols:
+            return
+        self._assume(rules(self._exported.function_sizes, self._seen))
+        if any(call["sizes"] is None for call in self._exported.functions) or any(
+            self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls
+        ):
+            self._trials.close("the sizes of what autograd Functions return do not follow from those of what they are given")
+            self._trials.calls.clear()
+
+    def _assume(self, found: list[Any] | None) -> None:
+        """Let the graph's autograd Functions return tensors of these sizes."""
+        for i, call in enumerate(self._exported.functions):
+            call["sizes"] = None if found is None else found[i]
+        if self._questions is not None:
+            self._questions.set_functions([bind(call, self._request.module) for call in self._exported.functions])
 
     def _sizes(self, growing: set[str]) -> dict[str, int]:
         """Sizes that no two symbols share; those that cannot shrink are left out."""
@@ -151,7 +179,7 @@ class _Search:
             return lambda sizes: []
         model = torchscript.with_shapes(self._exported.answers, self._trials.shapes)
         self._trials.answers = _native.build_joint(model, [False] * len(self._exported.used), self._trials.sizes)
-        questions = _native.SizeQuestions(self._trials.answers)
+        self._questions = questions = _native.SizeQuestions(self._trials.answers)
         expected = [guard.value for guard in self._exported.guards]
         state = [*self._request.parameters.values(), *self._request.buffers.values()]
 

@@ -5,14 +5,14 @@ itself, is a path from the live model or a loaded module (references.py). What i
 objects, closures) is made again from its parts. An entry can thus name only what is there already.
 
     call  := {"function": path, "arguments": [value*], "tensors": [position of an argument or None*], "results": [position*],
-               "others": [value*], "dirty": [position*]}
+               "others": [value*], "dirty": [position*], "sizes": rule or None}
     value := {"tensor": position among the node's inputs} | {"plain": None, bool, int, float or str} | {"object": path}
            | {"list" | "tuple": [value*]} | {"dict": [[value, value]*]} | {"dtype" | "device": name} | {"size": [int*]}
            | {"method": [value, path]} | {"partial": [value, value, value]} | {"closure": [path of the outer function, path of its code, name, value, value, [value*]]}
 
 `tensors` says which inputs of the node are arguments of their own: only these have gradients. `results` are the positions of
 the tensors among what the Function returns; `others` is the rest, which is the same whenever it runs. `dirty` inputs are
-written in place.
+written in place. `sizes`: of the results at other sizes, see exporters/function_sizes.py; a declared infer_shape goes first.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def describe_call(function: type, arguments: tuple[Any, ...], tensors: list[torc
         "results": [],
         "others": [],
         "dirty": [],
+        "sizes": None,
     }
 
 
@@ -224,8 +225,27 @@ def bind(call: Call, model: nn.Module) -> Any:
         dirty=call["dirty"],
         reuses=dict(_reuse(call, function, *pair) for pair in declared.inplace_map or ()),
         watch=watch,
-        infer=functools.partial(watch.infer, declared.infer_shape) if declared.infer_shape is not None else None,
+        infer=_inference(call, declared.infer_shape, watch),
     )
+
+
+def _inference(call: Call, infer_shape: Any, watch: _Watch) -> Any:
+    if infer_shape is not None:
+        return functools.partial(watch.infer, infer_shape)
+    return None if call["sizes"] is None else functools.partial(_by_rule, call["sizes"])
+
+
+def _by_rule(rule: list[Any], metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Meta tensors like the results for inputs like these; see exporters/function_sizes.py."""
+
+    def size(source: Any) -> int:
+        if isinstance(source, int):
+            return source
+        given = metas[source[0]]
+        assert given is not None
+        return given.shape[source[1]]
+
+    return [torch.empty([size(source) for source in dims], dtype=getattr(torch, dtype), device="meta") for dtype, dims in rule]
 
 
 def _reuse(call: Call, function: type, output: int, argument: int) -> tuple[int, int]:

@@ -153,7 +153,9 @@ class Supplier:
             return None
         if self._on_graph is not None:
             self._on_graph(entry.meta["mode"], entry.sections["exported"])
-        return Variant(prekey, entry.observations, session, made, source, entry.id, guards)
+        variant = Variant(prekey, entry.observations, session, made, source, entry.id, guards)
+        variant.bind_functions(self._module)
+        return variant
 
     def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
         """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""

@@ -52,7 +52,7 @@ class Variant:
         """Bind the module's live state and remember what it looks like."""
         state = {**request.parameters, **request.buffers}
         self.state = [state[name] for name in self.contract["state"]]
-        self.session.set_functions([bind(call, request.module) for call in self.contract["functions"]])
+        self.bind_functions(request.module)
         writes_arguments = any(i < len(request.arguments) for i in self.writes)
         self.may_bypass = bool(self.contract["functions"]) or writes_arguments or self.data_guards is not None
         watched = Watched(fingerprint, self.observations)
@@ -60,6 +60,13 @@ class Variant:
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)
         if self.record:
             self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard))
+
+    def bind_functions(self, module: torch.nn.Module) -> None:
+        """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
+        functions = [bind(call, module) for call in self.contract["functions"]]
+        self.session.set_functions(functions)
+        if self.guards is not None:
+            self.guards.set_functions(functions)
 
     def ready(self) -> bool:
         """Whether the variant is right now, by identity of what it depends on."""

@@ -153,6 +153,11 @@ def length(self, x):
     return self.linear(x) * len(x)
 
 
+def attention(self, x):
+    q, k, v = self.linear(x)[..., :6].reshape(x.shape[0], x.shape[1], 3, 1, 2).permute(2, 0, 3, 1, 4).unbind(0)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
 def iterated(self, x):
     first, second = x
     for row in x:
@@ -208,6 +213,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "contiguous": (lambda: Model(contiguous), [x(2, 4, 6), x(3, 2, 6)], 2),
     "strides": (lambda: Model(strides), [x(2, 4, 6), x(2, 5, 6)], 2),
     "squeeze": (lambda: Model(squeeze), [x(4, 5, 6), x(3, 7, 6), x(3, 2, 6)], 2),
+    "attention": (lambda: Model(attention), [x(4, 5, 6), x(7, 3, 6)], 1),
     "iterated": (lambda: Model(iterated), [(torch.randn(2, 4, 6),), (torch.randn(2, 5, 6),)], 1),
     "own weight": (lambda: Model(own_weight), [x(4, 5, 6), x(7, 5, 6)], 1),
     "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 1),

@@ -82,6 +82,7 @@ class Exported:
     allowed: what the forward may be tried on besides the call.
     data_guards: guards whose answers depend on data, so that they are known when the graph has run: one vector before the outputs
     of `writes`, if there are any; None for a graph in which no size depends on data.
+    function_sizes: of the calls of `functions`, see function_sizes.py.
     """
 
     model: bytes
@@ -102,3 +103,4 @@ class Exported:
     strides: str | None = None
     allowed: Allowed = Allowed.ANYTHING
     data_guards: list[SizeGuard] | None = None
+    function_sizes: list[Any] = field(default_factory=list, repr=False)

@@ -14,6 +14,7 @@ import torch
 
 from rekindle.exporters.aliases import untraced
 from rekindle.exporters.data_sizes import DataSizes, name_of
+from rekindle.exporters.function_sizes import Observed
 from rekindle.exporters.inlining import inlined
 from rekindle.exporters.interception import intercepted
 from rekindle.exporters.open_sizes import OpenSizes
@@ -50,6 +51,7 @@ class Functions:
         self.calls: list[Call] = []
         self._effects: list[tuple[list[Value], torch.Tensor]] = []  # (results, what keeps them), of calls and random draws in order
         self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
+        self.sizes: list[Observed] = []  # of the calls
         self._model = model
         self._inline = inline
         self._sized_by_data = sized_by_data
@@ -95,6 +97,8 @@ class Functions:
         self.calls.append(call)
         self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
         self._facts.append(self._facts_of(function, given, tensors))
+        with untraced():
+            self.sizes.append(Observed.of(function, given, tensors))
         return result
 
     def note_draw(self, drawn: torch.Tensor) -> None:

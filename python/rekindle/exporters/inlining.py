@@ -11,7 +11,7 @@ from torch.autograd.function import FunctionCtx, _is_setup_context_defined
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import CheckpointFunction, _NoopSaveInputs
 
-from rekindle.exporters.interception import intercepted
+from rekindle.exporters.interception import Handler, intercepted
 from rekindle.python_op_registry import declaration_of
 from rekindle.reasons import Bypass, Reason
 
@@ -67,9 +67,14 @@ def _save_inputs(*arguments: Any) -> torch.Tensor:
     return torch.empty((0,))
 
 
-def checkpoints_inlined() -> contextlib.AbstractContextManager[None]:
-    """Run checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for."""
-    return intercepted(lambda function, arguments, run: _checkpoint(*arguments) if function is CheckpointFunction else run(*arguments))
+def checkpoints_inlined(watch: Handler = lambda function, arguments, run: run(*arguments)) -> contextlib.AbstractContextManager[None]:
+    """Run checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for. watch: gets the other
+    Functions."""
+
+    def handle(function: type, arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
+        return _checkpoint(*arguments) if function is CheckpointFunction else watch(function, arguments, run)
+
+    return intercepted(handle)
 
 
 _EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}

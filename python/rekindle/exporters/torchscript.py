@@ -243,6 +243,7 @@ def export(request: ExportRequest) -> Exported:
         dict(sizes.fixed), _plain(sizes.guards), parts.answers,
         [number.value for number in sizes.numbers], traced.__dict__["objects"], sizes.strides, traced.__dict__["allowed"],
         _plain(traced.__dict__["data_guards"]) if traced.__dict__["sized_by_data"] else None,
+        functions.sizes,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ _VALUE_QUERIES = {
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
 }
-_ADDRESSES = {torch.Tensor.storage_offset, torch.Tensor.data_ptr}
+_ADDRESSES = {torch.Tensor.storage_offset}
 _GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
 _HOOKS = {
     torch.Tensor.register_hook,

@@ -50,6 +50,8 @@ def forget_sizes(values: list[Value]) -> None:
     for value in values:
         kind = value.type()
         if isinstance(kind, torch._C.TensorType) and kind.dim() is not None:
+            if value.debugName().isdigit():  # passes that replace a value keep a name that it was given
+                value.setDebugName(f"sized_{value.debugName()}")
             _sizes_seen[value.debugName()] = kind.sizes() or []
             value.setType(kind.with_sizes([None] * kind.dim()))
 
