@@ -97,7 +97,7 @@ class _Search:
         self._request, self._exported, self._trials = request, exported, trials
         self._questions: Any = None
         self._numbers_at = self._question()
-        self._assume(rules(exported.function_sizes, []))
+        self._assume([])
         self._changed = perturbed_state(request)
         self._functions = {call.function for call in exported.function_sizes}
         self._seen: list[list[Any]] = []
@@ -145,17 +145,17 @@ class _Search:
         """What the calls of autograd Functions returned at other sizes says what they return at any; if not, all is fixed."""
         if not self._functions or not self._trials.shapes.symbols:
             return
-        self._assume(rules(self._exported.function_sizes, self._seen))
-        if any(call["sizes"] is None for call in self._exported.functions) or any(
-            self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls
-        ):
+        self._assume(self._seen)
+        calls = zip(self._exported.functions, self._exported.function_sizes, strict=True)
+        unknown = any(call["sizes"] is None and seen.function not in self._request.sized_functions for call, seen in calls)
+        if unknown or any(self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls):
             self._trials.close("the sizes of what autograd Functions return do not follow from those of what they are given")
             self._trials.calls.clear()
 
-    def _assume(self, found: list[Any] | None) -> None:
-        """Let the graph's autograd Functions return tensors of these sizes."""
-        for i, call in enumerate(self._exported.functions):
-            call["sizes"] = None if found is None else found[i]
+    def _assume(self, seen: list[list[Any]]) -> None:
+        """Let the graph's autograd Functions return tensors of the sizes that calls elsewhere suggest."""
+        for call, rule in zip(self._exported.functions, rules(self._exported.function_sizes, seen), strict=True):
+            call["sizes"] = rule
         if self._questions is not None:
             self._questions.set_functions([bind(call, self._request.module) for call in self._exported.functions])
 

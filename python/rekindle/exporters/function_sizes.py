@@ -60,13 +60,12 @@ def observed(functions: set[type], model: torch.nn.Module) -> Iterator[list[Obse
         yield found
 
 
-def rules(at_export: list[Observed], elsewhere: list[list[Observed]]) -> list[Rule] | None:
-    """Of each call at the export, from that and from runs at other sizes; None where one has none."""
+def rules(at_export: list[Observed], elsewhere: list[list[Observed]]) -> list[Rule | None]:
+    """Of each call at the export, from that and from runs at other sizes; None for one that has none."""
     functions = [call.function for call in at_export]
     if any([call.function for call in run] != functions for run in elsewhere):
-        return None
-    found = [_rule([call, *others]) for call, *others in zip(at_export, *elsewhere, strict=True)]
-    return None if any(rule is None for rule in found) else [rule for rule in found if rule is not None]
+        return [None] * len(at_export)
+    return [_rule([call, *others]) for call, *others in zip(at_export, *elsewhere, strict=True)]
 
 
 def _rule(calls: list[Observed]) -> Rule | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import warnings
@@ -24,7 +23,7 @@ from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, user_frame
 from rekindle.exporters.traced_booleans import take_for_numbers
-from rekindle.exporters.traced_sizes import Guard, SizeTrace, is_traced
+from rekindle.exporters.traced_sizes import Guard, SizeTrace
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
@@ -43,11 +42,14 @@ def load_exporter() -> None:
         import torch._dynamo  # noqa: F401  (the first call of an operator defined in Python does)
 
 
-def _number(sizes: SizeTrace, data: DataSizes, value: Any) -> int | None:
-    """As SizeTrace.number; raises Bypass(unsupported_output) for a size that depends on data: it comes after the structure."""
-    if is_traced(value) and data.reach(value.traced):
-        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the result has the size {value.value}, which depends on data; return a tensor of it")
-    return sizes.number(value)
+def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
+    """Raises Bypass(unsupported_output) for a size in the result that depends on data: it comes after the structure."""
+    for number in sizes.numbers:
+        if data.reach(number.traced):
+            raise Bypass(
+                Reason.UNSUPPORTED_OUTPUT,
+                f"the result has the size {number.value}, which depends on data; return a tensor of it",
+            )
 
 
 class _Traced(nn.Module):
@@ -81,8 +83,9 @@ class _Traced(nn.Module):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         objects: list[Any] = []
         with untraced():
-            layout, outputs = flatten_outputs(result, list(tensors), objects, functools.partial(_number, sizes, data))
+            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number)
             mode.check_views(layout)
+        _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
         written = [_written(i, tensors, request) for i in writes]
