@@ -12,7 +12,9 @@ namespace rekindle::session {
 namespace {
 
 // The input that is the sum of gradients so far, to which the node adds: of an accumulating Add both may be.
-std::size_t sum_input(const graph::Node& node) { return node.is("Add") ? 1 : node.is("EmbeddingGradient", "rekindle") ? 3 : 2; }
+std::size_t sum_input(const graph::Node& node) {
+  return node.is("Add") ? 1 : node.is("EmbeddingGradient", "rekindle") ? 3 : 2;
+}
 
 bool adds_to_sum(const graph::Node& node) {
   if (node.is("Add")) return node.int_attribute("accumulate", 0) != 0;
@@ -26,7 +28,8 @@ bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor empty_like(const Layout& layout, at::Device device) {
   const auto options = at::TensorOptions().dtype(layout.dtype).device(device);
-  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options) : at::empty(layout.sizes, options);
+  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options)
+                        : at::empty(layout.sizes, options);
 }
 
 at::Tensor meta_of(const at::Tensor& tensor) {
@@ -49,7 +52,8 @@ struct Run {
       slots.push_back(std::move(tensor));
       held.emplace_back();
     };
-    for (const Layout& layout : lowering.outputs) add(lowering.gives ? at::Tensor() : empty_like(layout, device));
+    for (const Layout& layout : lowering.outputs)
+      add(lowering.gives ? at::Tensor() : empty_like(layout, device));
     for (std::size_t i = 0; i < lowering.held; ++i) add({});
     for (const Layout& layout : lowering.scratch) add(empty_like(layout, device));
   }
@@ -69,11 +73,14 @@ Tensors views_of(const Lowering& lowering, const at::Tensor& base) {
 
 }  // namespace
 
-bool takes_absent_deferred(const graph::Node& node) { return graph::is_torch_gradient(node) || adds_to_sum(node); }
+bool takes_absent_deferred(const graph::Node& node) {
+  return graph::is_torch_gradient(node) || adds_to_sum(node);
+}
 
 void Deferred::run(const Args& args) const {
   Tensors inputs;
-  for (std::size_t i = 0; i < metas.size(); ++i) inputs.push_back(args.in(i).defined() ? args.in(i) : metas[i]);
+  for (std::size_t i = 0; i < metas.size(); ++i)
+    inputs.push_back(args.in(i).defined() ? args.in(i) : metas[i]);
   const std::size_t outputs = node->outputs().size();
   Tensors results;
   if (adds_to_sum(*node) && !(inputs[0].defined() && inputs[sum_input(*node)].defined())) {
@@ -81,9 +88,11 @@ void Deferred::run(const Args& args) const {
   } else {
     LowerContext context(*node, inputs, recording);
     const Lowering lowering = lower(context);
-    results = !lowering.constants.empty() ? lowering.constants : views_of(lowering, inputs.empty() ? at::Tensor() : inputs[0]);
+    results = !lowering.constants.empty() ? lowering.constants
+                                          : views_of(lowering, inputs.empty() ? at::Tensor() : inputs[0]);
     if (results.empty()) {
-      const auto known = std::ranges::find_if(inputs, [](const at::Tensor& x) { return x.defined() && !x.is_meta(); });
+      const auto known =
+          std::ranges::find_if(inputs, [](const at::Tensor& x) { return x.defined() && !x.is_meta(); });
       Run run(lowering, inputs, args, known == inputs.end() ? at::Device(at::kCPU) : known->device());
       TORCH_CHECK(lowering.kernel, "the op has no kernel for this input layout");
       run(lowering.kernel);
@@ -98,7 +107,8 @@ void Deferred::run(const Args& args) const {
       if (!shares_memory(results[i], input)) continue;
       if (delivered[i]) {
         results[i] = results[i].clone(at::MemoryFormat::Contiguous);
-      } else if (!results[i].is_inference() && !input.is_inference()) {  // an edit of the input in place shows in the view
+      } else if (!results[i].is_inference() &&
+                 !input.is_inference()) {  // an edit of the input in place shows in the view
         torch::autograd::impl::set_version_counter(results[i], torch::autograd::impl::version_counter(input));
       }
     }

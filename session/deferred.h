@@ -1,5 +1,5 @@
-// Deferred: a node that is lowered each time it runs, because sizes of its inputs, or of its results, depend on data.
-// Internal to the session room.
+// Deferred: a node that is lowered each time it runs, because sizes of its inputs, or of its results, depend
+// on data. Internal to the session room.
 #pragma once
 
 #include <vector>
@@ -8,20 +8,24 @@
 
 namespace rekindle::session {
 
-// The kernel is run(): inputs as the node's, results in tensors of their own or, for views, in their input's memory.
+// The kernel is run(): inputs as the node's, results in tensors of their own or, for views, in their input's
+// memory.
 struct Deferred {
   const graph::Node* node = nullptr;
   Lower lower = nullptr;
   bool recording = false;
-  std::vector<at::Tensor> metas;   // per input: its layout, where only that is read and it is known beforehand; else undefined
-  std::vector<bool> delivered;     // per output: a result of the graph, which must not share memory
-  std::vector<std::size_t> sized;  // outputs whose layout leaves as a meta tensor, after the node's outputs, in this order
+  std::vector<at::Tensor>
+      metas;  // per input: its layout, where only that is read and it is known beforehand; else undefined
+  std::vector<bool> delivered;  // per output: a result of the graph, which must not share memory
+  std::vector<std::size_t>
+      sized;  // outputs whose layout leaves as a meta tensor, after the node's outputs, in this order
 
   // Throws c10::Error, as the lowering and its kernel do.
   void run(const Args& args) const;
 };
 
-// Whether absent inputs of a deferred node may stay undefined: it is a sum of what is there, or a recorded derivative.
+// Whether absent inputs of a deferred node may stay undefined: it is a sum of what is there, or a recorded
+// derivative.
 bool takes_absent_deferred(const graph::Node& node);
 
 }  // namespace rekindle::session

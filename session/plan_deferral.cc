@@ -14,8 +14,9 @@ namespace rekindle::session {
 namespace {
 
 bool is_read_for_shape(const graph::Value* value, const std::unordered_set<std::string>& keep) {
-  return keep.contains(value->name()) ||
-         std::ranges::any_of(value->uses(), [](const graph::Use& use) { return graph::is_shape_only(*use.node, use.index); });
+  return keep.contains(value->name()) || std::ranges::any_of(value->uses(), [](const graph::Use& use) {
+           return graph::is_shape_only(*use.node, use.index);
+         });
 }
 
 // Nothing but the dtype is known of it.
@@ -28,7 +29,8 @@ at::Tensor open_meta(const graph::Value* value) {
 }  // namespace
 
 bool PlanBuilder::reads_open(const graph::Node& node) const {
-  return std::ranges::any_of(node.inputs(), [&](const graph::Value* input) { return plan_->slots[slot_of(input)].open; });
+  return std::ranges::any_of(node.inputs(),
+                             [&](const graph::Value* input) { return plan_->slots[slot_of(input)].open; });
 }
 
 SlotId PlanBuilder::add_open(const graph::Value* value) {
@@ -62,7 +64,8 @@ SlotId PlanBuilder::claim_open(Program& program, SlotId result, const ResultLayo
 }
 
 void PlanBuilder::defer(const graph::Node& node, Lower lower, Program& program) {
-  Deferred deferred{.node = &node, .lower = lower, .recording = request_.record, .metas = {}, .delivered = {}, .sized = {}};
+  Deferred deferred{
+      .node = &node, .lower = lower, .recording = request_.record, .metas = {}, .delivered = {}, .sized = {}};
   Instruction instruction;
   instruction.node = &node;
   for (std::size_t i = 0; i < node.inputs().size(); ++i) {
@@ -83,7 +86,8 @@ void PlanBuilder::defer(const graph::Node& node, Lower lower, Program& program) 
       instruction.outputs.push_back(add_open(value));
       if (is_read_for_shape(value, request_.keep_layouts)) deferred.sized.push_back(i);
     } else {
-      instruction.outputs.push_back(add_slot(Storage::kHeld, at::empty({0}, at::TensorOptions(at::kByte).device(at::kMeta)), value));
+      instruction.outputs.push_back(
+          add_slot(Storage::kHeld, at::empty({0}, at::TensorOptions(at::kByte).device(at::kMeta)), value));
       define(value, instruction.outputs.back());
     }
   }

@@ -47,7 +47,8 @@ Tensors indexed(const Trial& t) {
   c10::List<std::optional<at::Tensor>> places;
   for (std::size_t i = 1; i < t.inputs.size(); ++i) {
     const at::Tensor& place = t.inputs[i];
-    const bool mask = place.defined() && (place.scalar_type() == at::kBool || place.scalar_type() == at::kByte);
+    const bool mask =
+        place.defined() && (place.scalar_type() == at::kBool || place.scalar_type() == at::kByte);
     for (std::int64_t k = 0; mask && k < place.dim(); ++k) places.push_back(t.indices());
     if (!mask) places.push_back(place.defined() ? std::optional(place) : std::nullopt);
   }
@@ -55,7 +56,8 @@ Tensors indexed(const Trial& t) {
 }
 
 Tensors distinct(const Trial& t) {
-  return {t.along("dim", 0, /*flat=*/true), t.if_asked("return_inverse", t.of(t.x().sizes().vec(), at::kLong)),
+  return {t.along("dim", 0, /*flat=*/true),
+          t.if_asked("return_inverse", t.of(t.x().sizes().vec(), at::kLong)),
           t.if_asked("return_counts", t.indices())};
 }
 
@@ -86,7 +88,8 @@ const std::map<std::string, Rule, std::less<>>& rules() {
 
 }  // namespace
 
-std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node, const std::vector<at::Tensor>& inputs,
+std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node,
+                                                       const std::vector<at::Tensor>& inputs,
                                                        std::int64_t size) {
   const auto rule = rules().find(node.op_type());
   if (rule == rules().end()) return std::nullopt;

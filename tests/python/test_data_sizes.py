@@ -23,7 +23,12 @@ def _step(model: nn.Module, module: nn.Module, x: torch.Tensor) -> list[torch.Te
     given = x.detach().clone().requires_grad_()
     result = model(given)
     (result.float() ** 2).sum().backward()
-    return [result.detach(), given.grad, *(parameter.grad for parameter in module.parameters()), torch.get_rng_state()]
+    return [
+        result.detach(),
+        given.grad,
+        *(parameter.grad for parameter in module.parameters()),
+        torch.get_rng_state(),
+    ]
 
 
 def _compare(module: nn.Module, model: nn.Module, x: torch.Tensor) -> None:
@@ -92,7 +97,9 @@ def test_a_size_made_an_int_is_named_when_data_changes_it() -> None:
 def test_a_view_of_an_input_is_seen_to_be_edited_before_the_backward() -> None:
     def squared(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
         rows = models.kept(x).sum()
-        part = x.reshape(torch.nonzero(x[:, :1] == x[:, :1]).shape[0], 4)  # of all rows, which only data tells
+        part = x.reshape(
+            torch.nonzero(x[:, :1] == x[:, :1]).shape[0], 4
+        )  # of all rows, which only data tells
         return (part * self.a(x)).sum() + rows
 
     model = rekindle.Module(made_of(squared)(), rekindle.Options(fallback="error"))
