@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+import rekindle.quantized  # noqa: F401  (graphs name its Function)
 from rekindle import _native
 from rekindle.errors import PythonOpError
 from rekindle.python_op_registry import declaration_of

@@ -15,6 +15,7 @@ using enum AttributeKind;
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{
       {"_differentiable", kInts}, {"_layouts", kInts}, {"_random", kInt}, {"_results", kInt}, {"_tracked", kInts},
+      {"K", kInt}, {"N", kInt}, {"bits", kInt}, {"quant_type", kInt}, {"_sized_by_data", kInt},
       {"_unused", kInts}, {"_computed", kInts}, {"_sizes", kInts}, {"accumulate", kInt}, {"activation", kString}, {"activation_alpha", kFloats},
       {"activation_beta", kFloats}, {"activations", kStrings}, {"align_corners", kInt}, {"allowzero", kInt},
       {"alpha", kFloat}, {"antialias", kInt}, {"approximate", kString}, {"auto_pad", kString}, {"axes", kInts},

@@ -131,6 +131,7 @@ void add_own_ops(Table& table) {
   table.add({kOwn, "", 5, 6, 1, 3, {5}}, {"LayerNormalizationGradient"});
   table.add({kOwn, "", 6, 7, 1, 3}, {"ScaledDotProductAttentionGradient"});
   table.add({kOwn, "", 3, kAny, 1, kAny, {}, false, false, true}, {"TorchGradient"});
+  table.add({kOwn, "", 3, 3, 1, 1}, {"MatMulBnb4Gradient"});
 }
 // clang-format on
 
@@ -141,6 +142,7 @@ void add_microsoft_ops(Table& table) {
   table.add({kDomain, "", 1, 2, 1, 1}, {"FastGelu"});
   table.add({kDomain, "", 1, 8, 1, 3}, {"MultiHeadAttention"});
   table.add({kDomain, "", 2, 2, 1, 1}, {"BiasGelu", "FusedMatMul"});
+  table.add({kDomain, "", 3, 3, 1, 1}, {"MatMulBnb4"});
   table.add({kDomain, "", 3, 4, 1, 4}, {"SkipSimplifiedLayerNormalization"});
   table.add({kDomain, "", 3, 5, 1, 4}, {"SkipLayerNormalization"});
   table.add({kDomain, "", 4, 4, 1, 1}, {"RotaryEmbedding"});

@@ -136,7 +136,7 @@ def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Call
 
     def run(graph: Any, *args: Any) -> Any:
         domains = {node.kind().split("::")[0] for node in graph.nodes()}
-        opsets.update({domain: 1 for domain in (DOMAIN, "rekindle") if domain in domains})
+        opsets.update({domain: 1 for domain in (DOMAIN, "rekindle", "com.microsoft") if domain in domains})
         return analyse(graph, *args)
 
     return run

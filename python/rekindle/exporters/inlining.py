@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointFunction, _NoopSaveInputs
 
 from rekindle.exporters.interception import Handler, intercepted
 from rekindle.python_op_registry import declaration_of
+from rekindle.quantized import matmul_4bit
 from rekindle.reasons import Bypass, Reason
 
 
@@ -24,9 +25,9 @@ def inlined(function: type, arguments: tuple[Any, ...], every: bool) -> tuple[bo
     declared = declaration_of(function)
     export = declared.export
     if export is None and declared.inline is None:
-        export = _EXPORTS.get(function)
-    if export is not None:
-        return True, export(*arguments)
+        export = _EXPORTS.get(function) or _EXPORTS_OF_LIBRARIES.get((function.__module__, function.__qualname__))
+    if export is not None and (result := export(*arguments)) is not NotImplemented:
+        return True, result
     if declared.inline or (every and declared.inline is None):
         return True, _traced(function, arguments)
     return False, None
@@ -77,4 +78,8 @@ def checkpoints_inlined(watch: Handler = lambda function, arguments, run: run(*a
     return intercepted(handle)
 
 
+# By module and name: the libraries need not be there.
+_EXPORTS_OF_LIBRARIES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("bitsandbytes.autograd._functions", "MatMul4Bit"): matmul_4bit,
+}
 _EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}

@@ -101,6 +101,7 @@ class OpenSizes:
         self._trace = trace
         self._dims: dict[int, tuple[int | str | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
         self._closed = {id(tensor) for tensor in state}
+        self._held: list[torch.Tensor] = []
         self._closed.update(id(tensor) for tensor, dims in arguments if all(isinstance(dim, int) for dim in dims))
         self._has_strides = not all(is_contiguous(tensor) for tensor, _ in arguments)
 
@@ -164,10 +165,11 @@ class OpenSizes:
             if not self._is_closed(tensor) and id(tensor) not in self._dims:
                 tensor.__dict__["_rekindle_closed"] = True
 
-    def settle(self, arguments: Iterable[torch.Tensor], results: Iterable[torch.Tensor]) -> None:
-        """Results whose sizes follow from those of arguments."""
+    def settle(self, arguments: Iterable[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Results of a Function, whose sizes follow from those of arguments. They may be the module's own tensors: no mark is left."""
         if all(map(self._is_closed, arguments)):
-            self.close(results)
+            self._held += results  # so that no other tensor gets their identity
+            self._closed.update(map(id, results))
 
     @staticmethod
     def _is_harmless(function: Any, result: Any) -> bool:

@@ -172,10 +172,17 @@ def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None)
     return result
 
 
+def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
+    names = ("K", "N", "block_size", "quant_type")
+    attributes = {f"{name}_i": _constant(number, "i", name) for name, number in zip(names, numbers, strict=True)}
+    return _like(g, g.op("com.microsoft::MatMulBnb4", x, packed, absmax, **attributes, bits_i=4, transB_i=1))
+
+
 _SYMBOLICS: dict[str, Callable[..., Any]] = {
     **DECOMPOSITIONS,
     "aten::index_put": index_put,
     "aten::linear": linear,
+    "rekindle::matmul_bnb4": matmul_bnb4,
     "aten::detach": detach,
     "aten::embedding": embedding,
     "aten::cross_entropy_loss": cross_entropy_loss,

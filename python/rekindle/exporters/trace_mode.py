@@ -271,7 +271,7 @@ class TraceMode(TorchFunctionMode):
         self._views_without_grad |= tensor._is_view()
         detached = tensor.detach()
         if self._sizes is not None:
-            self._sizes.settle([tensor], [detached])
+            self._sizes.check(torch.Tensor.detach, (tensor,), {}, detached, sized_by_data=False)
         return detached
 
     def check_views(self, layout: Any) -> None:
