@@ -114,12 +114,12 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
     joint = _build(exported, inputs, request)
     built_at = time.perf_counter()
     with undo.around():
-        again = alone is None and not trials.calls
+        verify = functools.partial(_verify_with_functions, joint, exported, request, inputs, fingerprint, undo)
         try:
-            seen, gradients = _verify_with_functions(joint, exported, request, inputs, fingerprint, undo, trials.calls, again)
+            seen, gradients = verify(trials.calls, alone is None and not trials.calls)
         except WrongElsewhere as wrong:
-            trials.close(str(wrong))  # it has just been found right for the call itself
-            seen, gradients = [], [_ANY] * len(inputs)
+            trials.close(str(wrong))
+            seen, gradients = verify([], alone is None)  # other numbers alone may do it
     contract = _contract(exported, request, trials, gradients)
     observations = recorder.observations + [one for one in seen if one not in recorder.observations]
     done = time.perf_counter()

@@ -94,6 +94,19 @@ def test_a_size_made_an_int_is_named_when_data_changes_it() -> None:
     assert "in counts_rows asks for one (a size == 3)" in message
 
 
+def test_a_size_that_depends_on_data_is_no_result() -> None:
+    def measured(self: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, int, torch.Size]:
+        y = self.a(x)[models.kept(x)]
+        return self.b(x), x.shape[0], y.shape
+
+    model = rekindle.Module(made_of(measured)(), rekindle.Options(log="error"))
+    for count in (3, 2):
+        assert model(batch(6, count))[1:] == (6, (count, 4))
+    ((code, message),) = rekindle.status(model).bypass
+    assert code == "unsupported_output"
+    assert "depends on data" in message
+
+
 def test_a_view_of_an_input_is_seen_to_be_edited_before_the_backward() -> None:
     def squared(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
         rows = models.kept(x).sum()
