@@ -7,7 +7,8 @@ within a round, or within a turn, and only then summarized: whatever slows the m
 Nothing is written but standard output; progress goes to standard error.
 
 `bench keys` measures what finding a graph in the cache costs, `bench pythonop` what calling an autograd Function from a
-graph costs, `bench step` what a step costs besides its kernels; see their `--help`.
+graph costs, `bench step` what a step costs besides its kernels, `bench memory` what training takes where activations are most
+of it; see their `--help`.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 import bench_keys
+import bench_memory
 import bench_pythonop
 import bench_step
 from bench_report import Samples, machine_facts, print_report, summarize
@@ -116,7 +118,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Measures, and prints the report, or hands on to what the first argument names."""
-    others = {"keys": bench_keys, "pythonop": bench_pythonop, "step": bench_step}
+    others = {"keys": bench_keys, "memory": bench_memory, "pythonop": bench_pythonop, "step": bench_step}
     if len(sys.argv) > 1 and sys.argv[1] in others:
         others[sys.argv[1]].main(sys.argv[2:])
         return
