@@ -15,7 +15,7 @@ from rekindle.layouts import arrangement
 from rekindle.shapes import is_open
 
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
-_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device, torch.memory_format, torch.layout)
+_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device, torch.memory_format, torch.layout, torch.qscheme)
 
 
 def tables_of(module: nn.Module) -> list[dict[str, Any]]:

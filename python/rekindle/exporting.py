@@ -28,7 +28,7 @@ from rekindle.layouts import Layout, layout_of
 from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
 from rekindle.perturbation import SecondCall, call_again, outputs_again, perturbed_state
 from rekindle.python_ops import bind
-from rekindle.reasons import Bypass, Reason, SizedByData
+from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import check_answers, not_for_this_data
 from rekindle.verification import compare_session
@@ -275,7 +275,8 @@ def _verify(
             for call in calls:
                 gradients = _verify_elsewhere(session, exported, call, names, request)
             if second is not None:
-                gradients = _verify_second(session, exported, second, names, request)
+                with contextlib.suppress(OtherBranch):  # these numbers tell nothing
+                    gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
         return [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients]
     except _native.Unsupported as error:
@@ -327,23 +328,22 @@ def _verify_second(
         raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
     inputs = [second.tensors[i] for i in exported.used]
     end = len(second.outputs) - len(exported.writes)
-    guards = exported.data_guards or []
     outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]
     state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
     try:
         with torchscript.replaced(request.module, state):  # Functions may call modules
-            check = functools.partial(check_answers, _listed(guards), len(exported.writes))
+            check = functools.partial(check_answers, _listed(exported.data_guards), len(exported.writes))
             return compare_session(
                 session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
                 len(_output_layouts(exported, request)),
                 lambda: outputs_again(request, exported.writes, second.tensors, exported.effects), check,
             )  # fmt: skip
-    except SizedByData:
+    except (SizedByData, OtherBranch):
         raise
     except RuntimeError as error:
-        if not guards:
+        if not (exported.sized_by_data and exported.data_guards):
             raise
-        raise not_for_this_data(_listed(guards), error) from error
+        raise not_for_this_data(_listed(exported.data_guards), error) from error
     except Bypass as bypass:
         message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
         raise Bypass(bypass.reason, message) from bypass
@@ -357,7 +357,7 @@ def _mode(request: ExportRequest) -> str:
 
 
 def _has_open_sizes(exported: Exported, request: ExportRequest) -> bool:
-    return bool(request.shapes.symbols) or exported.data_guards is not None
+    return bool(request.shapes.symbols) or exported.sized_by_data
 
 
 def _output_layouts(exported: Exported, request: ExportRequest) -> list[Layout]:
@@ -382,8 +382,9 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "shapes": trials.contract(),
         "output_layouts": _output_layouts(exported, request),
         "gradient_layouts": gradients,
-        # Questions about sizes that depend on data, answered by the output before those of `writes`; None: no size does.
-        "data_guards": None if exported.data_guards is None else _listed(exported.data_guards),
+        # Questions about data, answered by the output before those of `writes` if there are any.
+        "data_guards": _listed(exported.data_guards),
+        "sized_by_data": exported.sized_by_data,
     }
 
 

@@ -149,6 +149,20 @@ class _Served:
         return own_forward, (self._module,)
 
 
+@contextlib.contextmanager
+def as_made(module: nn.Module) -> Iterator[None]:
+    """With the module as its user made it, should this thread serve it as a part at the moment."""
+    served = module.__dict__.get("forward")
+    if not isinstance(served, _Served) or served._thread != threading.get_ident():
+        yield
+        return
+    served.remove()
+    try:
+        yield
+    finally:
+        served.install()
+
+
 def own_forward(module: nn.Module) -> Any:
     """The forward that the module's class defines."""
     return types.MethodType(type(module).forward, module)

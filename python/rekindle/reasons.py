@@ -63,3 +63,14 @@ class SizedByData(Bypass):
         reason = Reason.UNSUPPORTED_OP if function is None else Reason.PYTHON_OP
         super().__init__(reason, f"the sizes of what {what} returns depend on data")
         self.function = function
+
+
+TRUTH = "its truth"  # what a guard asks of a tensor that is no size
+
+
+class OtherBranch(Bypass):
+    """The truth of a tensor is another for this call than when the graph was made (exporters/assumptions.py)."""
+
+    def __init__(self, place: str) -> None:
+        message = f"{place} asks for the truth of a tensor, which is another than when the graph was made"
+        super().__init__(Reason.VALUE_SPECIALIZED, message)

@@ -13,7 +13,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from rekindle.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.exporters import ExportRequest
-from rekindle.parts import run_eager
+from rekindle.parts import as_made, run_eager
 from rekindle.shapes import Shapes
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -84,6 +84,7 @@ class Replay:
         with contextlib.ExitStack() as around:
             around.enter_context(torch.enable_grad())
             around.enter_context(_not_mapped())
+            around.enter_context(as_made(self._module))
             for device, dtype, enabled in self._autocast:
                 around.enter_context(torch.autocast(device, dtype, enabled))
             self._check(every)

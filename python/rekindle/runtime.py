@@ -203,7 +203,7 @@ class Runtime:
         with self._lock:
             if isinstance(bypass, SizedByData) and bypass.function is not None:
                 self._sized_functions |= {bypass.function}
-            elif variant.data_guards is not None and kind.attempts < _MAX_ATTEMPTS:
+            elif variant.depends_on_data and kind.attempts < _MAX_ATTEMPTS:
                 self._refuse(kind, bypass)
                 return
             for one in (*self._kinds.values(), *self._families.values()):

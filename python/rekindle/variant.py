@@ -17,7 +17,7 @@ from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
 from rekindle.layouts import share_memory
 from rekindle.python_ops import bind
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason
 from rekindle.replay import Replay
 from rekindle.shapes import Shapes, sizes_of
 
@@ -45,7 +45,7 @@ class Variant:
     def __post_init__(self) -> None:
         self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
         self.writes = self.contract["writes"]
-        self.data_guards = self.contract["data_guards"]
+        self.data_guards, self.sized_by_data = self.contract["data_guards"], self.contract["sized_by_data"]
         self.shapes = Shapes.observed(self.observations)
 
     def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
@@ -54,7 +54,7 @@ class Variant:
         self.state = [state[name] for name in self.contract["state"]]
         self.bind_functions(request.module)
         writes_arguments = any(i < len(request.arguments) for i in self.writes)
-        self.may_bypass = bool(self.contract["functions"]) or writes_arguments or self.data_guards is not None
+        self.may_bypass = bool(self.contract["functions"]) or writes_arguments or self.depends_on_data
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)
@@ -127,14 +127,19 @@ class Variant:
         outputs = self._forward(inputs)
         return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
 
+    @property
+    def depends_on_data(self) -> bool:
+        """Whether it is up to the data of a call if the graph is for it."""
+        return bool(self.data_guards) or self.sized_by_data
+
     def _forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         used = [inputs[i] for i in self.used]
-        if self.data_guards is None:
-            return self.session.forward(used, self.record)
         try:
             outputs = self.session.forward(used, self.record)
-        except RuntimeError as error:  # where eager branches on a size, the graph goes on
-            raise not_for_this_data(self.data_guards, error) from error
+        except RuntimeError as error:
+            if not self.sized_by_data:
+                raise
+            raise not_for_this_data(self.data_guards, error) from error  # where eager branches on a size, the graph goes on
         check_answers(self.data_guards, len(self.writes), outputs)
         return outputs
 
@@ -151,12 +156,14 @@ class Variant:
         return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
 
 
-def check_answers(guards: list[list[Any]] | None, writes: int, outputs: Sequence[torch.Tensor]) -> None:
-    """Raise Bypass when the data of a call answers a question about sizes otherwise than when the graph was made.
+def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:
+    """Raise Bypass when the data of a call answers a question otherwise than when the graph was made.
     guards: [where, what, value] each; writes: how many outputs follow the one with the answers."""
     if not guards:
         return
     for (where, what, value), now in zip(guards, outputs[-1 - writes].tolist(), strict=True):
+        if now != value and what == TRUTH:
+            raise OtherBranch(where)
         if now != value:
             raise Bypass(
                 Reason.VALUE_SPECIALIZED,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
+from module_support import Twins
 from rekindle.errors import FallbackError
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -362,3 +363,29 @@ def test_hooks_on_all_modules_leave_no_parts() -> None:
         handle.remove()
     assert status.parts == []
     assert log[: len(log) // 3] * 3 == log
+
+
+class _Forces(nn.Module):
+    """Differentiates one of its submodules in the forward, as potentials of molecules do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.detach().requires_grad_()
+        energy = self.energy(x).sum()
+        (gradient,) = torch.autograd.grad(energy, x, create_graph=True)
+        return energy, -gradient
+
+
+def test_a_part_is_differentiated_twice_inside_of_the_forward() -> None:
+    torch.manual_seed(2)
+    twins = Twins(_Forces())
+    for _ in range(5):
+        twins.call(torch.randn(4, 3))
+        for model in (twins.eager, twins.module):
+            for parameter in model.parameters():
+                parameter.data -= 0.1 * parameter.grad
+                parameter.grad = None
+    assert {part.name: part.source for part in twins.status.parts}["energy"] != "eager"

@@ -81,7 +81,7 @@ class Exported:
     new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
     allowed: what the forward may be tried on besides the call.
     data_guards: guards whose answers depend on data, so that they are known when the graph has run: one vector before the outputs
-    of `writes`, if there are any; None for a graph in which no size depends on data.
+    of `writes`, if there are any; some are about the truth of a tensor (assumptions.py). sized_by_data: whether sizes depend on data.
     function_sizes: of the calls of `functions`, see function_sizes.py.
     """
 
@@ -102,5 +102,6 @@ class Exported:
     objects: list[Any] = field(default_factory=list, repr=False)
     strides: str | None = None
     allowed: Allowed = Allowed.ANYTHING
-    data_guards: list[SizeGuard] | None = None
+    data_guards: list[SizeGuard] = field(default_factory=list)
+    sized_by_data: bool = False
     function_sizes: list[Any] = field(default_factory=list, repr=False)

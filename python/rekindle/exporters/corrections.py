@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils import stateless
 
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.operators import DOMAIN, keep_operators
@@ -24,6 +26,7 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
                 if hasattr(module, name):
                     stack.enter_context(_replaced(module, name, _false_in_this_thread(getattr(module, name))))
+        stack.enter_context(_replaced(stateless, "_functional_call", _as_if_untraced(stateless._functional_call)))
         from torch.onnx._internal.torchscript_exporter import utils
 
         typed = _typed_as_traced(utils._run_symbolic_function)
@@ -57,6 +60,18 @@ def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
     """
     thread = threading.get_ident()
     return lambda *args: threading.get_ident() != thread and asks(*args)
+
+
+def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
+    """torch.func.functional_call refuses to run in a trace, which could not hold its parameters; ours has them as values.
+
+    What the function itself asks is answered otherwise. torch.jit.is_tracing stays as it is, for forwards read it.
+    """
+    jit = types.SimpleNamespace(**{**vars(torch.jit), "is_tracing": lambda: False})
+    names = {**function.__globals__, "torch": types.SimpleNamespace(**{**vars(torch), "jit": jit})}
+    made = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from rekindle import _native, structure
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, onnx_model
 from rekindle.exporters.aliases import untraced
+from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.corrections import corrected
 from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.functions import Functions
@@ -23,7 +24,7 @@ from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, user_frame
 from rekindle.exporters.traced_booleans import take_for_numbers
-from rekindle.exporters.traced_sizes import Guard, SizeTrace
+from rekindle.exporters.traced_sizes import Guard, SizeTrace, stacked
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
@@ -43,13 +44,11 @@ def load_exporter() -> None:
 
 
 def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
-    """Raises Bypass(unsupported_output) for a size in the result that depends on data: it comes after the structure."""
+    """Raise Bypass(unsupported_output) for a number in the result that depends on data: it comes after the structure."""
     for number in sizes.numbers:
         if data.reach(number.traced):
-            raise Bypass(
-                Reason.UNSUPPORTED_OUTPUT,
-                f"the result has the size {number.value}, which depends on data; return a tensor of it",
-            )
+            message = f"the result has the size {number.value}, which depends on data; return a tensor of it"
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, message)
 
 
 class _Traced(nn.Module):
@@ -75,7 +74,8 @@ class _Traced(nn.Module):
         follows = bool(request.shapes.symbols) or request.data_sizes
         opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values()) if follows else None
         data = DataSizes()
-        mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, functions.note_draw)
+        assumptions = Assumptions()
+        mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
         functions.follow(opened, data)
         with request.watch, replaced(request.module, state), functions.recorded(), following(follows), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
@@ -90,18 +90,20 @@ class _Traced(nn.Module):
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
         written = [_written(i, tensors, request) for i in writes]
         self.__dict__["effects"] = functions.unread([*outputs, *written])
-        self.__dict__["data_guards"], checked = sizes.split_off(data.reach)
+        outputs += self.__dict__["effects"] + written
+        if not outputs:
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
+        self.__dict__["data_guards"] = sizes.split_off(data.reach) + assumptions.guards(functions.calls)
+        checked = stacked(self.__dict__["data_guards"])
         if checked is not None:
             self.__dict__["effects"].append(checked)
-        outputs += self.__dict__["effects"] + written
+            outputs.insert(len(outputs) - len(written), checked)
         self.__dict__["result"] = layout, list(outputs), torch.get_rng_state()
         self.__dict__["objects"] = objects
         self.__dict__["sizes"] = sizes
         self.__dict__["writes"] = writes
         self.__dict__["autocast_dtypes"] = frozenset(mode.autocast_dtypes)
         self.__dict__["allowed"] = mode.allowed
-        if not outputs:
-            raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
         self.__dict__["sized_by_data"] = data.any
         answers = sizes.answers()
         take_for_numbers(torch._C._get_tracing_state().graph())
@@ -245,7 +247,7 @@ def export(request: ExportRequest) -> Exported:
         traced.__dict__["autocast_dtypes"], writes, functions.calls, len(traced.__dict__["effects"]),
         dict(sizes.fixed), _plain(sizes.guards), parts.answers,
         [number.value for number in sizes.numbers], traced.__dict__["objects"], sizes.strides, traced.__dict__["allowed"],
-        _plain(traced.__dict__["data_guards"]) if traced.__dict__["sized_by_data"] else None,
+        _plain(traced.__dict__["data_guards"]), traced.__dict__["sized_by_data"],
         functions.sizes,
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rekindle import _native
 from rekindle.exporters.aliases import Aliases, untraced
+from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
@@ -121,7 +122,7 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 class TraceMode(TorchFunctionMode):
     """Active around the one forward of an export. `parameters` must not be written, `writable` (arguments and buffers) may be;
-    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed, and none may depend on `data`. note_draw: called with
+    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values. note_draw: called with
     what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
@@ -130,7 +131,7 @@ class TraceMode(TorchFunctionMode):
 
     def __init__(
         self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool, sizes: OpenSizes | None,
-        data: DataSizes, note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
+        data: DataSizes, assumptions: Assumptions, note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
@@ -143,6 +144,7 @@ class TraceMode(TorchFunctionMode):
         self.allowed = Allowed.ANYTHING
         self._aliases = Aliases(grad)
         self._note_draw = note_draw
+        self._assumptions = assumptions
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -158,6 +160,9 @@ class TraceMode(TorchFunctionMode):
         if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
             with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
+        if self._assumptions.is_question(function, sys._getframe(1)):
+            self.up_to_date(args)
+            return self._assumptions.answer(args[0], user_frame())
         if function in _VALUE_QUERIES:
             raise Bypass(
                 Reason.VALUE_SPECIALIZED,
@@ -187,6 +192,8 @@ class TraceMode(TorchFunctionMode):
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} enables gradients inside a no_grad call")
+        if in_place and stopped:
+            args, kwargs = self._without_gradients(args, kwargs)
         if not (in_place and function in DRAWING):
             function = REPLACEMENTS.get(function, function)
         result = self._call(function, args, kwargs, in_place)
@@ -195,10 +202,8 @@ class TraceMode(TorchFunctionMode):
             self._sizes.check(function, args, kwargs, result, sized_by_data)
         elif sized_by_data:
             raise SizedByData(f"{user_frame()} ({getattr(function, '__name__', function)})")
-        if not stopped or (in_place and self._is_writable(_target(args, kwargs))):
+        if in_place or not stopped:
             return result
-        if in_place:
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} writes in place inside a no_grad region")
         result = tree_map_only(torch.Tensor, self._stopped, result)
         self.up_to_date(result)
         return result
@@ -266,6 +271,18 @@ class TraceMode(TorchFunctionMode):
             torch._C._set_tracing_state(state)
             _native.clear_traced_arguments()
             raise
+
+    def _without_gradients(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The arguments of a write in a no_grad region: autograd does not see what is written."""
+        target = _target(args, kwargs)
+        if isinstance(target, torch.Tensor) and target.requires_grad:
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} writes in place inside a no_grad region to a tensor that has a gradient")
+        self.up_to_date((args, kwargs))
+
+        def stop(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.detach() if tensor.requires_grad and tensor is not target else tensor
+
+        return tree_map_only(torch.Tensor, stop, (args, kwargs))
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
         self._views_without_grad |= tensor._is_view()

@@ -81,16 +81,17 @@ class SizeTrace:
 
     def answers(self) -> torch.Tensor | None:
         """What the graph answers to all guards, and the numbers that the forward returns, as one vector."""
-        return _stacked([*self.guards, *self.numbers])
+        return stacked([*self.guards, *self.numbers])
 
-    def split_off(self, is_checked: Callable[[torch.Tensor], bool]) -> tuple[list[Guard], torch.Tensor | None]:
-        """Take away the guards whose answers satisfy a test; returns them and their answers, as one vector."""
+    def split_off(self, is_checked: Callable[[torch.Tensor], bool]) -> list[Guard]:
+        """Take away the guards whose answers satisfy a test, and return them."""
         taken = [guard for guard in self.guards if is_checked(guard.traced)]
         self.guards = [guard for guard in self.guards if not any(guard is other for other in taken)]
-        return taken, _stacked(taken)
+        return taken
 
 
-def _stacked(asked: Sequence[Guard | TracedSize]) -> torch.Tensor | None:
+def stacked(asked: Sequence[Guard | TracedSize]) -> torch.Tensor | None:
+    """What a trace has for numbers that it asked for, as one vector; None for none."""
     return torch.stack([one.traced.to(torch.int64) for one in asked]) if asked else None
 
 

@@ -23,6 +23,9 @@ _DESCRIPTORS = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
+# What functions of torch have in their closures for its address only, such as the module that a class of parametrized modules
+# was made for, which need not be the one that has the class: it may be a copy.
+_ADDRESSED = {("torch.nn.utils.parametrize", "get_cached_parametrization", "module")}
 # What holds no data that a forward could compute with.
 _NOISE = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event)
 _NOISE += (threading.Semaphore, threading.BoundedSemaphore)
@@ -54,6 +57,8 @@ def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
         walker.walk(f"{path}.__kwdefaults__", value.__kwdefaults__)
     if value.__closure__ is not None:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
+            if (value.__module__, value.__name__, name) in _ADDRESSED:
+                continue
             try:
                 content = cell.cell_contents
             except ValueError:

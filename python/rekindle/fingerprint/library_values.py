@@ -30,7 +30,7 @@ from rekindle.fingerprint.resolve import parts_of_operator
 from rekindle.fingerprint.tensors import content_text
 from rekindle.fingerprint.values import Handler, Walker, attribute_path, handlers, label, opaque
 
-_TORCH_TEXT_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+_TORCH_TEXT_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
 _TUPLE_FIELD = type(collections.namedtuple("_", "field").field)  # type: ignore[attr-defined]
 _REDUCED_TYPES = (operator.itemgetter, operator.attrgetter, operator.methodcaller, _TUPLE_FIELD)
 _CAPSULE = type(datetime.datetime_CAPI)  # type: ignore[attr-defined]

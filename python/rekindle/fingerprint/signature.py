@@ -14,7 +14,7 @@ from rekindle.fingerprint import tensors
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
 
-_PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout)
+_PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout, torch.qscheme)
 
 
 @dataclass

@@ -1,0 +1,44 @@
+"""Yes-or-no questions about tensors that installed code asks in a forward: whether parameters of a distribution are valid, whether
+a mask is causal. The answer is nearly always the same, so that the graph is for that answer, and says at each run whether it still
+is right. A branch in the user's own code is left to eager: it is there to be taken both ways."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rekindle.exporters.aliases import untraced
+from rekindle.exporters.traced_sizes import Guard
+from rekindle.fingerprint.origin import installed
+from rekindle.reasons import TRUTH, Bypass, Reason
+
+_QUESTIONS = {torch.Tensor.__bool__, torch.Tensor.is_nonzero, torch.is_nonzero}
+
+
+class Assumptions:
+    """Of one export."""
+
+    def __init__(self) -> None:
+        self._guards: list[Guard] = []
+
+    def is_question(self, function: Any, asking: types.FrameType) -> bool:
+        """Whether a call of one of torch's functions is such a question."""
+        return function in _QUESTIONS and installed(asking.f_code.co_filename)
+
+    def answer(self, tensor: torch.Tensor, place: str) -> bool:
+        """The truth of a tensor of one element, assumed from here on. Raises what torch does for other tensors."""
+        with untraced():
+            answer = bool(tensor)
+        self._guards.append(Guard(place, TRUTH, int(answer), tensor.detach().reshape(()).ne(0)))
+        return answer
+
+    def guards(self, functions: Sequence[Any]) -> list[Guard]:
+        """What the graph has to find again. Raises Bypass if it calls autograd Functions: a call for which an assumption does not
+        hold runs again in eager, which would call them twice."""
+        if self._guards and functions:
+            message = f"{self._guards[0].where} asks for the truth of a tensor, and the graph calls autograd Functions"
+            raise Bypass(Reason.VALUE_SPECIALIZED, message)
+        return self._guards

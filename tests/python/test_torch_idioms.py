@@ -1,0 +1,191 @@
+"""What everyday models do with torch's own libraries runs from a graph: distributions, parametrizations, masks, codebooks, observers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+import torch.nn.functional as F
+from module_support import Twins
+from rekindle.errors import FallbackError
+from torch import nn
+
+
+class Vae(nn.Module):
+    """Validates the parameters of two distributions at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 8), nn.Linear(4, 6)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        mean, log_variance = self.encoder(x).chunk(2, -1)
+        posterior = torch.distributions.Normal(mean, (0.5 * log_variance).exp())
+        divergence = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum(-1).mean()
+        return self.decoder(posterior.rsample()), divergence
+
+
+class Actor(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.log_scale = nn.Linear(6, 3), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        normal = torch.distributions.Independent(torch.distributions.Normal(self.mean(x), self.log_scale.exp()), 1)
+        action = normal.sample()
+        choice = torch.distributions.Categorical(logits=self.mean(x))
+        chosen = choice.sample()
+        return action, normal.log_prob(action), normal.entropy(), choice.log_prob(chosen), chosen
+
+
+class Masked(nn.Module):
+    """torch looks whether the mask is the causal one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transformer = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(5))
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.transformer(source, target, tgt_mask=self.mask)
+
+
+class Observed(nn.Module):
+    """Asks buffers whether to observe and whether to quantize."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        observer = torch.ao.quantization.MovingAverageMinMaxObserver
+        self.fake = torch.ao.quantization.FakeQuantize.with_args(observer=observer, quant_min=0, quant_max=255)()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.fake(x))
+
+
+class Parametrized(nn.Module):
+    """The power iteration of spectral norm writes its buffers in a no_grad region."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = nn.utils.parametrizations
+        self.first = made.spectral_norm(nn.Linear(6, 6))
+        self.second = made.weight_norm(nn.Linear(6, 4))
+        self.third = made.orthogonal(nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.third(self.second(self.first(x).relu()))
+
+
+class Codebook(nn.Module):
+    """Moves its entries to the means of what is assigned to them, without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.register_buffer("entries", torch.randn(8, 4))
+        self.register_buffer("counts", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        latent = self.layer(x)
+        nearest = F.one_hot(torch.cdist(latent, self.entries).argmin(-1), 8).to(x.dtype)
+        quantized = nearest @ self.entries
+        with torch.no_grad():
+            self.counts.mul_(0.9).add_(nearest.sum(0), alpha=0.1)
+            self.entries.mul_(0.9).add_(nearest.T @ latent / self.counts[:, None], alpha=0.1)
+            scale = torch.ones(4)
+            scale[1:3] = latent[0, 1:3]
+            scale.clamp_(min=0.5)
+        return (latent + (quantized - latent).detach()) * scale, F.mse_loss(latent, quantized.detach())
+
+
+class Hypernetwork(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker, self.target = nn.Linear(6, 30), nn.Linear(6, 4).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.maker(x).mean(0)
+        return torch.func.functional_call(self.target, {"weight": made[:24].view(4, 6), "bias": made[24:28]}, (x,))
+
+
+_SOURCES = {Masked: lambda count: (torch.randn(count, 7, 8), torch.randn(count, 5, 8))}
+
+
+@pytest.mark.parametrize("kind", [Vae, Actor, Masked, Parametrized, Codebook, Hypernetwork])
+def test_runs_from_a_graph_cold_and_warm(kind: type[nn.Module]) -> None:
+    torch.manual_seed(3)
+    module = kind()
+    for _ in range(2):  # the second time from the cache
+        twins = Twins(copy.deepcopy(module), fallback="error")
+        for count in (4, 4, 6):
+            twins.call(*_SOURCES.get(kind, lambda count: (torch.randn(count, 6),))(count))
+        assert twins.status.bypass == []
+    assert twins.status.exports == 0
+
+
+def test_a_check_that_fails_raises_what_the_library_raises() -> None:
+    class Loss(nn.Module):
+        def forward(self, x: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+            return F.gaussian_nll_loss(x + F.dropout(x), torch.zeros_like(x), variance)
+
+    twins = Twins(Loss())
+    x, good, bad = torch.randn(3), torch.ones(3), torch.tensor([1.0, -1.0, 1.0])
+    for variance in (good, bad, good, bad):
+        if variance is good:
+            twins.call(x, variance)
+            continue
+        for model in (twins.eager, twins.wrapped):
+            torch.manual_seed(5)
+            with pytest.raises(ValueError, match="negative"):
+                model(x, variance)
+    assert twins.status.eager_calls == 2
+    assert "asks for the truth of a tensor" in twins.status.bypass[0][1]
+
+
+def test_without_eager_another_branch_is_an_error() -> None:
+    model = rekindle.Module(Observed(), rekindle.Options(fallback="error"))
+    model(torch.randn(4, 6))
+    with pytest.raises(FallbackError, match="asks for the truth of a tensor"):
+        model(torch.randn(4, 6))  # the observer has seen a first call
+
+
+def test_a_variant_whose_assumptions_fail_again_and_again_is_dropped() -> None:
+    twins = Twins(Observed())
+    for _ in range(12):
+        twins.call(torch.randn(4, 6))
+    assert twins.status.eager_calls == 11
+    assert twins.status.source == "eager"
+    assert "asks for the truth of a tensor" in twins.status.bypass[0][1]
+
+
+def test_a_question_of_the_users_own_code_is_a_branch() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.sum() > 0 else x
+
+    twins = Twins(Branch())
+    twins.call(torch.ones(3))
+    twins.call(-torch.ones(3))
+    assert twins.reasons() == ["value_specialized"]
+    assert twins.status.exports == 0
+
+
+def test_a_gradient_in_no_grad_is_left_to_eager() -> None:
+    class Edited(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layer(x)
+            with torch.no_grad():
+                y.mul_(2)
+            return y * 3
+
+    twins = Twins(Edited())
+    twins.call(torch.randn(3, 4))
+    assert twins.reasons() == ["grad_mode_region"]
