@@ -244,7 +244,7 @@ _FURTHER = [
     _classifier("mobilevit", "MobileViT", _IMAGES, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 32]),
     _vision("torchvision.models", "mobilenet_v3", lambda models: models.mobilenet_v3_small(num_classes=4), _IMAGES),
     _vision("torchvision.models", "densenet", lambda models: models.DenseNet(4, (2, 2, 2), 8, num_classes=4), _IMAGES),
-    _vision("torchvision.models", "regnet", lambda models: models.regnet_y_400mf(num_classes=4), _IMAGES),
+    _vision("torchvision.models", "regnet", lambda models: models.RegNet(models.regnet.BlockParams.from_init_params(3, 16, 10.0, 2.5, 8, se_ratio=0.25), num_classes=4), _IMAGES),
     _vision("torchvision.models", "shufflenet", lambda models: models.shufflenet_v2_x0_5(num_classes=4), _IMAGES),
     _vision("torchvision.models", "swin_resized", lambda models: models.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [4, 4], num_classes=4), _IMAGES),
     _vision("torchvision.models", "lraspp", _lraspp, _IMAGES, "input"),
@@ -252,7 +252,7 @@ _FURTHER = [
     _vision("timm.models", "timm_efficientnet", lambda models: models.create_model("efficientnet_b0", num_classes=4), _IMAGES),
     _vision("timm.models", "timm_convnext", lambda models: models.ConvNeXt(num_classes=4, depths=(1, 1, 1, 1), dims=(8, 8, 16, 16)), _IMAGES),
     _vision("timm.models", "timm_mixer", lambda models: models.MlpMixer(4, img_size=64, num_blocks=2, embed_dim=32), _BATCHES),
-    _vision("timm.models", "timm_resnetv2", lambda models: models.ResNetV2([1, 1], [32, 64], num_classes=4), _IMAGES),
+    _vision("timm.models", "timm_resnetv2", lambda models: models.ResNetV2([1, 1], [128, 128], num_classes=4), _IMAGES),
     _vision("timm.models", "timm_swinv2", lambda models: models.SwinTransformerV2(64, num_classes=4, window_size=4, embed_dim=16, depths=(2, 2), num_heads=(2, 4)), _BATCHES),
     _transformer(
         "audio_spectrogram", "ASTConfig", "ASTForAudioClassification",

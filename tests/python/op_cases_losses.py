@@ -145,6 +145,8 @@ ATTENTION = [
     _attention("bool mask", given([[True, False, True, True, True, True]] * 4, torch.bool)),
     _attention("bool mask, 4-D", flags(2, 1, 4, 6), key=KEY),
     _attention("nothing seen", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool)),
+    _attention("nothing seen, dropout", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool), random=True, dropout_p=0.4),
+    _attention("nothing seen, other value width", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool), value=real(2, 3, 6, 5)),
     _attention("float mask", real(4, 6, grad=False)),
     _attention("float mask, 4-D", real(2, 3, 4, 6, grad=False)),
     _attention("learned mask", real(3, 4, 6)),

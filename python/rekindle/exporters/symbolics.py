@@ -131,14 +131,23 @@ def _attention_in_parts(
         mask = g.op("Where", mask, number(0.0), number(-math.inf))
     elif mask is not None and reduced:
         mask = g.op("Cast", mask, to_i=_FLOAT32)
-    if mask is not None:
-        scores = g.op("Add", scores, mask)
-    weights = g.op("Softmax", scores, axis_i=-1)
+    if mask is None:
+        weights = g.op("Softmax", scores, axis_i=-1)
+    else:
+        weights = _safe_softmax(g, g.op("Add", scores, mask), number)
     if probability > 0.0:
         ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float64))
         weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
     result = g.op("MatMul", weights, value)
     return g.op("Cast", result, to_i=_REDUCED[_traced(g, 0).scalarType()]) if reduced else result
+
+
+def _safe_softmax(g: Any, scores: Any, number: Callable[[float], Any]) -> Any:
+    """As aten::_safe_softmax: zeros, and no gradient, for rows of minus infinity alone."""
+    highest = g.op("ReduceMax", scores, g.op("Constant", value_t=torch.tensor([-1])), keepdims_i=1)
+    masked = g.op("Equal", highest, number(-math.inf))
+    weights = g.op("Softmax", g.op("Where", masked, number(0.0), scores), axis_i=-1)
+    return g.op("Where", masked, number(0.0), weights)
 
 
 def _assigned(g: Any, x: Any, values: Any) -> Any:
