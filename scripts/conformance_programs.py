@@ -15,12 +15,16 @@ import rekindle
 import torch
 from conformance_trial import Outcome, try_call
 from random_operations import OPERATIONS, RANDOM
+from random_operations_more import MORE
 from torch import nn
 
 _LARGEST = 1e3  # of the numbers in a program
 _SMALLEST = 1e-2  # of the sum of a result: one that is all rounding cannot be compared
 _MOST = 4096  # elements of a value
 _TRIES = 20
+_WIDE = 10_000  # programs from this seed on draw from all operations, and need not read the random numbers that they draw
+_ALL = {**OPERATIONS, **MORE}
+assert len(_ALL) == len(OPERATIONS) + len(MORE)
 # Not a limit of what a graph can hold, but a graph that is not right: it must not count as right because eager then runs.
 _DEFECTS = ("verification_failed", "export_failed")
 
@@ -34,7 +38,7 @@ class Line:
     arguments: tuple[Any, ...]
 
     def run(self, values: list[torch.Tensor]) -> torch.Tensor:
-        return OPERATIONS[self.operation].run([values[i] for i in self.inputs], self.arguments)
+        return _ALL[self.operation].run([values[i] for i in self.inputs], self.arguments)
 
 
 class Program(nn.Module):
@@ -89,25 +93,26 @@ def draw(seed: int) -> tuple[Program, list[torch.Tensor]]:
         torch.manual_seed(0)
         values = [*(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs), program.weight * 1]
         for _ in range(rng.randint(5, 60)):
-            _add_line(rng, program, values)
+            _add_line(rng, program, values, [*(OPERATIONS if seed < _WIDE else _ALL)])
         known = range(len(inputs), len(values))
         results = {len(values) - 1, *rng.sample(known, min(len(known), rng.randint(1, 3)))}
-        results |= _random_values(program, len(values))
+        if seed < _WIDE:
+            results |= _random_values(program, len(values))
         program.results = sorted(results)
         if _runs(program, inputs):
             return program, inputs
 
 
 def _random_values(program: Program, count: int) -> set[int]:
-    """Positions of the drawn values among `count`. All have to be read: what nobody reads, a graph does not draw."""
+    """Positions of the drawn values among `count`."""
     start = count - len(program.lines)
     return {i for i, line in enumerate(program.lines, start) if line.operation in RANDOM}
 
 
-def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor]) -> None:
+def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor], names: list[str]) -> None:
     for _ in range(_TRIES):
-        name = rng.choice([*OPERATIONS])
-        drawn = OPERATIONS[name].draw(rng, values)
+        name = rng.choice(names)
+        drawn = _ALL[name].draw(rng, values)
         if drawn is None:
             continue
         line = Line(name, *drawn)
@@ -116,7 +121,7 @@ def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor]) 
         versions = [value._version for value in values]
         try:
             result = line.run(values)
-        except (RuntimeError, IndexError, ValueError):
+        except (RuntimeError, IndexError, ValueError, TypeError):
             if versions == [value._version for value in values]:
                 continue
             raise
@@ -142,14 +147,19 @@ def _runs(program: Program, inputs: list[torch.Tensor]) -> bool:
     return all(_bounded(x) for x in [*results, *(x.grad for x in fresh if x.grad is not None)])
 
 
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def run(pattern: str, samples: int, options: rekindle.Options) -> Iterator[Outcome]:
-    """One outcome a program, named `program seed`: seeds 0 to `samples`, or those in `pattern`, as "3,17"."""
-    seeds = [int(seed) for seed in pattern.split(",")] if pattern else range(samples)
+    """One outcome a program, named `program seed`: seeds 0 to `samples`, or those in `pattern`, as "3,17" or "10000-10999"."""
+    seeds = [seed for part in pattern.split(",") for seed in _range(part)] if pattern else range(samples)
     for seed in seeds:
         program, inputs = draw(seed)
         outcome = try_call(f"program {seed}", program, tuple(inputs), {}, options)
         if outcome.place == "eager" and outcome.reason.startswith(_DEFECTS):
             outcome = dataclasses.replace(outcome, right=False)
-        if not outcome.right and pattern:
+        if not outcome.right and pattern == str(seed):
             print(program.text(len(inputs)))
         yield outcome

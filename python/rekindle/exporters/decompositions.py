@@ -94,6 +94,15 @@ def divide(g: Any, a: Any, b: Any) -> Any:
     return g.op("Div", a, b)
 
 
+def addcmul(g: Any, x: Any, a: Any, b: Any, value: Any = None) -> Any:
+    dtype = _result(g)
+    product = g.op("Mul", _cast(g, a, dtype), _cast(g, b, dtype))
+    factor = 1.0 if value is None else _get(value, "f", "value")
+    if factor != 1:
+        product = g.op("Mul", product, _number(g, factor, dtype))
+    return g.op("Add", _cast(g, x, dtype), product)
+
+
 def _dimensions(value: Any) -> Any:
     """One or several."""
     found = symbolic_helper._maybe_get_const(value, "t")
@@ -160,6 +169,7 @@ def dropout(g: Any, x: Any, probability: Any, train: Any) -> Any:
 
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    "aten::addcmul": addcmul,
     "aten::div": divide,
     "aten::mT": _rearranged(lambda x: x.mT),
     "aten::permute": _rearranged(torch.permute),

@@ -77,13 +77,9 @@ def _equal_heads(node: Node) -> bool:
     return not constant_argument(node, "enable_gqa")
 
 
-def _not_of_scalars(node: Node) -> bool:
-    return bool(next(node.inputs()).type().sizes())
-
-
-def _in_full_precision(node: Node) -> bool:
-    """The exporter multiplies by a number of another dtype."""
-    return _not_of_scalars(node) and scalar_type(next(node.inputs())) in ("Float", "Double")
+def _in_single_or_double(node: Node) -> bool:
+    """In less, PyTorch rounds once where several ops round several times."""
+    return scalar_type(next(node.outputs())) in ("Float", "Double")
 
 
 def _equal_ranks(node: Node) -> bool:
@@ -130,7 +126,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,
-    "aten::addcmul": _in_full_precision,
+    "aten::addcmul": _in_single_or_double,
     **{f"aten::{name}": _of_matrices for name in ("addmm", "baddbmm")},
     "aten::layer_norm": _keeps_numbers("eps"),
     "aten::cat": _equal_ranks,

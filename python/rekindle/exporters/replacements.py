@@ -99,6 +99,17 @@ def _filled(tensor: Any, value: Any) -> Any:
     return _fill(tensor.clone(), value)
 
 
+def _fill_diagonal(target: Any, value: float, wrap: bool = False) -> Any:
+    """torch.Tensor.fill_diagonal_, which has no form without a write."""
+    if target.dim() == 2 and not wrap:
+        everywhere = torch.ones_like(target, dtype=torch.bool)
+        mask = everywhere.tril() & everywhere.triu()
+    else:
+        with untraced():
+            mask = torch.zeros(target.shape, dtype=torch.bool).fill_diagonal_(True, wrap)
+    return _overwrite(target, target.masked_fill(mask, value), lambda: target.fill_diagonal_(value, wrap))
+
+
 def _zero(target: Any) -> Any:
     return _fill(target, 0)
 
@@ -153,6 +164,7 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.Tensor.fill_: _fill,
     torch.fill: _filled,
     torch.fill_: _fill,
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.Tensor.zero_: _zero,
     torch.Tensor.normal_: _normal,
     torch.zero_: _zero,

@@ -14,7 +14,7 @@ import torch
 from torch.onnx import symbolic_helper
 
 from rekindle.exporters.decompositions import DECOMPOSITIONS
-from rekindle.exporters.traced_operators import sizes_seen
+from rekindle.exporters.traced_operators import has_open_sizes, sizes_seen
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
@@ -107,6 +107,15 @@ def scaled_dot_product_attention(
     return _like(g, result)
 
 
+def _lengths(g: Any, query: Any, key: Any) -> Any:
+    """Of both sequences, as a vector. What the exporter infers from a part of a shape is that of the whole, and it
+    crashes on it later: sizes that are known are constants."""
+    traced = list(g.original_node.inputs())[:2]
+    if not any(map(has_open_sizes, traced)):
+        return g.op("Constant", value_t=torch.tensor([sizes_seen(value)[-2] for value in traced]))
+    return g.op("Concat", *(g.op("Shape", x, start_i=-2, end_i=-1) for x in (query, key)), axis_i=0)
+
+
 def _attention_in_parts(
     g: Any, query: Any, key: Any, value: Any, mask: Any, probability: float, causal: bool, factor: float
 ) -> Any:
@@ -124,7 +133,7 @@ def _attention_in_parts(
     turn = [*range(rank - 2), rank - 1, rank - 2]
     scores = g.op("MatMul", g.op("Mul", query, root), g.op("Transpose", g.op("Mul", key, root), perm_i=turn))
     if causal:
-        sizes = g.op("Concat", *(g.op("Shape", x, start_i=-2, end_i=-1) for x in (query, key)), axis_i=0)
+        sizes = _lengths(g, query, key)
         everywhere = g.op("Expand", g.op("Constant", value_t=torch.ones(1, 1, dtype=torch.bool)), sizes)
         mask = g.op("Trilu", everywhere, upper_i=0)
     if mask is not None and (causal or _traced(g, 3).scalarType() == "Bool"):
