@@ -77,6 +77,10 @@ def _equal_heads(node: Node) -> bool:
     return not constant_argument(node, "enable_gqa")
 
 
+def _not_of_scalars(node: Node) -> bool:
+    return bool(next(node.inputs()).type().sizes())
+
+
 def _in_single_or_double(node: Node) -> bool:
     """In less, PyTorch rounds once where several ops round several times."""
     return scalar_type(next(node.outputs())) in ("Float", "Double")
