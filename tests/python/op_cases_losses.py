@@ -163,6 +163,7 @@ ATTENTION = [
         *(part.view(2, 4, 2, 3).transpose(1, 2) for part in x.chunk(3, -1)), is_causal=True).transpose(1, 2).reshape(2, 4, 6), real(2, 4, 18)),
     op("attention by hand", lambda q, k, v: (q @ k.mT / 8**0.5).softmax(-1) @ v, QUERY, KEY, KEY),
     op("attention by hand, causal", lambda q, k: (q @ k.mT).masked_fill(torch.ones(4, 4).triu(1).bool(), float("-inf")).softmax(-1) @ k, QUERY, QUERY),
+    op("attention of three dimensions", lambda x: F.scaled_dot_product_attention(x, x.sin(), x, is_causal=True).transpose(0, -1) * 2, real(2, 4, 3)),
     op("attention shares its input", lambda x: F.scaled_dot_product_attention(x, x, x), QUERY),
     op("attention grouped", lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), real(2, 4, 4, 8), real(2, 2, 6, 8)),
 ]

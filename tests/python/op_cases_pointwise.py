@@ -40,6 +40,8 @@ ARITHMETIC = [
     op("floor ceil round", lambda x: x.floor() + x.ceil() * x + x.round(), real(7)),
     op("trunc frac", lambda x: x.trunc() + x.frac(), real(7)),
     op("reciprocal", lambda x: x.reciprocal(), real(4, low=0.5)),
+    op("addcmul in half precision", lambda x, y: torch.addcmul(x.bfloat16(), y.bfloat16(), y.bfloat16(), value=0.3).float(), real(2, 3), real(3)),
+    op("addcmul 0-dim", lambda x, y, z: torch.addcmul(x, y, z, value=0.3), real(), real(), real()),
     op("addcmul", lambda x, y, z: torch.addcmul(x, y, z, value=0.5), real(2, 3), real(3), real(2, 1)),
     op("addcdiv", lambda x, y, z: torch.addcdiv(x, y, z), real(2, 3), real(3), real(2, 1, low=0.5)),
     op("lerp", lambda x, y: torch.lerp(x, y, 0.3), real(2, 3), real(2, 3)),

@@ -47,8 +47,15 @@ def _one_of_two(x: torch.Tensor) -> torch.Tensor:
     return noise
 
 
+def _through_a_view(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    F.dropout(y[1:], 0.5, inplace=True)
+    y.zero_()
+    return F.dropout(x + y, 0.5)
+
+
 CASES: list[Callable[[torch.Tensor], torch.Tensor]] = [
-    _dropped_dropout, _dropped_numbers, _overwritten, _overwritten_in_part, _at_the_end, _one_of_two,
+    _dropped_dropout, _dropped_numbers, _overwritten, _overwritten_in_part, _at_the_end, _one_of_two, _through_a_view,
 ]  # fmt: skip
 
 

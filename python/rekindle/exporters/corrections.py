@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils import stateless
 
 from rekindle.exporters.functions import Functions
-from rekindle.exporters.operators import DOMAIN, keep_operators
+from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE, keep_operators
 from rekindle.exporters.traced_booleans import make_ints
 from rekindle.exporters.traced_operators import forget_sizes
 
@@ -38,7 +38,7 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
         assign = torch._C._jit_pass_onnx_assign_output_shape
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex(assign)))
         analyse = torch._C._jit_pass_onnx_scalar_type_analysis
-        analysis = _noting_domains(_with_0_dim_tensors(analyse), opsets)
+        analysis = _noting_domains(_casting_to_bfloat16(_with_0_dim_tensors(analyse)), opsets)
         stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_scalar_type_analysis", analysis))
         yield
 
@@ -153,6 +153,19 @@ def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Call
         domains = {node.kind().split("::")[0] for node in graph.nodes()}
         opsets.update({domain: 1 for domain in (DOMAIN, "rekindle", "com.microsoft") if domain in domains})
         return analyse(graph, *args)
+
+    return run
+
+
+def _casting_to_bfloat16(analyse: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter casts numbers to torch's number of the dtype, which to ONNX is complex128; nothing complex is written as ONNX."""
+
+    def run(graph: Any, *args: Any) -> Any:
+        result = analyse(graph, *args)
+        for node in graph.nodes():
+            if node.kind() == "onnx::Cast" and node.i("to") == NUMBER_OF_DTYPE["ComplexDouble"]:
+                node.i_("to", NUMBER_OF_DTYPE["BFloat16"])
+        return result
 
     return run
 

@@ -83,7 +83,7 @@ def _not_of_scalars(node: Node) -> bool:
 
 def _in_single_or_double(node: Node) -> bool:
     """In less, PyTorch rounds once where several ops round several times."""
-    return scalar_type(next(node.outputs())) in ("Float", "Double")
+    return _not_of_scalars(node) and scalar_type(next(node.outputs())) in ("Float", "Double")
 
 
 def _equal_ranks(node: Node) -> bool:

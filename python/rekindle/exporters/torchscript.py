@@ -130,7 +130,8 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRe
 
 
 def _name(argument: torch.Tensor) -> str:
-    return f"the input of shape {tuple(argument.shape)}"
+    with untraced():
+        return f"the input of shape {tuple(argument.shape)}"
 
 
 @contextlib.contextmanager

@@ -230,7 +230,7 @@ class TraceMode(TorchFunctionMode):
                 raise Bypass(Reason.VALUE_SPECIALIZED, f"{user_frame()} writes to memory that several tensors see: its places are constants")
 
             def change(copy: torch.Tensor) -> Any:
-                return function(*_exchanged(args, target, copy), **_exchanged(kwargs, target, copy))
+                return self._traced_with_draws(function, _exchanged(args, target, copy), _exchanged(kwargs, target, copy))
 
             result = self._aliases.write(target, change)
         else:
