@@ -144,6 +144,18 @@ def _in_order_of_memory(function: Any) -> Any:
     return call
 
 
+def _in_place(write: Any, function: Any) -> Any:
+    """A write that draws a number for each element, in the same order."""
+    draw = _in_order_of_memory(function)
+
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        with untraced():
+            is_plain = tensor.is_contiguous()
+        return write(tensor, *args, **kwargs) if is_plain else _copy(tensor, draw(tensor, *args, **kwargs))
+
+    return call
+
+
 def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """torch.Tensor.contiguous where it copies: to the exporter it is nothing, and what draws next depends on it."""
     with untraced():
@@ -151,7 +163,8 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return tensor.reshape(-1).clone().reshape(sizes_to_follow(tensor)) if copies else tensor.contiguous(*args, **kwargs)
 
 
-DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.rand_like, torch.randn_like, torch.bernoulli, torch.Tensor.bernoulli)
+# Not bernoulli, which draws in the order of its result, a contiguous one.
+DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout, torch.rand_like, torch.randn_like)
 REPLACEMENTS: dict[Any, Any] = {
     torch.batch_norm: _batch_norm,
     torch.native_batch_norm: _native_batch_norm,
@@ -170,4 +183,6 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.zero_: _zero,
     torch.Tensor.contiguous: _contiguous,
     **{function: _in_order_of_memory(function) for function in DRAWING},
+    torch.dropout_: _in_place(torch.dropout_, torch.dropout),
+    torch.alpha_dropout_: _in_place(torch.alpha_dropout_, torch.alpha_dropout),
 }
