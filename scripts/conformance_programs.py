@@ -15,7 +15,7 @@ import rekindle
 import torch
 from conformance_trial import Outcome, try_call
 from random_operations import OPERATIONS, RANDOM
-from random_operations_more import MORE
+from random_operations_more import MORE, WRITERS
 from torch import nn
 
 _LARGEST = 1e3  # of the numbers in a program
@@ -93,7 +93,7 @@ def draw(seed: int) -> tuple[Program, list[torch.Tensor]]:
         torch.manual_seed(0)
         values = [*(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs), program.weight * 1]
         for _ in range(rng.randint(5, 60)):
-            _add_line(rng, program, values, [*(OPERATIONS if seed < _WIDE else _ALL)])
+            _add_line(rng, program, values, seed)
         known = range(len(inputs), len(values))
         results = {len(values) - 1, *rng.sample(known, min(len(known), rng.randint(1, 3)))}
         if seed < _WIDE:
@@ -109,11 +109,18 @@ def _random_values(program: Program, count: int) -> set[int]:
     return {i for i, line in enumerate(program.lines, start) if line.operation in RANDOM}
 
 
-def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor], names: list[str]) -> None:
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether what a write to `a` reads from `b` depends on the order in which it goes through memory."""
+    alike = (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset())
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and not alike
+
+
+def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor], seed: int) -> None:
+    names = [*(OPERATIONS if seed < _WIDE else _ALL)]
     for _ in range(_TRIES):
         name = rng.choice(names)
         drawn = _ALL[name].draw(rng, values)
-        if drawn is None:
+        if drawn is None or (seed >= _WIDE and name in WRITERS and _overlap(*(values[i] for i in drawn[0]))):
             continue
         line = Line(name, *drawn)
         if name == "write over" and drawn[0][0] in _random_values(program, len(values)):

@@ -167,3 +167,5 @@ MORE: dict[str, Operation] = {
     "addcmul_": _pair(lambda x, y: x.addcmul_(y.to(x.dtype), y.to(x.dtype), value=0.5), _smaller), "lerp_": _pair(lambda x, y: x.lerp_(y.to(x.dtype), 0.3), lambda a, b: _smaller(a, b) and a.shape == b.shape), "sub_": _pair(lambda x, y: x.sub_(y), _smaller), "div_": _pair(lambda x, y: x.div_(y.abs() + 1), _smaller),
     "masked_fill_ by another": _pair(lambda x, y: x.masked_fill_(y > 0, 0.5), _smaller), "a column": _pair(lambda x, y: (x[..., 0].copy_(y[..., -1]), x)[1], _same),
 }  # fmt: skip
+# These write to the first what they read from the second.
+WRITERS = frozenset({"add_", "write over", "addcmul_", "lerp_", "sub_", "div_", "masked_fill_ by another", "a column"})
