@@ -112,10 +112,25 @@ class Hypernetwork(nn.Module):
         return torch.func.functional_call(self.target, {"weight": made[:24].view(4, 6), "bias": made[24:28]}, (x,))
 
 
+class Contrastive(nn.Module):
+    """Writes the diagonal of a matrix; draws a number for each row into memory that nobody has written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.empty(x.shape[0], 1).bernoulli_(0.8).div_(0.8)
+        latent = F.normalize(self.layer(x) * kept + 0.1, dim=-1)
+        similar = latent @ latent.T
+        similar.fill_diagonal_(-10.0)
+        return F.cross_entropy(similar, torch.arange(x.shape[0]).roll(1))
+
+
 _SOURCES = {Masked: lambda count: (torch.randn(count, 7, 8), torch.randn(count, 5, 8))}
 
 
-@pytest.mark.parametrize("kind", [Vae, Actor, Masked, Parametrized, Codebook, Hypernetwork])
+@pytest.mark.parametrize("kind", [Vae, Actor, Masked, Parametrized, Codebook, Hypernetwork, Contrastive])
 def test_runs_from_a_graph_cold_and_warm(kind: type[nn.Module]) -> None:
     torch.manual_seed(3)
     module = kind()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -68,14 +69,15 @@ def has_open_sizes(value: Value) -> bool:
 
 
 def schema_of(node: Node) -> Any:
-    """The operator's schema, of the functional variant for an in-place one; None when the tracer has no operator here."""
+    """The operator's schema, of the functional variant for an in-place one that has one; None when the tracer has no operator here."""
     text = node.schema()
     if text.startswith("("):
         return None
     name, _, overload = text.split("(")[0].partition(".")
     schema = torch._C._get_schema(PUBLIC.get(name, name), overload)
     if schema.is_mutable and name.endswith("_"):
-        schema = torch._C._get_schema(name[:-1], overload)
+        with contextlib.suppress(RuntimeError):  # fill_diagonal_ and a few more have no other
+            return torch._C._get_schema(name[:-1], overload)
     return schema
 
 
