@@ -42,7 +42,6 @@ class DataSizes:
     """Of one trace."""
 
     def __init__(self) -> None:
-        self._trace = torch._C._get_tracing_state()
         self._seen: set[Any] = set()  # nodes that were looked at
         self._sized: set[Any] = set()
 
@@ -67,15 +66,10 @@ class DataSizes:
         self._sized.update(name_of(_node_of(tensor)) for tensor in results)
 
     def reach(self, tensor: torch.Tensor) -> bool:
-        """Whether a traced tensor is computed from one that is sized by data; asked outside of the trace, too."""
+        """Whether a traced tensor is computed from one that is sized by data. Asked inside the trace."""
         if not self._sized:
             return False
-        before = torch._C._get_tracing_state()
-        torch._C._set_tracing_state(self._trace)
-        try:
-            left, seen = [_node_of(tensor)], set()
-        finally:
-            torch._C._set_tracing_state(before)
+        left, seen = [_node_of(tensor)], set()
         while left:
             node = left.pop()
             if node.kind() == "prim::Param" or name_of(node) in seen:
