@@ -31,12 +31,11 @@ at::Tensor settled(at::Tensor tensor, const at::Tensor& planned, bool copy) {
   return at::empty_strided(planned.sizes(), planned.strides(), tensor.options()).copy_(tensor);
 }
 
-// Undefined ones where a call may return any size.
+// Undefined ones where a call may return any size: no plan is made for what it does.
 std::vector<at::Tensor> planned_results(const LowerContext& context, std::int64_t function) {
   const std::size_t results = graph::torch_results(context.node());
-  const bool sized_by_data = graph::is_sized_by_data(context.node());
-  if (sized_by_data && context.running()) return std::vector<at::Tensor>(results);
-  if (sized_by_data) throw NeedsData("the sizes of what a function returns depend on data");
+  if (context.running()) return std::vector<at::Tensor>(results);
+  if (graph::is_sized_by_data(context.node())) throw NeedsData("the sizes of what a function returns depend on data");
   if (auto recorded = recorded_results(context)) return *std::move(recorded);
   std::vector<at::Tensor> metas;
   for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());

@@ -10,6 +10,7 @@ from semantics_support import made_of
 from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 # By name: how to make the module. What they keep of x are the rows whose first number is positive.
 CASES: dict[str, Callable[[], nn.Module]] = {}
@@ -148,6 +149,81 @@ def known_to_be_wide(self, x):
     """It asks for sizes that have the same answer for all data."""
     y = self.a(x)[kept(x)]
     return self.b(y).sum() if y.dim() == 2 and y.shape[-1] == 4 else y.sum()
+
+
+@case
+def grouped(self, x):
+    """Rows sorted by what they are sent to, as grouped products want them."""
+    to = (self.a(x) * 2).argmax(-1)
+    order, counts = to.argsort(), torch.bincount(to, minlength=4)
+    groups = torch.tensor_split(self.a(x)[order], counts.cumsum(0)[:-1])
+    return torch.cat([self.b(group) * (i + 1) for i, group in enumerate(groups)])[order.argsort()]
+
+
+@case
+def checkpointed(self, x):
+    return sum(
+        checkpoint(lambda y: self.b(y[kept(x)]).relu(), self.a(x), use_reentrant=reentrant).sum()
+        for reentrant in (True, False)
+    )
+
+
+class Doubled(Function):
+    """Writes in place."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class AllButFirst(Function):
+    """Returns a view, as it says."""
+
+    inplace_map = {0: 0}  # noqa: RUF012
+
+    @staticmethod
+    def forward(ctx, x):
+        return x[1:]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return F.pad(gradient, (0, 0, 1, 0))
+
+
+class OfTheSecond(Function):
+    """Its first gradient is absent, and the second for an odd number of rows."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.rows = len(y)
+        return x * 2 + y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None if ctx.rows % 2 else gradient
+
+
+@case
+def written_by_a_function(self, x):
+    y = self.a(x)[kept(x)]
+    return (Doubled.apply(y) * 3).sum() + y.sum()
+
+
+@case
+def viewed_by_a_function(self, x):
+    y = torch.cat([self.a(x)[kept(x)], x[:1]])
+    return self.b(AllButFirst.apply(y)).sum() + (y * y).sum()
+
+
+@case
+def without_some_gradients(self, x):
+    y, z = self.a(x)[kept(x)].tanh(), self.b(x)[kept(x)].exp()
+    return OfTheSecond.apply(y, z).sum() + (OfTheSecond.apply(z, y.relu()) * y).sum()
 
 
 class Rows(Function):

@@ -35,8 +35,19 @@ def _compare(module: nn.Module, model: nn.Module, x: torch.Tensor) -> None:
     assert_same(_step(model, model.module, x), _step(module, module, x))
 
 
-@pytest.mark.parametrize("dynamic", ["static", "auto"])
-@pytest.mark.parametrize("name", CASES)
+_STATIC = (
+    "masked_rows",
+    "assigned_by_mask",
+    "sizes_as_numbers",
+    "dropped",
+    "experts",
+    "written_by_a_function",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamic"), [*((name, "auto") for name in CASES), *((name, "static") for name in _STATIC)]
+)
 def test_sizes_may_depend_on_data(name: str, dynamic: str) -> None:
     module = CASES[name]()
     for sources in ({"export", "memory"}, {"local", "memory"}):
@@ -133,6 +144,30 @@ def test_an_error_of_the_forward_stays_eagers() -> None:
     with pytest.raises(RuntimeError, match="must match the size of tensor b"):
         model(batch(6, 2))
     _compare(copy.deepcopy(module), model, batch(6, 3))
+
+
+class Counts(nn.Module):
+    """Buffers that tell of what was kept, and a batch norm of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.a(x)[models.kept(x)])
+        self.seen.mul_(0.9).add_(y.detach().sum(0))
+        return y.square().sum()
+
+
+@pytest.mark.parametrize("dynamic", ["static", "auto"])
+def test_buffers_are_written(dynamic: str) -> None:
+    torch.manual_seed(0)
+    module = Counts()
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", dynamic=dynamic))
+    for count in (3, 2, 5, 4):
+        _compare(module, model, batch(6, count, seed=count))
+        assert_same([*model.module.buffers()], [*module.buffers()])
 
 
 def test_several_losses_and_a_retained_graph() -> None:
