@@ -146,8 +146,10 @@ def test_bfloat16_is_as_precise_as_eager(
         lambda y: torch.addmm(y[0, 0], y, y.mT, beta=0.6, alpha=0.2),
         lambda y: F.cross_entropy(y, torch.tensor([0, 2, 1, 1]), label_smoothing=0.1),
         lambda y: F.layer_norm(y * 1e-3, (3,)),
+        lambda y: torch.addcmul(y, y, y, value=0.3),
+        lambda y: F.mse_loss(y[0, 0], y[1, 1]),
     ],
-    ids=["baddbmm", "addmm", "cross_entropy", "layer_norm"],
+    ids=["baddbmm", "addmm", "cross_entropy", "layer_norm", "addcmul", "mse_loss"],
 )
 def test_numbers_of_float64_keep_their_precision(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     given, model = x().double(), Scaled(function, torch.float64)
@@ -161,6 +163,17 @@ def test_complex_results_are_compared_within_rounding() -> None:
     torch.testing.assert_close(wrapped(x()), wrapped.module(x()))
     wrapped = rekindle.Module(Scaled(lambda y: y.chalf()), rekindle.Options(fallback="error"))
     assert wrapped(x()).dtype is torch.complex32
+
+
+def test_a_mask_may_be_causal_or_not() -> None:
+    layer = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True), 1, enable_nested_tensor=False
+    )
+    twins = Twins(layer, fallback="error")
+    causal = nn.Transformer.generate_square_subsequent_mask(4)
+    for mask in (causal, causal.T.contiguous(), causal):
+        twins.call(torch.randn(2, 4, 8), mask=mask)
+    assert twins.status.exports == 1
 
 
 def test_inputs_may_have_many_dimensions_of_open_size() -> None:

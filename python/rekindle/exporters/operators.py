@@ -82,8 +82,9 @@ def _not_of_scalars(node: Node) -> bool:
 
 
 def _in_single_or_double(node: Node) -> bool:
-    """In less, PyTorch rounds once where several ops round several times."""
-    return _not_of_scalars(node) and scalar_type(next(node.outputs())) in ("Float", "Double")
+    """In less, PyTorch rounds once where several ops round several times; the exporter multiplies by a number of float32."""
+    fits = scalar_type(next(node.outputs())) in ("Float", "Double") and _keeps_numbers("value")(node)
+    return _not_of_scalars(node) and fits
 
 
 def _equal_ranks(node: Node) -> bool:
@@ -121,7 +122,7 @@ _ALWAYS = """
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select stack repeat
-    broadcast_tensors mse_loss tril triu softmax log_softmax sum mean cumsum dropout
+    broadcast_tensors tril triu softmax log_softmax sum mean cumsum dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
     to type_as detach alias lift_fresh size dim numel
 """
@@ -130,6 +131,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,
+    "aten::mse_loss": _not_of_scalars,
     "aten::addcmul": _in_single_or_double,
     **{f"aten::{name}": _of_matrices for name in ("addmm", "baddbmm")},
     "aten::layer_norm": _keeps_numbers("eps"),
@@ -201,6 +203,7 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
     namespace, _, name = schema.name.partition("::")
     made = graph.create(f"{DOMAIN}::{namespace}.{name}.{schema.overload_name or 'default'}", len(results))
     made.insertBefore(node)
+    made.copyMetadata(node)
     tensors = False
     computed = []
     for i, (argument, value) in enumerate(zip(schema.arguments, node.inputs(), strict=schema.name not in PUBLIC.values())):

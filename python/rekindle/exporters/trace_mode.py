@@ -71,6 +71,7 @@ _IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itrue
                      "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
 
 
+_IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
 _INTERPOLATE = torch.nn.functional.interpolate.__code__
 
 
@@ -160,6 +161,8 @@ class TraceMode(TorchFunctionMode):
         if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
             with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
+        if function == torch.Tensor.__bool__ and sys._getframe(1).f_code is _IS_CAUSAL_MASK:
+            return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
         if self._assumptions.is_question(function, sys._getframe(1)):
             self.up_to_date(args)
             return self._assumptions.answer(args[0], user_frame())
@@ -176,7 +179,7 @@ class TraceMode(TorchFunctionMode):
             raise Bypass(Reason.STATE_MUTATED, f"{user_frame()} reads or writes the gradient of a tensor in the forward")
         # A checkpoint asks whether what it was given has a gradient.
         if function in _HOOKS and sys._getframe(1).f_globals.get("__name__") != "torch.utils.checkpoint":
-            name = "grad_fn" if function is torch.Tensor.grad_fn.__get__ else function.__name__
+            name = "grad_fn" if function == torch.Tensor.grad_fn.__get__ else function.__name__
             raise Bypass(Reason.SIDE_EFFECT, f"{user_frame()} uses {name} of a tensor in the forward, where the graph has none")
         if function in _GENERATORS or kwargs.get("generator") is not None:
             raise Bypass(Reason.NONDETERMINISTIC, f"{user_frame()} uses a random generator of its own")
