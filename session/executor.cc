@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "session/error_note.h"
 #include "session/frame.h"
 
 namespace rekindle::session {
@@ -71,6 +72,9 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
       for (const SlotId slot : instruction.release) frame.release(slot);
     } catch (c10::Error& error) {
       error.add_context(describe(instruction, frame));
+      throw;
+    } catch (...) {
+      note_error(describe(instruction, frame));
       throw;
     }
   }

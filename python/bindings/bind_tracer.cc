@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "python/bindings/bindings.h"
@@ -40,13 +41,35 @@ void clear_traced_arguments() {
   scratch->destroy();
 }
 
-thread_local bool places_wanted = true;
+thread_local bool stacks_wanted = true;
+
+bool is_library(std::string_view file) {
+  return file.find("/torch/") != std::string_view::npos || file.find("/rekindle/") != std::string_view::npos;
+}
+
+// "model.py:12 in forward": the innermost frame outside of torch and of this package. Empty without one.
+std::string user_place() {
+  const py::gil_scoped_acquire gil;
+  for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame())); frame;) {
+    auto* at = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
+    const std::string file = py::cast<std::string>(code.attr("co_filename"));
+    if (!is_library(file)) {
+      return file.substr(file.rfind('/') + 1) + ":" + std::to_string(PyFrame_GetLineNumber(at)) + " in " +
+             py::cast<std::string>(code.attr("co_name"));
+    }
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
+  }
+  return {};
+}
 
 // As torch has it, in a function of libtorch_python's own: the Python stack, one line a frame.
 void record_place(torch::jit::Node* node) {
-  if (!places_wanted) {  // a range without a text would be taken for one with: passes over the graph print it
-    static const auto nowhere = std::make_shared<torch::jit::Source>(std::string(), std::nullopt, 0);
-    node->setSourceRange(torch::jit::SourceRange(nowhere, 0, 0));
+  if (!stacks_wanted) {
+    std::string place = user_place();
+    const std::size_t size = place.size();
+    auto source = std::make_shared<torch::jit::Source>(std::move(place), std::nullopt, 0);
+    node->setSourceRange(torch::jit::SourceRange(std::move(source), 0, size));
     return;
   }
   std::string text;
@@ -65,10 +88,10 @@ void record_place(torch::jit::Node* node) {
 }
 
 // Every node of a trace remembers the whole Python stack. In a deep model that takes most of the time.
-bool record_places(bool wanted) {
+bool record_stacks(bool wanted) {
   static const bool installed = (tracer::setRecordSourceLocation(&record_place), true);
   (void)installed;
-  return std::exchange(places_wanted, wanted);
+  return std::exchange(stacks_wanted, wanted);
 }
 
 }  // namespace
@@ -77,9 +100,9 @@ void bind_tracer(py::module_& m) {
   m.def(
       "clear_traced_arguments", &clear_traced_arguments,
       "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
-  m.def("record_places", &record_places, py::arg("wanted"),
-        "Whether nodes that this thread traces remember where in Python they come from; returns what held "
-        "before.");
+  m.def("record_stacks", &record_stacks, py::arg("wanted"),
+        "Whether nodes that this thread traces remember the whole Python stack, or only the user's place in it; "
+        "returns what held before.");
 }
 
 }  // namespace rekindle::python

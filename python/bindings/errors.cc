@@ -1,7 +1,12 @@
 #include "python/bindings/errors.h"
 
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+
 #include <array>
 #include <string>
+
+#include "session/error_note.h"
 
 namespace py = pybind11;
 
@@ -21,6 +26,28 @@ py::object new_exception(const py::module_& m, const char* name, PyObject* base)
   return made;
 }
 
+// exception.add_note(text), which Python has from 3.11 on.
+void add_note(PyObject* exception, const std::string& text) {
+  if (exception == nullptr || !PyObject_HasAttrString(exception, "add_note")) return;
+  const auto added = py::reinterpret_steal<py::object>(PyObject_CallMethod(exception, "add_note", "s", text.c_str()));
+  if (!added) PyErr_Clear();
+}
+
+void note_python_error(const std::string& text) {
+  const py::gil_scoped_acquire gil;
+  try {
+    throw;
+  } catch (python_error& error) {
+    error.persist();              // when nobody has: Python's own record of it
+    const py::error_scope again;  // the engine leaves one behind
+    PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
+    add_note(error.value, text);
+  } catch (const py::error_already_set& error) {
+    add_note(error.value().ptr(), text);
+  } catch (...) {  // of no language that has notes
+  }
+}
+
 }  // namespace
 
 void bind_errors(py::module_& m) {
@@ -31,11 +58,16 @@ void bind_errors(py::module_& m) {
     m.attr(kNames[i]) = made;
     classes[i] = made.release().ptr();
   }
+  session::set_error_note(&note_python_error);
   py::register_exception_translator([](std::exception_ptr raised) {
     try {
       if (raised) std::rethrow_exception(raised);
     } catch (const RekindleException& e) {
       PyErr_SetString(classes[static_cast<std::size_t>(e.code())], e.what());
+    } catch (const c10::Error&) {
+      torch::translate_exception_to_python(raised);  // IndexError, LinAlgError, ..., as in eager
+    } catch (const python_error&) {
+      torch::translate_exception_to_python(raised);
     }
   });
 }

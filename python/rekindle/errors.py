@@ -21,3 +21,7 @@ class UnsupportedEnvironmentError(RekindleError, ImportError):
 
 class PythonOpError(RekindleError, ValueError):
     """A declaration about an autograd Function that means nothing, or that a call of the Function has disproved."""
+
+
+# What torch's own checks raise: kernels, and sessions that make a plan.
+OF_TORCH = (RuntimeError, IndexError, ValueError, TypeError)

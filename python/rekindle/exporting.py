@@ -16,7 +16,7 @@ import torch
 
 from rekindle import _native
 from rekindle.contract import with_numbers
-from rekindle.errors import PythonOpError
+from rekindle.errors import OF_TORCH, PythonOpError
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.exporters.unchecked import Allowed
@@ -203,7 +203,7 @@ def _build(exported: Exported, inputs: list[torch.Tensor], request: ExportReques
         return _native.build_joint(exported.model, needs, sizes)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
-    except (_native.RekindleError, RuntimeError) as error:  # no code of the user's runs here
+    except OF_TORCH as error:  # no code of the user's runs here
         raise Bypass(Reason.EXPORT_FAILED, _first_line(error)) from error
 
 
@@ -311,7 +311,7 @@ def _verify_elsewhere(
 def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
     try:
         session.prepare(inputs, grad)
-    except RuntimeError as error:
+    except OF_TORCH as error:
         raise Bypass(Reason.UNSUPPORTED_OP, _first_line(error)) from error
 
 
@@ -340,7 +340,7 @@ def _verify_second(
             )  # fmt: skip
     except (SizedByData, OtherBranch):
         raise
-    except RuntimeError as error:
+    except OF_TORCH as error:
         if not (exported.sized_by_data and exported.data_guards):
             raise
         raise not_for_this_data(_listed(exported.data_guards), error) from error

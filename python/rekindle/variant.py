@@ -10,6 +10,7 @@ import torch
 
 from rekindle import _native
 from rekindle.contract import rebuild_outputs
+from rekindle.errors import OF_TORCH
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
@@ -91,7 +92,7 @@ class Variant:
         inputs = [every[i] for i in self.used]
         try:
             self.session.prepare(inputs, self.record)
-        except RuntimeError as error:
+        except OF_TORCH as error:
             _native.log_debug(f"a graph has no plan for sizes {sizes}: {(str(error).splitlines() or [''])[0]}")
             return False
         return True
@@ -136,7 +137,7 @@ class Variant:
         used = [inputs[i] for i in self.used]
         try:
             outputs = self.session.forward(used, self.record)
-        except RuntimeError as error:
+        except OF_TORCH as error:
             if not self.sized_by_data:
                 raise
             raise not_for_this_data(self.data_guards, error) from error  # where eager branches on a size, the graph goes on
@@ -187,7 +188,7 @@ def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> 
     cannot be run at the sizes of the inputs."""
     try:
         found = list(guards.answers(inputs))
-    except RuntimeError as error:
+    except OF_TORCH as error:
         _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         return None
     return found[len(expected) :] if found[: len(expected)] == expected else None

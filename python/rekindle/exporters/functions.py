@@ -146,6 +146,7 @@ class Functions:
         inputs = list(node.inputs())
         made = graph.create(f"{DOMAIN}::rekindle.call_host.default", len(results))
         made.insertBefore(node)
+        made.copyMetadata(node)
         for value in inputs:
             made.addInput(value)
         made.i_("inputs", len(inputs))

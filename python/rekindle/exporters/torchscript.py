@@ -198,7 +198,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     graph_log = torch._C._jit_is_onnx_log_enabled()
-    places = _native.record_places(False)
+    stacks = _native.record_stacks(False)
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(record=True) as found:
@@ -207,7 +207,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
             yield found
     finally:
         logger.setLevel(level)
-        _native.record_places(places)
+        _native.record_stacks(stacks)
         torch._C._jit_set_onnx_log_enabled(graph_log)
 
 
@@ -295,6 +295,7 @@ def _run_exporter(
                 custom_opsets=opsets,
                 autograd_inlining=False,
                 dynamic_axes=dict(open_dims),
+                verbose=True,  # the places that nodes come from are kept only then
             )
     except torch.onnx.errors.UnsupportedOperatorError as error:
         raise Bypass(Reason.UNSUPPORTED_OP, f"the exporter does not know {error.args[0].splitlines()[0]}") from error
