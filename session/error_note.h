@@ -5,8 +5,8 @@
 
 namespace rekindle::session {
 
-// Adds `text`, the place in the graph, to the exception that is being handled, if it is of its kind. Called in a catch
-// block, on the thread that ran the node; must not throw.
+// Adds `text`, the place in the graph, to the exception that is being handled, if it is of its kind. Called
+// in a catch block, on the thread that ran the node; must not throw.
 using ErrorNote = void (*)(const std::string& text);
 
 // Installs the one for this process; called once, before any session runs.

@@ -50,7 +50,8 @@ bool is_library(std::string_view file) {
 // "model.py:12 in forward": the innermost frame outside of torch and of this package. Empty without one.
 std::string user_place() {
   const py::gil_scoped_acquire gil;
-  for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame())); frame;) {
+  for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+       frame;) {
     auto* at = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
     const std::string file = py::cast<std::string>(code.attr("co_filename"));
@@ -101,7 +102,8 @@ void bind_tracer(py::module_& m) {
       "clear_traced_arguments", &clear_traced_arguments,
       "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
   m.def("record_stacks", &record_stacks, py::arg("wanted"),
-        "Whether nodes that this thread traces remember the whole Python stack, or only the user's place in it; "
+        "Whether nodes that this thread traces remember the whole Python stack, or only the user's place in "
+        "it; "
         "returns what held before.");
 }
 

@@ -29,7 +29,8 @@ py::object new_exception(const py::module_& m, const char* name, PyObject* base)
 // exception.add_note(text), which Python has from 3.11 on.
 void add_note(PyObject* exception, const std::string& text) {
   if (exception == nullptr || !PyObject_HasAttrString(exception, "add_note")) return;
-  const auto added = py::reinterpret_steal<py::object>(PyObject_CallMethod(exception, "add_note", "s", text.c_str()));
+  const auto added =
+      py::reinterpret_steal<py::object>(PyObject_CallMethod(exception, "add_note", "s", text.c_str()));
   if (!added) PyErr_Clear();
 }
 
