@@ -12,6 +12,7 @@ from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
 from rekindle.exporters.function_sizes import observed, rules
 from rekindle.exporters.unchecked import Allowed
 from rekindle.perturbation import SecondCall, call_again, perturbed_state, resized
+from rekindle.python_op_registry import declaration_of
 from rekindle.python_ops import bind
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import numbers_of
@@ -147,8 +148,8 @@ class _Search:
             return
         self._assume(self._seen)
         calls = zip(self._exported.functions, self._exported.function_sizes, strict=True)
-        unknown = any(call["sizes"] is None and seen.function not in self._request.sized_functions for call, seen in calls)
-        if unknown or any(self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls):
+        unknown = [seen.function for call, seen in calls if call["sizes"] is None and declaration_of(seen.function).infer_shape is None]
+        if not self._request.sized_functions.issuperset(unknown) or any(self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls):
             self._trials.close("the sizes of what autograd Functions return do not follow from those of what they are given")
             self._trials.calls.clear()
 

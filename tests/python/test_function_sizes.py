@@ -112,6 +112,29 @@ def test_sizes_that_do_not_follow_are_fixed() -> None:
     assert twins.status.exports == 2
 
 
+def test_infer_shape_says_what_no_rule_does() -> None:
+    def half(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(x.shape[0], x.shape[1] // 2, x.shape[2])
+
+    torch.manual_seed(0)
+    model = Calls(halves)
+    rekindle.register_python_op(Half, infer_shape=half)
+    try:
+        for exports in (1, 0):
+            twins = Twins(copy.deepcopy(model), fallback="error")
+            for sizes in ((2, 10, 8), (3, 7, 8), (5, 12, 8)):
+                twins.call(_x(*sizes))
+            assert twins.status.exports == exports
+            rekindle.store.flush()
+        rekindle.register_python_op(Half, infer_shape=torch.empty_like)  # which is not so
+        twins = Twins(copy.deepcopy(model), fallback="error")
+        for sizes in ((2, 10, 8), (3, 7, 8)):
+            twins.call(_x(*sizes))
+        assert twins.status.exports == 2
+    finally:
+        rekindle.register_python_op(Half)
+
+
 def test_sizes_that_data_decide_are_eagers() -> None:
     torch.manual_seed(0)
     twins = Twins(copy.deepcopy(Calls(positives)))
