@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E501  (a table)
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def _tokens(*sizes: int) -> torch.Tensor:
 
 def _text(batch: int, length: int) -> Inputs:
     tokens = _tokens(batch, length)
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens.clone()}
 
 
 def _padded(batch: int, length: int) -> Inputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: D102  (forwards)
 import math
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,7 @@ class PackedTagger(Tagger):
 
 
 class Seq2Seq(nn.Module):
-    """Two GRUs, the second with attention over the first's states, step by step. source, target: [batch, length]."""
+    """Two GRUs, the second with attention over the first's states. source, target: [batch, length]."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class _Block(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down by pooling, up by transposed convolutions, with skips. x: [batch, 3, height, width], labels: [batch, height, width]."""
+    """Down by pooling, up by transposed convolutions, with skips. x: [batch, 3, *sizes], labels: [batch, *sizes]."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class UNet(nn.Module):
 
 
 class DiffusionUNet(nn.Module):
-    """Predicts the noise in x: [batch, 3, size, size], from sinusoidal embeddings of steps: [batch], with self-attention in the middle."""
+    """Predicts the noise in x: [batch, 3, size, size], from embeddings of steps: [batch]; attention in the middle."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -169,7 +170,7 @@ class Autoencoder(nn.Module):
 
 
 class Graph(nn.Module):
-    """A graph convolution and graph attention, messages added up by node. x: [nodes, 8], edges: [2, edges]."""
+    """A graph convolution, then graph attention. x: [nodes, 8], edges: [2, edges]."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
