@@ -154,7 +154,7 @@ LOOKUPS = [
     op("scatter_add, smaller", lambda x, i, y: (x * 2).scatter_add(0, i, y), real(5, 3), whole(2, 3), real(2, 3)),
     op("index_add", lambda x, i, y: (x * 2).index_add(0, i, y), real(5, 3), whole(4), real(4, 3)),
     op("one_hot", lambda i, x: F.one_hot(i, 5).to(x.dtype) * x, whole(3), real(5)),
-    op("index by bool", lambda x, b: x[b] * 2, real(4), given([True, False, True, True], torch.bool), expect="unsupported_op"),
+    op("index by bool", lambda x, b: x[b] * 2, real(4), given([True, False, True, True], torch.bool)),
     op("nonzero", lambda x: (x > 0).nonzero().sum() * x, real(4)),
     op("embedding", F.embedding, whole(2, 3), real(5, 4)),
     op("embedding int32", F.embedding, whole(2, 3, dtype=torch.int32), real(5, 4)),
