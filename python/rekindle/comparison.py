@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from rekindle.contract import flatten_arguments, rebuild_arguments
+from rekindle.layouts import same_strides
 from rekindle.module import Module, status
 from rekindle.structure import is_plain_class
 
@@ -72,7 +73,7 @@ def _errors(row: Row) -> str:
 def verify(model: Module, *args: Any, **kwargs: Any) -> Comparison:
     """Compare `model(*args, **kwargs)` with the same call of the module in eager.
 
-    Compared are the results, the gradients of every parameter and of every floating-point input for random cotangents, the
+    Compared are the results and their strides, the gradients of every parameter and of every floating-point input for random cotangents, the
     buffers and the state of the random generator after the call. A result agrees when it is within rounding of eager's or,
     where a copy of the module can run in float64, not farther from that run than twice what eager is.
     Parameters, `.grad`, buffers, the inputs and the random state are afterwards what they were before; what else the forward changes is
@@ -194,7 +195,14 @@ def _compare_all(found: Comparison, ours: _Run, eager: _Run, exact: _Run | None)
         for what, value in theirs.items():
             floor = scale if kind == "gradient" else 0.0
             found.rows.append(_compare(what, kind, mine.get(what), value, truth.get(what), floor))
+            if kind == "result" and _lies_otherwise(mine.get(what), value):
+                found.rows.append(Row(f"strides of {what}", kind, False))
     found.rows.append(Row("random state", "random", torch.equal(ours.random_state, eager.random_state)))
+
+
+def _lies_otherwise(mine: Any, theirs: Any) -> bool:
+    both = all(isinstance(x, torch.Tensor) and x.layout is torch.strided for x in (mine, theirs))
+    return both and mine.shape == theirs.shape and not same_strides(mine, theirs)
 
 
 def _largest(value: Any) -> float:

@@ -53,6 +53,8 @@ class Tampered(rekindle.Module):
                 return result.detach() + self.module.second(torch.relu(self.module.first(x))) * 0
             case "structure":
                 return [result]
+            case "strides":
+                return result.t().contiguous().t()
             case "dtype":
                 return result.double()
             case "random state":
@@ -65,7 +67,7 @@ class Tampered(rekindle.Module):
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [("result", "result"), ("nan", "result"), ("gradient", "gradient"), ("missing gradient", "gradient"), ("structure", "result"),
-     ("dtype", "result"), ("random state", "random"), ("input", "result")],
+     ("strides", "result"), ("dtype", "result"), ("random state", "random"), ("input", "result")],
 )  # fmt: skip
 def test_what_differs_is_named(wrong: str, kind: str) -> None:
     found = rekindle.verify(Tampered(mlp(), wrong), rows())
