@@ -88,21 +88,6 @@ def _fill(target: Any, value: Any) -> Any:
     return _overwrite(target, torch.full_like(target, value), lambda: target.fill_(value))
 
 
-def _fill_diagonal(target: Any, value: float, wrap: bool = False) -> Any:
-    """torch.Tensor.fill_diagonal_ of a matrix, which has no form without a write."""
-    with untraced():
-        is_simple = target.dim() == 2 and not (wrap and target.shape[0] > target.shape[1])
-    if not is_simple:
-        return target.fill_diagonal_(value, wrap)
-    ones = torch.ones_like(target, dtype=torch.int64)
-    diagonal = (ones.tril() - ones.tril(-1)).bool()
-    filled = torch.where(diagonal, torch.full_like(target, value), target)
-    with untraced():
-        target.fill_diagonal_(value)
-    take_value_of(target, filled)
-    return target
-
-
 def _normal(target: Any, mean: float = 0, std: float = 1) -> Any:
     """torch.Tensor.normal_, of which a trace makes another operator."""
     value = torch.ops.aten.normal_functional(target, mean, std)
