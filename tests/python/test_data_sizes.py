@@ -189,3 +189,27 @@ def test_several_losses_and_a_retained_graph() -> None:
                 sum(terms).backward()
                 found.append([a.detach(), b.detach(), *(parameter.grad for parameter in own.parameters())])
             assert_same(found[0], found[1])
+
+
+def test_experts_of_transformers_see_what_is_sent_to_them() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.MixtralConfig(
+        vocab_size=32, num_hidden_layers=1, num_local_experts=3, use_cache=False, **sizes
+    )
+    module = transformers.MixtralForCausalLM(config)
+    module.set_experts_implementation("eager")  # a loop over the experts, each with the rows that chose it
+    for source in ("export", "local"):
+        model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", log="error"))
+        for step in range(3):
+            ids = torch.randint(0, 32, (2, 12), generator=torch.Generator().manual_seed(step))
+            found = []
+            for wrapped, own in ((model, model.module), (module, module)):
+                own.zero_grad()
+                loss = wrapped(input_ids=ids, labels=ids).loss
+                loss.backward()
+                found.append([loss.detach(), *(parameter.grad for parameter in own.parameters())])
+            assert_same(found[0], found[1])
+        assert rekindle.status(model).source == source
+        rekindle.store.flush()
