@@ -38,6 +38,7 @@ class Line:
     arguments: tuple[Any, ...]
 
     def run(self, values: list[torch.Tensor]) -> torch.Tensor:
+        """The value that the line adds."""
         return _ALL[self.operation].run([values[i] for i in self.inputs], self.arguments)
 
 
@@ -52,6 +53,7 @@ class Program(nn.Module):
         self.results: list[int] = []
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """The values at `results`."""
         values = [*inputs, self.weight * 1]
         for line in self.lines:
             values.append(line.run(values))

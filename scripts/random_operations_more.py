@@ -3,13 +3,30 @@
 Kept apart from random_operations.py so that the programs of the first seeds stay what they are.
 """
 
+# One operation after the other reads best.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import random
 from typing import Any
 
 import torch
-from random_operations import Operation, _broadcasts, _constant, _dim, _flag, _indices, _number, _one, _pair, _pick, _ranked, _seed, _unary, _with
+from random_operations import (
+    Operation,
+    _broadcasts,
+    _constant,
+    _dim,
+    _flag,
+    _indices,
+    _number,
+    _one,
+    _pair,
+    _pick,
+    _seed,
+    _unary,
+    _with,
+)
 from torch.nn import functional as F
 
 Tensor = torch.Tensor
