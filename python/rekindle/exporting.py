@@ -385,6 +385,7 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         # Questions about data, answered by the output before those of `writes` if there are any.
         "data_guards": _listed(exported.data_guards),
         "sized_by_data": exported.sized_by_data,
+        "draws": not torch.equal(*exported.random_states),
     }
 
 

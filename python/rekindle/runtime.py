@@ -78,13 +78,12 @@ class Runtime:
             return self._eager(kind, args, kwargs)
         if self._status.source == "eager":
             self._status.source = variant.source
-        if not variant.may_bypass:
-            return variant.run(arguments)
-        random_state = torch.get_rng_state()
+        random_state = torch.get_rng_state() if variant.keeps_random_state else None
         try:
             return variant.run(arguments)
-        except Bypass as bypass:  # an autograd Function did otherwise than when it was exported, or inputs that are written share memory
-            torch.set_rng_state(random_state)  # what the graph drew before, eager draws again
+        except Bypass as bypass:  # an operator did otherwise than when it was exported, or inputs that are written share memory
+            if random_state is not None:  # what the graph drew before, eager draws again
+                torch.set_rng_state(random_state)
             self._leave(kind, variant, bypass)
             return self._eager(kind, args, kwargs)
 

@@ -25,6 +25,10 @@ from rekindle.shapes import Shapes, sizes_of
 _MOST_NUMBERS = 1024
 
 
+# What session/ops/torch.cc says of an operator that returned something else than its meta kernel promised.
+_MISFIT = " was planned"
+
+
 @dataclass(eq=False)
 class Variant:
     """One graph that is ready to run, and what must still hold for it to be right. guards: the questions that it asks
@@ -40,7 +44,7 @@ class Variant:
     guard: Any = None
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
-    may_bypass: bool = False  # whether run may raise Bypass
+    keeps_random_state: bool = False  # whether run may raise Bypass after random numbers were drawn
     numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
 
     def __post_init__(self) -> None:
@@ -55,7 +59,7 @@ class Variant:
         self.state = [state[name] for name in self.contract["state"]]
         self.bind_functions(request.module)
         writes_arguments = any(i < len(request.arguments) for i in self.writes)
-        self.may_bypass = bool(self.contract["functions"]) or writes_arguments or self.depends_on_data
+        self.keeps_random_state = bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)
@@ -138,6 +142,8 @@ class Variant:
         try:
             outputs = self.session.forward(used, self.record)
         except OF_TORCH as error:
+            if _MISFIT in str(error) and not self.contract["functions"]:
+                raise Bypass(Reason.UNSUPPORTED_OP, (str(error).splitlines() or [""])[0]) from error
             if not self.sized_by_data:
                 raise
             raise not_for_this_data(self.data_guards, error) from error  # where eager branches on a size, the graph goes on

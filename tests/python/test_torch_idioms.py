@@ -127,6 +127,19 @@ class Contrastive(nn.Module):
         return F.cross_entropy(similar, torch.arange(x.shape[0]).roll(1))
 
 
+class Packed(nn.Module):
+    """The rows of the packed sequences are as many as the lengths say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(6, 4, batch_first=True, bidirectional=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        results, state = self.layer(packed)
+        return nn.utils.rnn.pad_packed_sequence(results, batch_first=True)[0], state
+
+
 _SOURCES = {Masked: lambda count: (torch.randn(count, 7, 8), torch.randn(count, 5, 8))}
 
 
@@ -204,3 +217,31 @@ def test_a_gradient_in_no_grad_is_left_to_eager() -> None:
     twins = Twins(Edited())
     twins.call(torch.randn(3, 4))
     assert twins.reasons() == ["grad_mode_region"]
+
+
+def test_lengths_of_packed_sequences_may_change() -> None:
+    torch.manual_seed(3)
+    twins = Twins(Packed())
+    for lengths in ([5, 2, 3], [5, 4, 1], [5, 5, 5], [4, 2, 3]):
+        twins.call(torch.randn(3, 5, 6), torch.tensor(lengths))
+    assert twins.status.exports == 1
+
+
+def test_an_operator_that_returns_other_sizes_than_it_promises_runs_in_eager() -> None:
+    @torch.library.custom_op("idioms::positive", mutates_args=())
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].clone()
+
+    @positive.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(3)
+
+    class Picks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return positive(F.dropout(x.detach(), 0.2)).sum() + x.sum()
+
+    twins = Twins(Picks())
+    torch.manual_seed(0)
+    for step in range(4):
+        twins.call(torch.tensor([1.0, -1.0, 2.0, 3.0]) if step == 0 else torch.randn(4))
+    assert twins.status.source == "eager"
