@@ -104,7 +104,8 @@ class Supplier:
 
     def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
         """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
-        from rekindle.exporting import disagreement, export_entry
+        from rekindle.disagreement import disagreement
+        from rekindle.exporting import export_entry
 
         request = wanted.request
         try:

@@ -1,0 +1,194 @@
+"""What a new graph has to agree with eager on before it is published: the call itself, other sizes, other numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from rekindle import _native
+from rekindle.contract import with_numbers
+from rekindle.errors import OF_TORCH, PythonOpError
+from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
+from rekindle.exporters.inlining import checkpoints_inlined
+from rekindle.fingerprint import Fingerprint, world
+from rekindle.fingerprint.observe import Recorder
+from rekindle.fingerprint.undo import Undo
+from rekindle.layouts import Layout, layout_of
+from rekindle.open_shapes import WrongElsewhere
+from rekindle.perturbation import SecondCall, call_again, outputs_again, perturbed_state
+from rekindle.python_ops import bind
+from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
+from rekindle.variant import check_answers, not_for_this_data
+from rekindle.verification import compare_session
+
+_ANY: Layout = ["any", []]
+
+
+def graph_inputs(exported: Exported, request: ExportRequest) -> list[torch.Tensor]:
+    """What a graph is run with, in order."""
+    every = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
+    return [every[i] for i in exported.used]
+
+
+def verify_with_functions(
+    joint: bytes,
+    exported: Exported,
+    request: ExportRequest,
+    inputs: list[torch.Tensor],
+    fingerprint: Fingerprint,
+    undo: Undo,
+    calls: list[SecondCall],
+    again: bool,
+) -> tuple[list[Any], list[Layout]]:
+    """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
+    if not exported.functions:
+        return [], verify(joint, exported, request, inputs, calls, again)
+    with _gradients_kept(request), Recorder(fingerprint, undo, effects_allowed=True) as recorder:
+        world.called_back.active = True
+        try:
+            gradients = verify(joint, exported, request, inputs, calls, again)
+        finally:
+            world.called_back.active = False
+    return recorder.observations, gradients
+
+
+@contextlib.contextmanager
+def _gradients_kept(request: ExportRequest) -> Iterator[None]:
+    """Undo what the backwards of Functions do to parameters: `.grad`, and tensors that are kept as attributes of them."""
+    parameters = list(request.parameters.values())
+    gradients = [parameter.grad for parameter in parameters]
+    attributes = [tensor for parameter in parameters for tensor in vars(parameter).values() if isinstance(tensor, torch.Tensor)]
+    contents = [tensor.detach().clone() for tensor in attributes]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        with torch.no_grad():
+            for tensor, content in zip(attributes, contents, strict=True):
+                if not torch.equal(tensor, content):
+                    tensor.copy_(content)
+
+
+def verify(
+    joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], calls: list[SecondCall], again: bool
+) -> list[Layout]:
+    """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state.
+
+    Returns how eager's gradient of each input lies; where eager ran again, it did so without a trace, in which gradients can lie otherwise.
+    """
+    every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
+    names = [every[i] for i in exported.used]
+    try:
+        layouts = output_layouts(exported, request)
+        session = _native.Session(joint, [], layouts)
+        session.set_functions([bind(call, request.module) for call in exported.functions])
+        _prepare(session, inputs, request.grad)
+        with torch.set_grad_enabled(request.grad):
+            state = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
+            gradients = compare_session(
+                session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes, len(layouts),
+                lambda: outputs_again(request, exported.writes, state, exported.effects),
+            )  # fmt: skip
+            with checkpoints_inlined():
+                second = call_again(request, exported.writes, perturbed_state(request)) if again else None
+            _check_objects(exported.objects, calls if second is None else [second])
+            for call in calls:
+                gradients = _verify_elsewhere(session, exported, call, names, request)
+            if second is not None:
+                with contextlib.suppress(OtherBranch):  # these numbers tell nothing
+                    gradients = _verify_second(session, exported, second, names, request)
+        open_sizes = _has_open_sizes(exported, request)
+        return [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients]
+    except _native.Unsupported as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
+    except (Bypass, PythonOpError, WrongElsewhere):
+        raise
+    except Exception as error:  # of a kernel, or of an autograd Function
+        raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def _check_objects(objects: list[Any], calls: list[SecondCall]) -> None:
+    """Those in a result have to be new at each call: the graph's are."""
+    kept = (mine for call in calls for mine, other in zip(objects, call.objects, strict=False) if mine is other)
+    if (one := next(kept, None)) is not None:
+        what = f"the {type(one).__qualname__} in the result is the same at each call"
+    elif objects and not calls:
+        what = f"nothing shows that the {type(objects[0]).__qualname__} in the result is a new one at each call"
+    else:
+        return
+    raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}; return tensors, or a new one")
+
+
+def _verify_elsewhere(
+    session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest
+) -> list[torch.Tensor | None]:
+    try:
+        return _verify_second(session, exported, call, names, request)
+    except Exception as error:
+        raise WrongElsewhere(f"at other sizes ({call.sizes}), {first_line(error)}") from error
+
+
+def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
+    try:
+        session.prepare(inputs, grad)
+    except OF_TORCH as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
+
+
+def first_line(error: Exception) -> str:
+    """Of its message; torch appends the C++ stack."""
+    return (str(error).splitlines() or [""])[0]
+
+
+def _verify_second(
+    session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest
+) -> list[torch.Tensor | None]:
+    """As compare_session."""
+    numbers = exported.numbers if second.numbers is None else second.numbers
+    if second.structure != with_numbers(exported.structure, numbers):
+        raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
+    inputs = [second.tensors[i] for i in exported.used]
+    end = len(second.outputs) - len(exported.writes)
+    outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]
+    state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
+    try:
+        with torchscript.replaced(request.module, state):  # Functions may call modules
+            check = functools.partial(check_answers, listed(exported.data_guards), len(exported.writes))
+            return compare_session(
+                session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
+                len(output_layouts(exported, request)),
+                lambda: outputs_again(request, exported.writes, second.tensors, exported.effects), check,
+            )  # fmt: skip
+    except (SizedByData, OtherBranch):
+        raise
+    except OF_TORCH as error:
+        if not (exported.sized_by_data and exported.data_guards):
+            raise
+        raise not_for_this_data(listed(exported.data_guards), error) from error
+    except Bypass as bypass:
+        message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
+        raise Bypass(bypass.reason, message) from bypass
+    finally:
+        torch.set_rng_state(exported.random_states[0])
+
+
+def _has_open_sizes(exported: Exported, request: ExportRequest) -> bool:
+    return bool(request.shapes.symbols) or exported.sized_by_data
+
+
+def output_layouts(exported: Exported, request: ExportRequest) -> list[Layout]:
+    """How the results lie: not what is written to buffers and arguments, nor what nobody gets."""
+    results = len(exported.outputs) - len(exported.writes) - exported.effects
+    return [layout_of(output, _has_open_sizes(exported, request)) for output in exported.outputs[:results]]
+
+
+def listed(guards: list[SizeGuard]) -> list[list[Any]]:
+    """Guards as a contract has them."""
+    return [[guard.where, guard.what, guard.value] for guard in guards]
