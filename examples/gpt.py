@@ -27,9 +27,7 @@ class Attention(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         if config.width % config.heads != 0:
-            raise ValueError(
-                f"width {config.width} is not a multiple of heads {config.heads}: change either one"
-            )
+            raise ValueError(f"width {config.width} is not a multiple of heads {config.heads}: change either one")
         self.heads = config.heads
         self.attention_dropout = config.attention_dropout
         self.query_key_value = nn.Linear(config.width, 3 * config.width)
@@ -55,9 +53,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(config.width)
         self.attention = Attention(config)
         self.mlp_norm = nn.LayerNorm(config.width)
-        self.mlp = nn.Sequential(
-            nn.Linear(config.width, 4 * config.width), nn.GELU(), nn.Linear(4 * config.width, config.width)
-        )
+        self.mlp = nn.Sequential(nn.Linear(config.width, 4 * config.width), nn.GELU(), nn.Linear(4 * config.width, config.width))
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:

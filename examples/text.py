@@ -18,9 +18,7 @@ def load(limit: int = _LIMIT) -> Tensor:
         if len(text) >= limit:
             break
     if len(text) < 1 << 20:
-        raise FileNotFoundError(
-            f"only {len(text)} bytes of Python sources in {library}: install the full standard library"
-        )
+        raise FileNotFoundError(f"only {len(text)} bytes of Python sources in {library}: install the full standard library")
     return torch.frombuffer(text[:limit], dtype=torch.uint8)
 
 

@@ -19,9 +19,7 @@ class Workload:
     inputs: Callable[[Tensor, Tensor], dict[str, Tensor]]  # (tokens, targets) -> the model's arguments
     loss: Callable[[object], Tensor]  # the model's output -> the scalar to differentiate
     learning_rate: float = 5e-4
-    prepare: Callable[[], None] | None = (
-        None  # imports what the model's library needs, before any clock starts
-    )
+    prepare: Callable[[], None] | None = None  # imports what the model's library needs, before any clock starts
 
     def batches(self, seed: int) -> Iterator[dict[str, Tensor]]:
         """An endless, seeded stream of arguments for the model."""
@@ -52,9 +50,7 @@ class NextByte(nn.Module):
 def _gpt2(dropout: float) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(
-        GPT2Config(n_layer=4, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=0.0, use_cache=False)
-    )
+    return GPT2LMHeadModel(GPT2Config(n_layer=4, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=0.0, use_cache=False))
 
 
 def _encoder(dropout: float) -> nn.Module:

@@ -56,9 +56,7 @@ def take_turns(processes: list[TrialProcess], samples: dict[str, Samples], turns
                 samples[process.trial.label].step_seconds.append(statistics.median(seconds))
 
 
-def run_round(
-    arguments: argparse.Namespace, model: str, number: int, samples: dict[str, Samples]
-) -> Measurement:
+def run_round(arguments: argparse.Namespace, model: str, number: int, samples: dict[str, Samples]) -> Measurement:
     """One round of one model; returns its last measurement, for the facts of the run."""
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rekindle-bench-")))
@@ -85,9 +83,7 @@ def run_round(
 
 def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", choices=_MODELS, help="may be repeated (default: all)")
     parser.add_argument(
         "--variant",
@@ -104,9 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     for option in ("rounds", "turns", "turn_steps"):
         if getattr(arguments, option) < 1:
-            parser.error(
-                f"--{option.replace('_', '-')} is {getattr(arguments, option)}: it must be at least 1"
-            )
+            parser.error(f"--{option.replace('_', '-')} is {getattr(arguments, option)}: it must be at least 1")
     arguments.model = arguments.model or list(_MODELS)
     arguments.variant = arguments.variant or ["eager", "rekindle"]
     if arguments.compile and "compile" not in arguments.variant:

@@ -23,9 +23,7 @@ _CLOCKS = ("wall", "cpu")
 
 def trial(*arguments: str) -> dict[str, Any]:
     """What one process measured."""
-    done = subprocess.run(
-        [sys.executable, str(_TRIAL), *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, str(_TRIAL), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"bench keys: keys_trial.py {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -47,9 +45,9 @@ def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def overhead(pairs: list[dict[str, list[float]]]) -> dict[str, Any]:
     """By how many per cent an export with the recorder took longer than its twin without, by clock."""
-    return {
-        clock: spread([100 * (pair[clock][0] / pair[clock][1] - 1) for pair in pairs]) for clock in _CLOCKS
-    } | {"export_seconds": statistics.median(pair["wall"][1] for pair in pairs)}
+    return {clock: spread([100 * (pair[clock][0] / pair[clock][1] - 1) for pair in pairs]) for clock in _CLOCKS} | {
+        "export_seconds": statistics.median(pair["wall"][1] for pair in pairs)
+    }
 
 
 def measure(rounds: int) -> dict[str, Any]:
@@ -76,9 +74,7 @@ def _cell(numbers: dict[str, float], factor: float = 1000) -> str:
 def print_report(result: dict[str, Any]) -> None:
     """One table per subject, and the overhead of recording."""
     for label, summary in result["lookups"].items():
-        facts = ", ".join(
-            f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name not in _CLOCKS
-        )
+        facts = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name not in _CLOCKS)
         print(f"{label} ({facts})")
         rows = [("ms, median [lowest, highest]", "wall", "computed")]
         rows += [(name, *(_cell(summary[clock][name]) for clock in _CLOCKS)) for name in summary["wall"]]
@@ -96,12 +92,8 @@ def print_report(result: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Measures, and prints the report."""
-    parser = argparse.ArgumentParser(
-        prog="bench keys", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="fresh starts, and pairs of exports (default: 5)"
-    )
+    parser = argparse.ArgumentParser(prog="bench keys", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="fresh starts, and pairs of exports (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
     if options.rounds < 1:

@@ -45,7 +45,9 @@ def measure(models: list[str]) -> dict[str, dict[str, float]]:
 
 def main(arguments: list[str]) -> None:
     """Measures, and prints the report."""
-    parser = argparse.ArgumentParser(prog="bench memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", choices=_MODELS, action="append", help="may be repeated (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)

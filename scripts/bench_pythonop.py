@@ -94,7 +94,9 @@ def measure(turns: int, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         for name, make in _modules().items():
             eager = [make(calls) for calls in _CALLS]
-            wrapped = [rekindle.Module(module, rekindle.Options(cache_dir=directory, fallback="error", log="error")) for module in eager]
+            wrapped = [
+                rekindle.Module(module, rekindle.Options(cache_dir=directory, fallback="error", log="error")) for module in eager
+            ]
             for model in [*eager, *wrapped]:
                 _microseconds(model, x, 20)
             turn_costs: list[tuple[float, float]] = []  # eager, graph
@@ -113,7 +115,9 @@ def measure(turns: int, steps: int) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> None:
     """Measures, and prints the report."""
-    parser = argparse.ArgumentParser(prog="bench pythonop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench pythonop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=15, help="paired measurements (default: 15)")
     parser.add_argument("--steps", type=int, default=40, help="steps of each module in a turn (default: 40)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -125,8 +129,12 @@ def main(arguments: list[str]) -> None:
     if options.json:
         print(json.dumps({"machine": facts, "target": _TARGET, "calls": result}, indent=2))
         return
-    print(f"one call, forward and backward, in microseconds: median [lowest, highest] of {options.turns} turns; target over eager: {_TARGET:.0f}")
+    print(
+        f"one call, forward and backward, in microseconds: median [lowest, highest] of {options.turns} turns; target over eager: {_TARGET:.0f}"
+    )
     for name, costs in result.items():
-        cells = "   ".join(f"{what} {cost['median']:6.1f} [{cost['low']:.1f}, {cost['high']:.1f}]" for what, cost in costs.items())
+        cells = "   ".join(
+            f"{what} {cost['median']:6.1f} [{cost['low']:.1f}, {cost['high']:.1f}]" for what, cost in costs.items()
+        )
         print(f"  {name:<26} {cells}")
     print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))

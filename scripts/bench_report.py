@@ -61,9 +61,7 @@ def summarize(samples: Samples, eager: Samples | None) -> dict[str, Any]:
     if samples.statuses:
         summary["sources"] = sorted({status["source"] for status in samples.statuses})
         summary["reasons"] = sorted({reason for status in samples.statuses for reason in status["reasons"]})
-        summary["phases"] = {
-            phase: spread([status["phases"][phase] for status in samples.statuses]) for phase in PHASES
-        }
+        summary["phases"] = {phase: spread([status["phases"][phase] for status in samples.statuses]) for phase in PHASES}
     return summary
 
 

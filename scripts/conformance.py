@@ -76,14 +76,10 @@ def main() -> int:
         import conformance_models
 
         return conformance_models.main(sys.argv[2:])
-    parser = argparse.ArgumentParser(
-        prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     suites = "torch's operators or modules, or random programs (models and onnx-node have a --help of their own)"
     parser.add_argument("suite", choices=_SUITES, help=suites)
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17"
-    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
     parser.add_argument(
         "--samples",
         type=int,

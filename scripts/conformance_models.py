@@ -166,11 +166,7 @@ def _trained(called: nn.Module, calls: list[dict[str, Any]]) -> list[float]:
 def _loss(result: Any) -> torch.Tensor:
     """What is trained for: the first scalar of a result, or else the mean square of its first tensor."""
     found = [x for x in leaves_of(result) if isinstance(x, torch.Tensor) and x.requires_grad]
-    return (
-        next((x for x in found if x.dim() == 0), None)
-        if any(x.dim() == 0 for x in found)
-        else found[0].square().mean()
-    )
+    return next((x for x in found if x.dim() == 0), None) if any(x.dim() == 0 for x in found) else found[0].square().mean()
 
 
 def _place(status: rekindle.Status) -> tuple[str, str]:
@@ -183,14 +179,8 @@ def _place(status: rekindle.Status) -> tuple[str, str]:
 
 def _fixed(wrapped: rekindle.Module) -> str:
     """Why the graphs have fixed sizes where they have."""
-    variants = {
-        id(variant): variant for kind in wrapped._runtime._kinds.values() for variant in kind.variants
-    }
-    fixed = [
-        f"{places}: {why}"
-        for variant in variants.values()
-        for places, why in variant.contract["shapes"]["fixed"]
-    ]
+    variants = {id(variant): variant for kind in wrapped._runtime._kinds.values() for variant in kind.variants}
+    fixed = [f"{places}: {why}" for variant in variants.values() for places, why in variant.contract["shapes"]["fixed"]]
     return "; ".join(dict.fromkeys(fixed))
 
 
@@ -232,10 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
         everything = [{**dataclasses.asdict(row), "place": row.place, "open": row.is_open} for row in rows]
         print(json.dumps({"counts": {**counts, "one export": once}, "rows": everything}, indent=1))
     else:
-        print(
-            ", ".join(f"{place} {counts[place]}" for place in _PLACES)
-            + f"; one export for all sizes: {once} of {len(rows)}"
-        )
+        print(", ".join(f"{place} {counts[place]}" for place in _PLACES) + f"; one export for all sizes: {once} of {len(rows)}")
     return int(counts["wrong"] > 0)
 
 

@@ -10,9 +10,7 @@ import torch
 from conformance_trial import Outcome, try_call
 
 
-def run_modules(
-    pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32
-) -> Iterator[Outcome]:
+def run_modules(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
     """One outcome a set of inputs, named `module#number`; the first `samples` of each module of torch.nn, in training and, where
     it differs, in evaluation."""
     from torch.testing._internal.common_modules import module_db
@@ -23,9 +21,7 @@ def run_modules(
         for training in (True, False) if info.train_and_eval_differ else (True,):
             name = info.name if training else f"{info.name}.eval"
             torch.manual_seed(0)
-            found = info.module_inputs_func(
-                info, device="cpu", dtype=dtype, requires_grad=True, training=training
-            )
+            found = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
             for i, given in enumerate(itertools.islice(found, samples)):
                 made, call = given.constructor_input, given.forward_input
                 module = info.module_cls(*made.args, **made.kwargs).to(dtype).train(training)

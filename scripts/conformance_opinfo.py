@@ -21,10 +21,7 @@ class Calls(nn.Module):
         self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return [
-            x.clone() if isinstance(x, torch.Tensor) else x
-            for x in tree_leaves(self.function(*args, **kwargs))
-        ]
+        return [x.clone() if isinstance(x, torch.Tensor) else x for x in tree_leaves(self.function(*args, **kwargs))]
 
 
 def entries(pattern: str) -> list[Any]:
@@ -52,9 +49,7 @@ def _function(op: Any) -> Any:
     return found
 
 
-def run(
-    pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32
-) -> Iterator[Outcome]:
+def run(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
     """One outcome a sample, named `operator#number`; the first `samples` of each operator.
 
     Forward and backward; of bfloat16 the forward only, and of the operators that have it.
@@ -66,6 +61,4 @@ def run(
         torch.manual_seed(0)
         found = op.sample_inputs("cpu", dtype, requires_grad=differentiated)
         for i, sample in enumerate(itertools.islice(found, samples)):
-            yield try_call(
-                f"{_name(op)}#{i}", Calls(_function(op)), (sample.input, *sample.args), sample.kwargs, options
-            )
+            yield try_call(f"{_name(op)}#{i}", Calls(_function(op)), (sample.input, *sample.args), sample.kwargs, options)

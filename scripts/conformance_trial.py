@@ -60,9 +60,7 @@ def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, 
     outputs = leaves_of(called(*args, **kwargs))
     roots = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
     generator = torch.Generator().manual_seed(seed)
-    cotangents = [
-        torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots
-    ]
+    cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots]
     if roots:
         torch.autograd.backward(roots, cotangents)
     random_state = torch.get_rng_state()
@@ -112,9 +110,7 @@ def difference(ours: Step, eager: Step, again: Callable[[], Step] | None = None)
     pairs = [("output", *pair) for pair in zip(ours.outputs, eager.outputs, strict=True)]
     pairs += [("gradient", *pair) for pair in zip(ours.gradients, eager.gradients, strict=True)]
     pairs += [("buffer", *pair) for pair in zip(ours.state, eager.state, strict=True)]
-    largest = {
-        what: max((_size(x) for kind, _, x in pairs if kind == what), default=0.0) for what, *_ in pairs
-    }
+    largest = {what: max((_size(x) for kind, _, x in pairs if kind == what), default=0.0) for what, *_ in pairs}
     judged: list[Any] = []
     for i, (what, mine, theirs) in enumerate(pairs):
         found = _tensor_difference(mine, theirs, _FLOOR * largest[what])
@@ -169,9 +165,7 @@ def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: reki
             if found:
                 return Outcome(name, _place(wrapped), False, found)
     except Exception as error:
-        return Outcome(
-            name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {where(error)}"
-        )
+        return Outcome(name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {where(error)}")
     return Outcome(
         name,
         _place(wrapped),
@@ -192,9 +186,5 @@ def where(error: Exception) -> str:
 def _place(wrapped: rekindle.Module) -> str:
     if rekindle.status(wrapped).source == "eager":
         return "eager"
-    plans = [
-        variant.session.describe_plan()
-        for kind in wrapped._runtime._kinds.values()
-        for variant in kind.variants
-    ]
+    plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds.values() for variant in kind.variants]
     return "torch" if any(" = aten." in plan for plan in plans) else "onnx"

@@ -87,9 +87,7 @@ def check_agreement(measurements: list[Measurement], tolerance: float) -> list[s
     worst = max(relative_difference(m.losses, eager.losses) for m in wrapped)
     steps, dropout = eager.trial.steps, eager.trial.dropout
     if worst > tolerance:
-        return [
-            f"loss curves differ by up to {worst:.1e} relative in {steps} steps; {tolerance:.0e} is allowed"
-        ]
+        return [f"loss curves differ by up to {worst:.1e} relative in {steps} steps; {tolerance:.0e} is allowed"]
     masks = f"dropout {dropout:g} drew eager's masks" if dropout > 0 else "no dropout"
     difference = f"at most {worst:.1e} relative difference" if worst > 0 else "no difference at all"
     print(f"\nThe loss curves agree: {difference} in {steps} steps ({masks}).")
@@ -104,9 +102,7 @@ def check_sources(measurements: list[Measurement]) -> list[str]:
         source = measurement.status["source"]
         if source != expected:
             reasons = "; ".join(measurement.status["reasons"]) or "no reason given"
-            problems.append(
-                f"the graph of '{measurement.trial.label}' came from {source}, not {expected}: {reasons}"
-            )
+            problems.append(f"the graph of '{measurement.trial.label}' came from {source}, not {expected}: {reasons}")
     return problems
 
 
@@ -191,9 +187,7 @@ def main() -> int:
     output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)
 
-    print(
-        f"Training {arguments.model}, {arguments.steps} steps in each of these fresh processes:", flush=True
-    )
+    print(f"Training {arguments.model}, {arguments.steps} steps in each of these fresh processes:", flush=True)
     trials = plan_trials(arguments, output)
     try:
         measurements = [train(trial, output / f"demo-{number}.log") for number, trial in enumerate(trials, 1)]

@@ -81,9 +81,7 @@ def _draw_startup(axes: Axes, measurements: list[Measurement]) -> None:
         widths = [p[name] for p in parts]
         if not any(widths):
             continue
-        axes.barh(
-            rows, widths, left=left, height=0.6, color=color, edgecolor="white", linewidth=0.8, label=name
-        )
+        axes.barh(rows, widths, left=left, height=0.6, color=color, edgecolor="white", linewidth=0.8, label=name)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for row, total in zip(rows, left, strict=True):
         axes.text(total, row, f"  {total:.2f} s", va="center", fontweight="bold")
@@ -95,9 +93,7 @@ def _draw_startup(axes: Axes, measurements: list[Measurement]) -> None:
     axes.set_title("From the process's start to the end of the first step")
     axes.set_xlabel("seconds")
     axes.grid(axis="x")
-    axes.legend(
-        ncols=4, loc="upper center", bbox_to_anchor=(0.45, -0.12), handlelength=1.1, columnspacing=1.4
-    )
+    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.45, -0.12), handlelength=1.1, columnspacing=1.4)
 
 
 def draw(measurements: list[Measurement], path: Path) -> None:
@@ -118,8 +114,6 @@ def draw(measurements: list[Measurement], path: Path) -> None:
         bottom.set_xlabel("step")
         _draw_startup(figure.add_subplot(right), measurements)
         trial = measurements[0].trial
-        figure.suptitle(
-            f"{trial.model}: {trial.steps} training steps, dropout {trial.dropout:g}", fontsize=14
-        )
+        figure.suptitle(f"{trial.model}: {trial.steps} training steps, dropout {trial.dropout:g}", fontsize=14)
         figure.savefig(path, dpi=130)
         plt.close(figure)

@@ -45,8 +45,7 @@ def table(measurements: list[Measurement]) -> str:
     name_width = max(len(name) for name, _ in rows)
     widths = [max(len(cells[i]) for _, cells in rows) for i in range(len(measurements))]
     lines = [
-        f"{name:{name_width}}  "
-        + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        f"{name:{name_width}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         for name, cells in rows
     ]
     lines.insert(1, "-" * len(lines[0]))

@@ -168,19 +168,14 @@ def recording(rounds: int) -> dict[str, Any]:
     for number in range(rounds):
         clocks = {recorded: export(recorded) for recorded in ((True, False), (False, True))[number % 2]}
         pairs.append(
-            {
-                kind: [getattr(clocks[recorded], kind)["export"] for recorded in (True, False)]
-                for kind in ("wall", "cpu")
-            }
+            {kind: [getattr(clocks[recorded], kind)["export"] for recorded in (True, False)] for kind in ("wall", "cpu")}
         )
     return {"pairs": pairs}
 
 
 def main() -> None:
     """Runs what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("fill", "hit", "deep", "recording"))
     parser.add_argument("argument", nargs="?")
     arguments = parser.parse_args()

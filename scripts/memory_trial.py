@@ -28,7 +28,9 @@ MODELS = {
         transformers.LlamaConfig(**_SHAPE, intermediate_size=1024, num_key_value_heads=2, use_cache=False)
     ),
     "t5": lambda: transformers.T5ForConditionalGeneration(
-        transformers.T5Config(d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, vocab_size=2000, use_cache=False, decoder_start_token_id=0)
+        transformers.T5Config(
+            d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, vocab_size=2000, use_cache=False, decoder_start_token_id=0
+        )
     ),
 }
 TOKENS = (16, 256)

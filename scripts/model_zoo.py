@@ -90,9 +90,7 @@ def _drop(config: Any, probability: float) -> None:
             setattr(config, name, value if probability and (value or is_of_layers) else probability)
 
 
-def _transformer(
-    name: str, config: str, model: str, inputs: Callable[..., Inputs], sizes: list[Sizes], **given: Any
-) -> Model:
+def _transformer(name: str, config: str, model: str, inputs: Callable[..., Inputs], sizes: list[Sizes], **given: Any) -> Model:
     def make(dropout: float) -> nn.Module:
         import transformers
 
@@ -103,9 +101,7 @@ def _transformer(
     return Model(name, "transformers", make, inputs, sizes)
 
 
-def _vision(
-    package: str, name: str, made: Callable[[Any], nn.Module], sizes: list[Sizes], argument: str = "x"
-) -> Model:
+def _vision(package: str, name: str, made: Callable[[Any], nn.Module], sizes: list[Sizes], argument: str = "x") -> Model:
     """made: the module, from the package."""
 
     def inputs(batch: int, size: int = 64) -> Inputs:
@@ -125,9 +121,7 @@ def _lraspp(models: Any) -> nn.Module:
     return models.get_model("lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=4)
 
 
-def _causal(
-    name: str, family: str, inputs: Callable[..., Inputs] = _text, model: str = "", **given: Any
-) -> Model:
+def _causal(name: str, family: str, inputs: Callable[..., Inputs] = _text, model: str = "", **given: Any) -> Model:
     sizes: dict[str, Any] = {
         **_SMALL,
         "vocab_size": _VOCABULARY,
@@ -145,9 +139,7 @@ def _masked(name: str, family: str, **given: Any) -> Model:
 
 def _classifier(name: str, family: str, sizes: list[Sizes], **given: Any) -> Model:
     labels: dict[str, Any] = {"num_labels": 4, "problem_type": "single_label_classification"}
-    return _transformer(
-        name, f"{family}Config", f"{family}ForImageClassification", _image, sizes, **labels, **given
-    )
+    return _transformer(name, f"{family}Config", f"{family}ForImageClassification", _image, sizes, **labels, **given)
 
 
 def _two_stacks(name: str, family: str, **given: Any) -> Model:
@@ -158,9 +150,7 @@ def _two_stacks(name: str, family: str, **given: Any) -> Model:
         "decoder_start_token_id": 1,
         **given,
     }
-    return _transformer(
-        name, f"{family}Config", f"{family}ForConditionalGeneration", _pair, _PAIRS, **sizes, use_cache=False
-    )
+    return _transformer(name, f"{family}Config", f"{family}ForConditionalGeneration", _pair, _PAIRS, **sizes, use_cache=False)
 
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -30,12 +30,8 @@ class PackedTagger(Tagger):
     """The same over rows of several lengths. lengths: [batch], on the CPU."""
 
     def forward(self, tokens: torch.Tensor, tags: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        packed = nn.utils.rnn.pack_padded_sequence(
-            self.embed(tokens), lengths, batch_first=True, enforce_sorted=False
-        )
-        hidden, _ = nn.utils.rnn.pad_packed_sequence(
-            self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1]
-        )
+        packed = nn.utils.rnn.pack_padded_sequence(self.embed(tokens), lengths, batch_first=True, enforce_sorted=False)
+        hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1])
         return F.cross_entropy(self.out(hidden).flatten(0, 1), tags.flatten())
 
 
@@ -140,11 +136,7 @@ class DiffusionUNet(nn.Module):
         middle = self.middle(self.shrink(down), time)
         batch, channels, height, width = middle.shape
         flat = middle.view(batch, channels, height * width).transpose(1, 2)
-        middle = (
-            (flat + self.attention(flat, flat, flat, need_weights=False)[0])
-            .transpose(1, 2)
-            .reshape(middle.shape)
-        )
+        middle = (flat + self.attention(flat, flat, flat, need_weights=False)[0]).transpose(1, 2).reshape(middle.shape)
         raised = F.interpolate(middle, size=down.shape[-2:], mode="nearest")
         return self.out(self.up(torch.cat([raised, down], 1), time))
 
@@ -154,12 +146,8 @@ class Autoencoder(nn.Module):
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(
-            nn.Conv2d(3, 8, 4, 2, 1), nn.ReLU(), nn.Dropout(dropout), nn.Conv2d(8, 8, 4, 2, 1)
-        )
-        self.decoder = nn.Sequential(
-            nn.ConvTranspose2d(4, 8, 4, 2, 1), nn.ReLU(inplace=True), nn.ConvTranspose2d(8, 3, 4, 2, 1)
-        )
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 4, 2, 1), nn.ReLU(), nn.Dropout(dropout), nn.Conv2d(8, 8, 4, 2, 1))
+        self.decoder = nn.Sequential(nn.ConvTranspose2d(4, 8, 4, 2, 1), nn.ReLU(inplace=True), nn.ConvTranspose2d(8, 3, 4, 2, 1))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, log_variance = self.encoder(x).chunk(2, 1)

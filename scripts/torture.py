@@ -140,9 +140,7 @@ def run(options: argparse.Namespace) -> Iterator[str]:
 
 def main() -> int:
     """Parses the command line and prints what passed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torture", nargs="*", help="kill, corrupt, faults; default: all of them")
     parser.add_argument("--rounds", type=int, help="default: 40 of kill, 100 of corrupt")
     parser.add_argument("--seed", type=int, default=1)

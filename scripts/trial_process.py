@@ -165,6 +165,4 @@ class TrialProcess:
     def _failure(self) -> TrialError:
         code = self._process.wait()
         tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
-        return TrialError(
-            f"the run '{self._trial.label}' ended with code {code}; the end of {self._log}:\n{tail}"
-        )
+        return TrialError(f"the run '{self._trial.label}' ended with code {code}; the end of {self._log}:\n{tail}")

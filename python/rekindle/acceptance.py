@@ -153,7 +153,9 @@ def _verify_second(
     """As compare_session."""
     numbers = exported.numbers if second.numbers is None else second.numbers
     if second.structure != with_numbers(exported.structure, numbers):
-        raise Bypass(Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs")
+        raise Bypass(
+            Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs"
+        )
     inputs = [second.tensors[i] for i in exported.used]
     end = len(second.outputs) - len(exported.writes)
     outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]

@@ -68,9 +68,7 @@ def prune(
     return dict(_open(cache_dir, dry_run).prune(policy, dry_run))
 
 
-def verify(
-    cache_dir: Directory = None, *, quick: bool = False, sample: float = 1.0, repair: bool = False
-) -> dict[str, Any]:
+def verify(cache_dir: Directory = None, *, quick: bool = False, sample: float = 1.0, repair: bool = False) -> dict[str, Any]:
     """Check the index and the bytes of the entries, or of a `sample` of them; "problems" is empty when all is well."""
     return dict(_open(cache_dir, not repair).verify(quick, sample, repair))
 

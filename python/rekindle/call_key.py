@@ -54,7 +54,7 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
         return (type(value), *map(key, value))
     if isinstance(value, dict):
         return (type(value), *((name, key(item)) for name, item in value.items()))
-    if isinstance(value, (float, complex)) or type(value).__module__ == "numpy" and isinstance(value, numbers.Number):
+    if isinstance(value, (float, complex)) or (type(value).__module__ == "numpy" and isinstance(value, numbers.Number)):
         values.append((type(value), repr(value)))
     elif value is None or isinstance(value, _HASHED):
         values.append((type(value), value))

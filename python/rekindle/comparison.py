@@ -172,7 +172,10 @@ def _gradients(leaves: list[Any], wanted: dict[str, torch.Tensor]) -> dict[str, 
 def _in_double(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Run | None:
     """The run of a copy in float64 from the same random state; None for a module that cannot."""
     widened = [tensor.double() if _is_inexact(tensor) else tensor for tensor in flatten_arguments(args, kwargs)]
-    widened = [wide.detach().requires_grad_(given.requires_grad) for wide, given in zip(widened, flatten_arguments(args, kwargs), strict=True)]
+    widened = [
+        wide.detach().requires_grad_(given.requires_grad)
+        for wide, given in zip(widened, flatten_arguments(args, kwargs), strict=True)
+    ]
     if any(module.training and isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in module.modules()):
         return None  # other dtypes draw other masks
     try:

@@ -51,7 +51,11 @@ class DebugOptions:
     """
 
     def __init__(
-        self, log_level: LogLevel | int | str = LogLevel.WARNING, save_onnx: bool = False, onnx_prefix: str = "", config: Any = None
+        self,
+        log_level: LogLevel | int | str = LogLevel.WARNING,
+        save_onnx: bool = False,
+        onnx_prefix: str = "",
+        config: Any = None,
     ) -> None:
         if config is not None:
             raise TypeError("DebugOptions(config=...) is not supported: pass rekindle.Options to rekindle.Module instead")

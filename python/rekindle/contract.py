@@ -182,9 +182,7 @@ def _find_class(name: list[str]) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def rebuild_outputs(
-    layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int] = ()
-) -> Any:
+def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int] = ()) -> Any:
     """The module's result; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is not there any more."""
     made: list[torch.Tensor] = []
     if "with_views" in layout:

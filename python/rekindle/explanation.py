@@ -16,7 +16,9 @@ from rekindle.shapes import Shapes
 
 _ABSENT = "absent"  # kAbsent
 _SHOWN = 20  # differences that a table shows
-_ALWAYS_NAMED = frozenset({"import", "file", "module", "version", "binary", "shape"})  # kinds of observations that are about a module as a whole
+_ALWAYS_NAMED = frozenset(
+    {"import", "file", "module", "version", "binary", "shape"}
+)  # kinds of observations that are about a module as a whole
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,7 @@ def age_text(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def leaf_tree(
-    model: str, fields: Fields, observations: Sequence[Sequence[str | None]], noted: dict[str, Parts]
-) -> Any:
+def leaf_tree(model: str, fields: Fields, observations: Sequence[Sequence[str | None]], noted: dict[str, Parts]) -> Any:
     """The LeafTree of a call and of what its export observed."""
     leaves = _leaves(fields, observations)
     return _native.LeafTree(model, leaves, reachable_parts(leaves, noted))
@@ -152,9 +152,7 @@ def _observation(path: str, text: str) -> list[str | None] | None:
     return [kind, module, name, None if text == _ABSENT else text]
 
 
-def explain_lookup(
-    cache: Any, model: str, prekey: str, describe: Callable[[], Fields], sizes: list[list[int]]
-) -> Explanation:
+def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], Fields], sizes: list[list[int]]) -> Explanation:
     """Why a call under `prekey` hits or misses in `cache`, which is not changed if it is open read-only.
 
     describe: the fields of the call's key, computed anew. sizes: of the call's arguments.
@@ -212,9 +210,7 @@ def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: li
             before = _leaves([], [[*names, old] for *names, old, _ in checked])
             after = _leaves([], [[*names, new] for *names, _, new in checked])
             old_tree = _native.LeafTree(model, before, stored.parts if stored else {})
-            best = Explanation(
-                model, "miss", "observations", "", nearest, _differences(old_tree, after, noted)
-            )
+            best = Explanation(model, "miss", "observations", "", nearest, _differences(old_tree, after, noted))
     assert best is not None
     return best
 

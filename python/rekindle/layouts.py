@@ -74,7 +74,9 @@ def arrangement(tensor: torch.Tensor) -> str | None:
     if tensor.is_contiguous():
         return ""
     found = _arranged(tensor)
-    return None if found is None else " ".join(f"{dim}{'*' if gap is None else '+' if gap else ''}" for dim, gap in reversed(found))
+    return (
+        None if found is None else " ".join(f"{dim}{'*' if gap is None else '+' if gap else ''}" for dim, gap in reversed(found))
+    )
 
 
 def _arranged(tensor: torch.Tensor) -> list[tuple[int, int | None]] | None:

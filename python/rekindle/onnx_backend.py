@@ -82,10 +82,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     own = {(function.domain, function.name) for function in model.functions}
     foreign = {(node.domain, node.op_type) for node in model.graph.node if not _runs(node)} - own
     # Older releases of onnx have only the model's own functions; the importer then names what it lacks.
-    if (
-        not foreign
-        or "inline_schema_functions" not in signature(onnx.inliner.inline_selected_functions).parameters
-    ):
+    if not foreign or "inline_schema_functions" not in signature(onnx.inliner.inline_selected_functions).parameters:
         return model
     return onnx.inliner.inline_selected_functions(model, sorted(foreign), inline_schema_functions=True)
 
@@ -136,9 +133,7 @@ class RekindleBackend(Backend):
         return RekindleRep(model)
 
     @classmethod
-    def run_model(
-        cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
-    ) -> tuple[Any, ...]:
+    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
         """Prepare and run once."""
         return cls.prepare(model, device).run(inputs)
 

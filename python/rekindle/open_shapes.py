@@ -65,14 +65,26 @@ class Trials:
         assert self.first is not None
         if name == "*":
             return "all"
-        places = [f"argument {i} dim {axis}" for i, dims in enumerate(self.first.dims) for axis, dim in enumerate(dims) if dim == name]
+        places = [
+            f"argument {i} dim {axis}" for i, dims in enumerate(self.first.dims) for axis, dim in enumerate(dims) if dim == name
+        ]
         return ", ".join(places)
 
 
 def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> Trials:
     """alone: why eager must not run again, if it must not."""
     sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
-    trials = Trials(request.shapes, Shapes.of(request.arguments), [], None, sizes, exported.guards, sizes_of(request.arguments), exported.numbers, first=request.shapes)
+    trials = Trials(
+        request.shapes,
+        Shapes.of(request.arguments),
+        [],
+        None,
+        sizes,
+        exported.guards,
+        sizes_of(request.arguments),
+        exported.numbers,
+        first=request.shapes,
+    )
     for name, where in exported.fixed.items():
         trials.close(f"{where} asks for its value", [name])
     if request.closed_because is not None:
@@ -148,8 +160,12 @@ class _Search:
             return
         self._assume(self._seen)
         calls = zip(self._exported.functions, self._exported.function_sizes, strict=True)
-        unknown = [seen.function for call, seen in calls if call["sizes"] is None and declaration_of(seen.function).infer_shape is None]
-        if not self._request.sized_functions.issuperset(unknown) or any(self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls):
+        unknown = [
+            seen.function for call, seen in calls if call["sizes"] is None and declaration_of(seen.function).infer_shape is None
+        ]
+        if not self._request.sized_functions.issuperset(unknown) or any(
+            self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls
+        ):
             self._trials.close("the sizes of what autograd Functions return do not follow from those of what they are given")
             self._trials.calls.clear()
 

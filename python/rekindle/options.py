@@ -23,7 +23,18 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 # Read by Rekindle or its build, but not an option of a module.
 _OTHER_VARIABLES = {
     f"REKINDLE_{name}"
-    for name in ("ALLOW_NETWORK_DB", "ALLOW_SHARED_DIR", "BENCHMARKS", "BUNDLE", "CUDA", "DEV", "PYTHON", "SANITIZE", "TESTS", "TORCH")
+    for name in (
+        "ALLOW_NETWORK_DB",
+        "ALLOW_SHARED_DIR",
+        "BENCHMARKS",
+        "BUNDLE",
+        "CUDA",
+        "DEV",
+        "PYTHON",
+        "SANITIZE",
+        "TESTS",
+        "TORCH",
+    )
 }
 
 
@@ -89,7 +100,12 @@ class Options:
 
     def key_fields(self) -> dict[str, Any]:
         """The options that change what an export means."""
-        return {"numerics": self.numerics, "salt": self.key_salt, "inline": self.inline_functions, "excluded": list(self.exclude_attributes)}
+        return {
+            "numerics": self.numerics,
+            "salt": self.key_salt,
+            "inline": self.inline_functions,
+            "excluded": list(self.exclude_attributes),
+        }
 
     @property
     def cache_mode(self) -> str:

@@ -47,7 +47,11 @@ class Part:
 
 def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
     """Whether submodules of a module that is refused for `reason` may run from graphs; ran_in_eager: whether such a call has."""
-    return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not any(getattr(nn.modules.module, f"_global{name}") for name in _HOOKS)
+    return (
+        reason in _OF_ONE_MODULE
+        and (ran_in_eager or reason not in _AFTER_A_CALL)
+        and not any(getattr(nn.modules.module, f"_global{name}") for name in _HOOKS)
+    )
 
 
 def candidates(module: nn.Module, itself: bool) -> dict[str, nn.Module]:
@@ -83,7 +87,11 @@ def _can_be_part(module: nn.Module) -> bool:
 
 def _is_opaque(module: nn.Module) -> bool:
     """Whether what happens inside is not the module's own forward alone, or served already."""
-    return "_runtime" in module.__dict__ or type(module).__module__.startswith(_OPAQUE_PACKAGES) or isinstance(module, torch.jit.ScriptModule)
+    return (
+        "_runtime" in module.__dict__
+        or type(module).__module__.startswith(_OPAQUE_PACKAGES)
+        or isinstance(module, torch.jit.ScriptModule)
+    )
 
 
 class Parts:

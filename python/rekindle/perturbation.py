@@ -89,7 +89,9 @@ def _run(
     return structure, outputs + [every[i].detach() for i in writes]
 
 
-def outputs_again(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], effects: int) -> list[torch.Tensor | None]:
+def outputs_again(
+    request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], effects: int
+) -> list[torch.Tensor | None]:
     """What the graph gives for `tensors`, as in SecondCall, from eager; None for its `effects` (see Exported)."""
     outputs = _run(request, writes, tensors, [])[1]
     end = len(outputs) - len(writes)

@@ -56,7 +56,9 @@ def register_python_op(
         raise PythonOpError(f"register_python_op takes a subclass of torch.autograd.Function, not {function!r}")
     made = _checked(function, inplace_map, infer_shape, export, inline)
     _declared[function] = made
-    same_name = [known for known in _declared if (known.__module__, known.__qualname__) == (function.__module__, function.__qualname__)]
+    same_name = [
+        known for known in _declared if (known.__module__, known.__qualname__) == (function.__module__, function.__qualname__)
+    ]
     name = f"{function.__module__}.{function.__qualname__}#{same_name.index(function)}"
     _key[name] = tuple(getattr(made, field.name) for field in fields(Declaration))
     return function
@@ -67,7 +69,8 @@ def declaration_of(function: type) -> Declaration:
     registered = _declared.get(function, Declaration())
     said = _checked(function, *(_attribute(function, field.name) for field in fields(Declaration)))
     chosen = {
-        field.name: getattr(said if getattr(registered, field.name) is None else registered, field.name) for field in fields(Declaration)
+        field.name: getattr(said if getattr(registered, field.name) is None else registered, field.name)
+        for field in fields(Declaration)
     }
     return Declaration(**chosen)
 
@@ -82,7 +85,9 @@ def _checked(function: type, inplace_map: Any, infer_shape: Any, export: Any, in
     if inplace_map is not None:
         pairs = list(inplace_map.items()) if isinstance(inplace_map, Mapping) else [(None, None)]
         if any(type(i) is not int or i < 0 for pair in pairs for i in pair):
-            raise PythonOpError(f"inplace_map {what} is {inplace_map!r}; it maps positions of outputs to positions of inputs, as {{0: 0}}")
+            raise PythonOpError(
+                f"inplace_map {what} is {inplace_map!r}; it maps positions of outputs to positions of inputs, as {{0: 0}}"
+            )
         inplace_map = tuple(sorted(pairs))
     for name, value in (("infer_shape", infer_shape), ("export", export)):
         if value is not None and not callable(value):

@@ -105,7 +105,10 @@ def note_results(call: Call, results: list[Any], model: nn.Module, function: typ
     call["results"] = [i for i, item in enumerate(results) if isinstance(item, torch.Tensor)]
     others = [item for item in results if not isinstance(item, torch.Tensor)]
     if any(next(_tensors_in(item), None) is not None for item in others):
-        raise Bypass(Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns tensors inside of a container; return them as a tuple")
+        raise Bypass(
+            Reason.PYTHON_OP,
+            f"the autograd Function {function.__qualname__} returns tensors inside of a container; return them as a tuple",
+        )
     call["others"] = [describer.describe(item) for item in others]
 
 
@@ -282,14 +285,18 @@ class _Watch:
 
     def wrote(self, inputs: list[int]) -> None:
         places = [self._call["tensors"][i] for i in inputs]
-        raise Bypass(Reason.PYTHON_OP, f"{self._name} writes in place to inputs {places}, which it did not do when it was exported")
+        raise Bypass(
+            Reason.PYTHON_OP, f"{self._name} writes in place to inputs {places}, which it did not do when it was exported"
+        )
 
     def changed(self, result: Any) -> None:
         items = result if isinstance(result, tuple) else (result,)
         if self._differs_in_sizes(items):
             raise SizedByData(self._name, self._function)
         now = [(str(item.dtype), *item.shape) if isinstance(item, torch.Tensor) else item for item in items]
-        raise Bypass(Reason.PYTHON_OP, f"{self._name} returned {now}, where the graph has tensors of other sizes, or other values")
+        raise Bypass(
+            Reason.PYTHON_OP, f"{self._name} returned {now}, where the graph has tensors of other sizes, or other values"
+        )
 
     def _differs_in_sizes(self, items: Sequence[Any]) -> bool:
         tensors = [i for i, item in enumerate(items) if isinstance(item, torch.Tensor)]
@@ -309,4 +316,6 @@ class _Watch:
 
     def does_not_reuse(self, result: int, position: int) -> None:
         pair = {self._call["results"][result]: self._call["tensors"][position]}
-        raise PythonOpError(f"inplace_map={pair} is declared for {self._name}, but in this call that output has memory of its own")
+        raise PythonOpError(
+            f"inplace_map={pair} is declared for {self._name}, but in this call that output has memory of its own"
+        )

@@ -59,7 +59,5 @@ def _absmax(state: Any, blocks: int) -> torch.Tensor:
     if not state.nested:
         return Statistics.apply(state)
     codes, table, absmax, offset = Statistics.apply(state)
-    scales = (
-        absmax[:, None].expand(-1, state.state2.blocksize).reshape(-1)[:blocks]
-    )  # the last block may be shorter
+    scales = absmax[:, None].expand(-1, state.state2.blocksize).reshape(-1)[:blocks]  # the last block may be shorter
     return table[codes.view(-1).long()] * scales + offset

@@ -119,7 +119,9 @@ class Share:
             if beats != beat:
                 beat, heard = beats, now
             if now - heard > _SILENCE or now - start > limit:
-                _native.log_warning(f"no answer about {what} from the leading rank after {now - start:.0f} s; this rank acts by itself")
+                _native.log_warning(
+                    f"no answer about {what} from the leading rank after {now - start:.0f} s; this rank acts by itself"
+                )
                 return False
             if now - reported > 10:
                 reported = now

@@ -13,18 +13,14 @@ class Reason(enum.StrEnum):
     OPAQUE_VALUE = "opaque_value"  # a value, or the owner of code that ran, that cannot be digested
     HOOKS = "hooks"  # a forward or backward hook, on a module or global
     VALUE_SPECIALIZED = "value_specialized"  # Python control flow depended on a tensor's value
-    NONDETERMINISTIC = (
-        "nondeterministic"  # a clock, an entropy source or a Python/NumPy random generator was used
-    )
+    NONDETERMINISTIC = "nondeterministic"  # a clock, an entropy source or a Python/NumPy random generator was used
     STATE_MUTATED = "state_mutated"  # the forward changed a Python attribute or a global
     SIDE_EFFECT = "side_effect"  # the forward prints, logs or registers hooks on tensors
     BUFFER_MUTATED = "buffer_mutated"  # a buffer was written in a way the graph cannot write back
     INPUT_MUTATED = "input_mutated"  # an input was written in place
     PYTHON_OP = "python_op"  # a custom autograd.Function that cannot run from the graph
     UNSUPPORTED_OP = "unsupported_op"  # an op that the exporter or the graph does not have
-    UNSUPPORTED_INPUT = (
-        "unsupported_input"  # an argument that is neither a tensor, a plain value nor a container
-    )
+    UNSUPPORTED_INPUT = "unsupported_input"  # an argument that is neither a tensor, a plain value nor a container
     UNSUPPORTED_OUTPUT = "unsupported_output"  # an output that cannot be rebuilt from tensors
     MODE_STACK = "mode_stack"  # a TorchFunction or TorchDispatch mode, functorch, tracing, saved-tensor hooks
     INFERENCE_MODE = "inference_mode"  # inference mode is on

@@ -31,7 +31,11 @@ _NOTHING = object()
 
 def path_to(target: Any, model: nn.Module) -> Path | None:
     """A shortest path to `target`, or None: by its own name, through the model, or through the modules of the model's code."""
-    return _by_name(target) or _in_model(target, model) or _search(target, [([start], module) for start, module in _modules_of(model)])
+    return (
+        _by_name(target)
+        or _in_model(target, model)
+        or _search(target, [([start], module) for start, module in _modules_of(model)])
+    )
 
 
 def _in_model(target: Any, model: nn.Module) -> Path | None:
@@ -58,8 +62,14 @@ def follow(path: Path, model: nn.Module) -> Any:
 def show(path: Path) -> str:
     """The path as one would write it in Python."""
     text = "model" if path[0][0] == "model" else path[0][1]
-    forms = {"attribute": ".{}", "item": "[{!r}]", "cell": ".__closure__[{}]", "function": ".__func__", "class": ".__class__.__mro__[{}]",
-             "code": ".__code__.co_consts[{}]"}
+    forms = {
+        "attribute": ".{}",
+        "item": "[{!r}]",
+        "cell": ".__closure__[{}]",
+        "function": ".__func__",
+        "class": ".__class__.__mro__[{}]",
+        "code": ".__code__.co_consts[{}]",
+    }
     for kind, *what in path[1:]:
         if kind == "submodule":
             text += "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in what[0].split("."))
@@ -110,7 +120,10 @@ def _by_name(target: Any) -> Path | None:
 def code_path(function: types.FunctionType) -> tuple[Path, Path] | None:
     """Of a function defined inside of another: paths to the outermost one and to its own code; None if there are none."""
     module = sys.modules.get(function.__module__)
-    path: Path = [["module", function.__module__], *(["attribute", part] for part in function.__qualname__.split(".<locals>")[0].split("."))]
+    path: Path = [
+        ["module", function.__module__],
+        *(["attribute", part] for part in function.__qualname__.split(".<locals>")[0].split(".")),
+    ]
     if module is None:
         return None
     try:

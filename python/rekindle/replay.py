@@ -75,7 +75,8 @@ class Replay:
         layouts = zip(self._layouts, self._shapes.like(given), strict=True)
         arguments = [
             # What nothing reads has sizes only.
-            (_empty(layout, sizes) if tensor is None else tensor) for tensor, (layout, sizes) in zip(given, layouts, strict=True)
+            (_empty(layout, sizes) if tensor is None else tensor)
+            for tensor, (layout, sizes) in zip(given, layouts, strict=True)
         ]
         # Eager writes to some, and the graph's own copy of these is not to be changed.
         arguments = [argument.clone() if i in self._contract["writes"] else argument for i, argument in enumerate(arguments)]
@@ -103,8 +104,12 @@ class Replay:
             )
 
     def _forward(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor],
-        state: list[torch.Tensor | None], random_state: torch.Tensor | None,
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: list[torch.Tensor],
+        state: list[torch.Tensor | None],
+        random_state: torch.Tensor | None,
     ) -> list[torch.Tensor]:
         now = torch.get_rng_state()
         buffers = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
@@ -126,7 +131,9 @@ class Replay:
         every = dict([*self._module.named_parameters(), *live.items()])
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
         if not is_like(self._contract["structure"], json.loads(json.dumps(structure))):
-            raise RuntimeError(f"{type(self._module).__name__} returned another structure than in the forward that is differentiated")
+            raise RuntimeError(
+                f"{type(self._module).__name__} returned another structure than in the forward that is differentiated"
+            )
         return [output for output in outputs if output.requires_grad]
 
     def _differentiate(

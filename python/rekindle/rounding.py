@@ -16,7 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_STEPS = {f"aten::{name}{end}" for name in "floor ceil round trunc sign sgn floor_divide remainder fmod heaviside".split() for end in ("", "_")}
+_STEPS = {
+    f"aten::{name}{end}"
+    for name in "floor ceil round trunc sign sgn floor_divide remainder fmod heaviside".split()
+    for end in ("", "_")
+}
 _SAMPLES = 3  # of eager's rounding errors
 
 
@@ -26,7 +30,9 @@ class Exact(TorchDispatchMode):
     def __init__(self, noise: torch.Generator | None = None) -> None:
         super().__init__()
         self._noise = noise
-        self._memories: dict[int, tuple[Any, torch.Tensor]] = {}  # address -> (memory, kept so that it is not reused; all of it in double)
+        self._memories: dict[
+            int, tuple[Any, torch.Tensor]
+        ] = {}  # address -> (memory, kept so that it is not reused; all of it in double)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
@@ -66,14 +72,23 @@ class Exact(TorchDispatchMode):
 
     def _take(self, results: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> None:
         for result, value in zip(results, exact, strict=True):
-            if not result.is_floating_point() or result.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(result.stride(), result.shape, strict=True)):
+            if (
+                not result.is_floating_point()
+                or result.numel() == 0
+                or any(s == 0 and n > 1 for s, n in zip(result.stride(), result.shape, strict=True))
+            ):
                 continue
             mine = self.of(result)
             if value.data_ptr() != mine.data_ptr():
                 mine.copy_(value)
             if self._noise is not None and result.dtype in _FLOATS:
                 inexact = mine.to(result.dtype).double() != mine
-                error = torch.rand(mine.shape, generator=self._noise, dtype=torch.float64).mul_(2).sub_(1).mul_(torch.finfo(result.dtype).eps)
+                error = (
+                    torch.rand(mine.shape, generator=self._noise, dtype=torch.float64)
+                    .mul_(2)
+                    .sub_(1)
+                    .mul_(torch.finfo(result.dtype).eps)
+                )
                 mine.add_(mine * error * inexact)
 
 

@@ -314,7 +314,9 @@ class Runtime:
             return Explanation(model, "bypass", str(bypass.reason), bypass.message)
 
     def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part, self._dynamic)
+        return describe(
+            self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part, self._dynamic
+        )
 
     def _key_fields(self) -> dict[str, Any]:
         return {

@@ -124,7 +124,9 @@ class Supplier:
         self._status.verify_failures += 1
         self.store.record_bypass(str(Reason.VERIFICATION_FAILED))
         name = type(self._module).__name__
-        _native.log_warning(f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})")
+        _native.log_warning(
+            f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})"
+        )
         self.store.reject(found, why)
 
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:

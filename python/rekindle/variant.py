@@ -59,7 +59,9 @@ class Variant:
         self.state = [state[name] for name in self.contract["state"]]
         self.bind_functions(request.module)
         writes_arguments = any(i < len(request.arguments) for i in self.writes)
-        self.keeps_random_state = bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
+        self.keeps_random_state = (
+            bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
+        )
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)

@@ -32,8 +32,15 @@ class _Doubt:
 
 
 def compare_session(
-    session: Any, inputs: list[torch.Tensor], expected: Sequence[torch.Tensor | None], states: tuple[torch.Tensor, torch.Tensor],
-    names: Sequence[str], grad: bool, autocast_dtypes: Iterable[torch.dtype] = (), laid_out: int = 0, again: Again | None = None,
+    session: Any,
+    inputs: list[torch.Tensor],
+    expected: Sequence[torch.Tensor | None],
+    states: tuple[torch.Tensor, torch.Tensor],
+    names: Sequence[str],
+    grad: bool,
+    autocast_dtypes: Iterable[torch.dtype] = (),
+    laid_out: int = 0,
+    again: Again | None = None,
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
 ) -> list[torch.Tensor | None]:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
@@ -106,7 +113,9 @@ def _compare_gradients(
     scale = max(sizes, default=0.0)
     for i, (name, mine, other, size) in enumerate(zip(names, ours, theirs, sizes, strict=True)):
         if (mine is None) != (other is None):
-            raise _failed(f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}")
+            raise _failed(
+                f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}"
+            )
         if mine is not None and other is not None:
             doubts += _compare(f"the gradient of {name}", outputs + i, mine, other, size, 1e-3 * scale, tolerance)
     return doubts

@@ -126,7 +126,8 @@ def _leads_by_views(tensor: torch.Tensor, base: torch.Tensor) -> bool:
 
 def _refused(tensor: torch.Tensor, what: str) -> Bypass:
     return Bypass(
-        Reason.UNSUPPORTED_OUTPUT, f"an output of shape {tuple(tensor.shape)} shares memory with {what} otherwise than a view by strides does; return a clone"
+        Reason.UNSUPPORTED_OUTPUT,
+        f"an output of shape {tuple(tensor.shape)} shares memory with {what} otherwise than a view by strides does; return a clone",
     )
 
 

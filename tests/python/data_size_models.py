@@ -62,11 +62,7 @@ def assigned_by_mask(self, x):
 @case
 def distinct(self, x):
     values, inverse, counts = torch.unique(x[:, 0].round(), return_inverse=True, return_counts=True)
-    return (
-        (values.detach()[inverse] * self.a(x)[:, 1]).sum()
-        + (values.detach() * counts).sum()
-        + self.b(x).sum()
-    )
+    return (values.detach()[inverse] * self.a(x)[:, 1]).sum() + (values.detach() * counts).sum() + self.b(x).sum()
 
 
 @case
@@ -84,11 +80,7 @@ def split_by_data(self, x):
 def sizes_as_numbers(self, x):
     y = self.a(x)[kept(x)]
     wider = torch.cat([y, y.new_ones(y.shape[0], 2)], 1).reshape(y.shape[0] * 6)
-    return (
-        wider.sum() / (y.shape[0] + 1)
-        + (y * torch.arange(y.size(0))[:, None]).sum()
-        + y.view(-1, 2, 2).transpose(1, 2).sum()
-    )
+    return wider.sum() / (y.shape[0] + 1) + (y * torch.arange(y.size(0))[:, None]).sum() + y.view(-1, 2, 2).transpose(1, 2).sum()
 
 
 @case
@@ -97,11 +89,7 @@ def normalized_and_attended(self, x):
     weights = F.softmax(y @ y.t(), -1)
     attended = F.scaled_dot_product_attention(y[None, None], y[None, None], y[None, None])
     target = torch.zeros(y.shape[0], dtype=torch.long)
-    return (
-        (weights @ y).square().sum() / 10
-        + attended.sum() / 10
-        + F.cross_entropy(F.gelu(y), target, reduction="sum") / 10
-    )
+    return (weights @ y).square().sum() / 10 + attended.sum() / 10 + F.cross_entropy(F.gelu(y), target, reduction="sum") / 10
 
 
 @case
@@ -163,8 +151,7 @@ def grouped(self, x):
 @case
 def checkpointed(self, x):
     return sum(
-        checkpoint(lambda y: self.b(y[kept(x)]).relu(), self.a(x), use_reentrant=reentrant).sum()
-        for reentrant in (True, False)
+        checkpoint(lambda y: self.b(y[kept(x)]).relu(), self.a(x), use_reentrant=reentrant).sum() for reentrant in (True, False)
     )
 
 

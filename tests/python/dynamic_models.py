@@ -213,7 +213,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "contiguous": (lambda: Model(contiguous), [x(2, 4, 6), x(3, 2, 6)], 2),
     "strides": (lambda: Model(strides), [x(2, 4, 6), x(2, 5, 6)], 2),
     "squeeze": (lambda: Model(squeeze), [x(4, 5, 6), x(3, 7, 6), x(3, 2, 6)], 2),
-    "attention": (lambda: Model(attention), [x(4, 5, 6), x(7, 3, 6)], 1),
+    "attention over what is unbound": (lambda: Model(attention), [x(4, 5, 6), x(7, 3, 6)], 1),
     "iterated": (lambda: Model(iterated), [(torch.randn(2, 4, 6),), (torch.randn(2, 5, 6),)], 1),
     "own weight": (lambda: Model(own_weight), [x(4, 5, 6), x(7, 5, 6)], 1),
     "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 1),

@@ -27,7 +27,14 @@ def labels(count: int, classes: int, seed: int = 0) -> torch.Tensor:
 def transformers_trainer(wrap: Wrap, directory: pathlib.Path) -> Any:
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-    config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=16)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+    )
     model = wrap(BertForSequenceClassification(config))
     tokens = torch.randint(0, 50, (32, 8), generator=torch.Generator().manual_seed(1))
     dataset = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": row[0] % 2} for row in tokens]

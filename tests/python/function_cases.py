@@ -28,11 +28,7 @@ class Tripled(Function):
         return 3 * gradient * x
 
 
-@used_by(
-    lambda self, x: Plain.apply(
-        self.a(x), 2, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])
-    )
-)
+@used_by(lambda self, x: Plain.apply(self.a(x), 2, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])))
 class Plain(Function):
     @staticmethod
     def forward(ctx, x, times, factor, word, nothing, flag, nested, dtype, size):
@@ -78,9 +74,7 @@ def _with_objects(module):
     module.double = double
 
 
-@used_by(
-    lambda self, x: TwoResults.apply(self.a(x), self.b(x))[0] + TwoResults.apply(self.b(x), self.a(x))[1]
-)
+@used_by(lambda self, x: TwoResults.apply(self.a(x), self.b(x))[0] + TwoResults.apply(self.b(x), self.a(x))[1])
 class TwoResults(Function):
     @staticmethod
     def forward(ctx, x, y):

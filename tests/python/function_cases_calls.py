@@ -47,9 +47,7 @@ class NestedBothWays(Function):
 
 
 FUNCTIONS["nothing reads it"] = made_of(lambda self, x: (Tripled.apply(self.a(x)), self.b(x))[1])
-FUNCTIONS["nothing reads what is made of it"] = made_of(
-    lambda self, x: (Tripled.apply(self.a(x)).exp(), self.b(x))[1]
-)
+FUNCTIONS["nothing reads what is made of it"] = made_of(lambda self, x: (Tripled.apply(self.a(x)).exp(), self.b(x))[1])
 
 
 @used_by(lambda self, x: (Tells.apply(self.a(x), "here"), self.b(x))[1])
@@ -205,9 +203,7 @@ def _block(self, x):
 
 
 def _checkpointed(reentrant, block=_block):
-    return lambda self, x: checkpoint(
-        functools.partial(block, self), self.a(x), use_reentrant=reentrant
-    ).sin()
+    return lambda self, x: checkpoint(functools.partial(block, self), self.a(x), use_reentrant=reentrant).sin()
 
 
 def _with_dropout(self, x):
@@ -225,16 +221,10 @@ for _reentrant in (True, False):
     _kind = "re-entrant" if _reentrant else "not re-entrant"
     FUNCTIONS[f"checkpoint, {_kind}"] = made_of(_checkpointed(_reentrant))
     FUNCTIONS[f"checkpoint of dropout, {_kind}"] = made_of(_checkpointed(_reentrant, _with_dropout))
-    FUNCTIONS[f"checkpoint in a checkpoint, {_kind}"] = made_of(
-        _checkpointed(_reentrant, _nested_checkpoint(_reentrant))
-    )
-    FUNCTIONS[f"checkpoint of a Function, {_kind}"] = made_of(
-        _checkpointed(_reentrant, lambda self, x: Tripled.apply(self.b(x)))
-    )
+    FUNCTIONS[f"checkpoint in a checkpoint, {_kind}"] = made_of(_checkpointed(_reentrant, _nested_checkpoint(_reentrant)))
+    FUNCTIONS[f"checkpoint of a Function, {_kind}"] = made_of(_checkpointed(_reentrant, lambda self, x: Tripled.apply(self.b(x))))
     FUNCTIONS[f"checkpoint of a sequence, {_kind}"] = made_of(
-        lambda self, x, r=_reentrant: checkpoint_sequential(
-            nn.Sequential(self.a, nn.ReLU(), self.b), 2, x, use_reentrant=r
-        )
+        lambda self, x, r=_reentrant: checkpoint_sequential(nn.Sequential(self.a, nn.ReLU(), self.b), 2, x, use_reentrant=r)
     )
 FUNCTIONS["checkpoint of what needs no gradient"] = made_of(
     lambda self, x: checkpoint(self.b, x.detach(), use_reentrant=True) + self.a(x)

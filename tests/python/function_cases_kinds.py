@@ -153,11 +153,7 @@ class WithAutocast(Function):
         return gradient @ weight.t(), x.t() @ gradient
 
 
-@used_by(
-    lambda self, x: ScaledMaskedSoftmax.apply(
-        self.a(x) @ self.b(x).t(), torch.ones(len(x), len(x)).triu(1).bool(), 0.5
-    )
-)
+@used_by(lambda self, x: ScaledMaskedSoftmax.apply(self.a(x) @ self.b(x).t(), torch.ones(len(x), len(x)).triu(1).bool(), 0.5))
 class ScaledMaskedSoftmax(Function):
     @staticmethod
     def forward(ctx, x, mask, scale):
@@ -202,9 +198,7 @@ def _without_gradient(self, x):
 FUNCTIONS["in a no_grad region"] = made_of(_without_gradient)
 FUNCTIONS["of a detached tensor"] = made_of(lambda self, x: Tripled.apply(self.b(x).detach()) * self.a(x))
 FUNCTIONS["after another"] = made_of(lambda self, x: Tripled.apply(Handed.apply(Same.apply(self.a(x)), x)))
-FUNCTIONS["a result read twice"] = made_of(
-    lambda self, x: (lambda y: y * y + y.sum())(Tripled.apply(self.a(x)))
-)
+FUNCTIONS["a result read twice"] = made_of(lambda self, x: (lambda y: y * y + y.sum())(Tripled.apply(self.a(x))))
 
 
 class Traced(Function):
@@ -249,9 +243,6 @@ def _export(x: Any, factor: float) -> Any:
 FUNCTIONS["Exported"] = made_of(lambda self, x: Exported.apply(self.a(x), 0.5))
 FUNCTIONS["constants that differ"] = made_of(
     lambda self, x: sum(
-        Plain.apply(
-            self.a(x), i, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])
-        )
-        for i in (1, 2, 3)
+        Plain.apply(self.a(x), i, 0.5, "twice", None, True, (1, [2, {"k": 3}]), torch.float32, torch.Size([4])) for i in (1, 2, 3)
     )
 )

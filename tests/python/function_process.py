@@ -50,7 +50,9 @@ def steps(model: nn.Module, module: nn.Module) -> Any:
         result = model(x)
         result.float().square().sum().backward()
         state = [tensor for parameter in module.parameters() for tensor in (parameter.grad, *vars(parameter).values())]
-        found.append([result.detach(), x.grad, *(tensor.clone() if isinstance(tensor, torch.Tensor) else tensor for tensor in state)])
+        found.append(
+            [result.detach(), x.grad, *(tensor.clone() if isinstance(tensor, torch.Tensor) else tensor for tensor in state)]
+        )
         module.zero_grad()
     with torch.no_grad():
         found.append(model(rows()))

@@ -16,9 +16,7 @@ LOG = logging.getLogger("functions")
 LOG.propagate = False  # whoever keeps a record keeps what it mentions alive
 
 
-def used_by(
-    forward: Callable[..., Any], prepare: Callable[[Any], Any] | None = None
-) -> Callable[[type], type]:
+def used_by(forward: Callable[..., Any], prepare: Callable[[Any], Any] | None = None) -> Callable[[type], type]:
     """Register a Function under its name, called by this forward."""
 
     def register(function: type) -> type:

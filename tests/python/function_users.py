@@ -117,8 +117,12 @@ def quantized() -> tuple[nn.Module, Callable[[Any, int], torch.Tensor]]:
     def quantize(module: nn.Module) -> None:
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear) and name != "lm_head":
-                layer = bitsandbytes.nn.Linear4bit(child.in_features, child.out_features, bias=False, compute_dtype=torch.float32, quant_type="nf4")
-                layer.weight = bitsandbytes.nn.Params4bit(child.weight.data, requires_grad=False, quant_type="nf4", compress_statistics=True)
+                layer = bitsandbytes.nn.Linear4bit(
+                    child.in_features, child.out_features, bias=False, compute_dtype=torch.float32, quant_type="nf4"
+                )
+                layer.weight = bitsandbytes.nn.Params4bit(
+                    child.weight.data, requires_grad=False, quant_type="nf4", compress_statistics=True
+                )
                 setattr(module, name, layer.to("cpu"))
             else:
                 quantize(child)

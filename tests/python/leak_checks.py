@@ -171,13 +171,18 @@ def main() -> None:
         os.environ["REKINDLE_CACHE_DIR"] = directory
         for name, make in MODELS.items():
             grown = growth_of_wraps(options.wraps, make)
-            flat = grown["tensors"] == grown["modules"] == grown["files"] == 0 and grown["blocks"] <= 1000 + options.wraps  # caches of Python fill
+            flat = (
+                grown["tensors"] == grown["modules"] == grown["files"] == 0 and grown["blocks"] <= 1000 + options.wraps
+            )  # caches of Python fill
             flat = flat and grown["resident"] < 8 << 20
             print(f"{'ok  ' if flat else 'GROW'} {options.wraps} wraps of {name}: {grown}", flush=True)
             steps = growth_of_steps(options.steps, make)
             steady = steps["blocks"] < 100 and steps["resident"] < 4 << 20
             print(f"{'ok  ' if steady else 'GROW'} {options.steps} steps of {name}: {steps}", flush=True)
-            print(f"     one call of {name}: {blocks_of_a_kept_call(make):.2f} blocks kept, {passing_bytes(make)} bytes at most", flush=True)
+            print(
+                f"     one call of {name}: {blocks_of_a_kept_call(make):.2f} blocks kept, {passing_bytes(make)} bytes at most",
+                flush=True,
+            )
             failures += not flat
             failures += not steady
         rekindle.store.flush()

@@ -124,14 +124,14 @@ def assert_same(ours: Any, theirs: Any, what: str = "result") -> None:
             continue
         if isinstance(theirs_leaf, torch.Tensor):
             assert ours_leaf.requires_grad == theirs_leaf.requires_grad, f"{what} requires a gradient"
-            torch.testing.assert_close(
-                ours_leaf, theirs_leaf, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}"
-            )
+            torch.testing.assert_close(ours_leaf, theirs_leaf, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}")
         else:
             assert ours_leaf == theirs_leaf, what
 
 
-def train(model: Any, steps: int, optimizer: Callable[[Any], torch.optim.Optimizer], call: Callable[[Any, int], torch.Tensor]) -> list[float]:
+def train(
+    model: Any, steps: int, optimizer: Callable[[Any], torch.optim.Optimizer], call: Callable[[Any, int], torch.Tensor]
+) -> list[float]:
     """Losses of `steps` steps."""
     torch.manual_seed(7)
     optimize = optimizer(model.parameters())

@@ -48,9 +48,7 @@ def model(name: str, make: Callable[[], nn.Module], *inputs: Draw, **more: Any) 
     return Case(name, make, inputs, **more)
 
 
-def real(
-    *sizes: int, low: float | None = None, grad: bool = True, view: Callable[[Any], Any] | None = None
-) -> Draw:
+def real(*sizes: int, low: float | None = None, grad: bool = True, view: Callable[[Any], Any] | None = None) -> Draw:
     """Normal numbers, none of them below `low` where it is given. `view`: a layout that is not row-major."""
 
     def draw(dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

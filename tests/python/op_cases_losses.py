@@ -42,10 +42,27 @@ LOSSES = [
     _cross_entropy("of none, sum", whole(0), (0, 5), reduction="sum"),
     _cross_entropy("of one class", whole(4, high=1), (4, 1)),
     op("cross_entropy weighted", lambda x, t, w: F.cross_entropy(x, t, w), real(4, 5), whole(4), real(5, low=0.1, grad=False)),
-    op("cross_entropy weighted, sum", lambda x, t, w: F.cross_entropy(x, t, w, reduction="sum"), real(4, 5), SOME, real(5, low=0.1, grad=False)),
-    op("cross_entropy weighted, smoothed", lambda x, t, w: F.cross_entropy(x, t, w, label_smoothing=0.1), real(4, 5), SOME, real(5, low=0.1, grad=False)),
+    op(
+        "cross_entropy weighted, sum",
+        lambda x, t, w: F.cross_entropy(x, t, w, reduction="sum"),
+        real(4, 5),
+        SOME,
+        real(5, low=0.1, grad=False),
+    ),
+    op(
+        "cross_entropy weighted, smoothed",
+        lambda x, t, w: F.cross_entropy(x, t, w, label_smoothing=0.1),
+        real(4, 5),
+        SOME,
+        real(5, low=0.1, grad=False),
+    ),
     op("cross_entropy of probabilities", lambda x, p: F.cross_entropy(x, p.softmax(-1)), real(4, 5), real(4, 5)),
-    op("cross_entropy shifted", lambda x, t: F.cross_entropy(x[:, :-1].reshape(-1, 5), t[:, 1:].reshape(-1)), real(2, 4, 5), whole(2, 4)),
+    op(
+        "cross_entropy shifted",
+        lambda x, t: F.cross_entropy(x[:, :-1].reshape(-1, 5), t[:, 1:].reshape(-1)),
+        real(2, 4, 5),
+        whole(2, 4),
+    ),
     op("cross_entropy of far scores", lambda x, t: F.cross_entropy(x * 1000, t), real(4, 5), whole(4)),
     op("cross_entropy, not contiguous", lambda x, t: F.cross_entropy(x.transpose(1, 2), t), real(4, 3, 5), whole(4, 3)),
     op("cross_entropy and its scores", lambda x, t: (F.cross_entropy(x * 2, t), x * 2), real(4, 5), whole(4)),
@@ -61,7 +78,13 @@ LOSSES = [
     op("smooth_l1_loss beta", lambda x, y: F.smooth_l1_loss(x, y, beta=0.3, reduction="sum"), real(4, 5), real(4, 5)),
     op("huber_loss", lambda x, y: F.huber_loss(x, y, delta=0.5), real(4, 5), real(4, 5)),
     op("bce_with_logits", F.binary_cross_entropy_with_logits, real(4, 5), real(4, 5, grad=False)),
-    op("bce_with_logits weights", lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w), real(4, 5), real(4, 5, grad=False), real(5, low=0.1, grad=False)),
+    op(
+        "bce_with_logits weights",
+        lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w),
+        real(4, 5),
+        real(4, 5, grad=False),
+        real(5, low=0.1, grad=False),
+    ),
     op("bce", lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()), real(4, 5), real(4, 5, grad=False)),
     op("kl_div", lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), real(4, 5), real(4, 5)),
     op("hinge by hand", lambda x, y: (1 - x * y).clamp(min=0).mean(), real(4), real(4)),
@@ -131,7 +154,9 @@ class Shift(nn.Module):
 QUERY, KEY = real(2, 3, 4, 8), real(2, 3, 6, 8)
 
 
-def _attention(name: str, *more: Any, key: Any = KEY, query: Any = QUERY, value: Any = None, random: bool = False, **options: Any) -> Case:
+def _attention(
+    name: str, *more: Any, key: Any = KEY, query: Any = QUERY, value: Any = None, random: bool = False, **options: Any
+) -> Case:
     def attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         return F.scaled_dot_product_attention(q, k, v, mask, **options)
 
@@ -145,8 +170,14 @@ ATTENTION = [
     _attention("bool mask", given([[True, False, True, True, True, True]] * 4, torch.bool)),
     _attention("bool mask, 4-D", flags(2, 1, 4, 6), key=KEY),
     _attention("nothing seen", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool)),
-    _attention("nothing seen, dropout", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool), random=True, dropout_p=0.4),
-    _attention("nothing seen, other value width", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool), value=real(2, 3, 6, 5)),
+    _attention(
+        "nothing seen, dropout", given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool), random=True, dropout_p=0.4
+    ),
+    _attention(
+        "nothing seen, other value width",
+        given([[True] * 6, [False] * 6, [True] * 6, [True] * 6], torch.bool),
+        value=real(2, 3, 6, 5),
+    ),
     _attention("float mask", real(4, 6, grad=False)),
     _attention("float mask, 4-D", real(2, 3, 4, 6, grad=False)),
     _attention("learned mask", real(3, 4, 6)),
@@ -159,13 +190,34 @@ ATTENTION = [
     _attention("one query", query=real(2, 3, 1, 8)),
     _attention("broadcast heads", key=real(2, 1, 6, 8)),
     _attention("no batch", query=real(0, 3, 4, 8), key=real(0, 3, 6, 8)),
-    op("attention of split heads", lambda x: F.scaled_dot_product_attention(
-        *(part.view(2, 4, 2, 3).transpose(1, 2) for part in x.chunk(3, -1)), is_causal=True).transpose(1, 2).reshape(2, 4, 6), real(2, 4, 18)),
+    op(
+        "attention of split heads",
+        lambda x: (
+            F.scaled_dot_product_attention(*(part.view(2, 4, 2, 3).transpose(1, 2) for part in x.chunk(3, -1)), is_causal=True)
+            .transpose(1, 2)
+            .reshape(2, 4, 6)
+        ),
+        real(2, 4, 18),
+    ),
     op("attention by hand", lambda q, k, v: (q @ k.mT / 8**0.5).softmax(-1) @ v, QUERY, KEY, KEY),
-    op("attention by hand, causal", lambda q, k: (q @ k.mT).masked_fill(torch.ones(4, 4).triu(1).bool(), float("-inf")).softmax(-1) @ k, QUERY, QUERY),
-    op("attention of three dimensions", lambda x: F.scaled_dot_product_attention(x, x.sin(), x, is_causal=True).transpose(0, -1) * 2, real(2, 4, 3)),
+    op(
+        "attention by hand, causal",
+        lambda q, k: (q @ k.mT).masked_fill(torch.ones(4, 4).triu(1).bool(), float("-inf")).softmax(-1) @ k,
+        QUERY,
+        QUERY,
+    ),
+    op(
+        "attention of three dimensions",
+        lambda x: F.scaled_dot_product_attention(x, x.sin(), x, is_causal=True).transpose(0, -1) * 2,
+        real(2, 4, 3),
+    ),
     op("attention shares its input", lambda x: F.scaled_dot_product_attention(x, x, x), QUERY),
-    op("attention grouped", lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), real(2, 4, 4, 8), real(2, 2, 6, 8)),
+    op(
+        "attention grouped",
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
+        real(2, 4, 4, 8),
+        real(2, 2, 6, 8),
+    ),
 ]
 
 DROPOUT = [

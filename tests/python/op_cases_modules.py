@@ -140,7 +140,11 @@ OUTPUTS = [
     op("a view of another output", lambda x: (lambda y: (y, y.t()))(x * 2), real(2, 3)),
     op("a Python number as argument", lambda x, a: x * a, real(3), plain(0.3)),
     op("a string as argument", lambda x, a: x.relu() if a == "relu" else x, real(3), plain("relu")),
-    op("a list as argument", lambda xs: xs[0] * xs[1]["y"], lambda d, g: [real(3, grad=False)(d, g), {"y": real(3, grad=False)(d, g)}]),
+    op(
+        "a list as argument",
+        lambda xs: xs[0] * xs[1]["y"],
+        lambda d, g: [real(3, grad=False)(d, g), {"y": real(3, grad=False)(d, g)}],
+    ),
     op("None as argument", lambda x, mask: x * 2 if mask is None else x * mask, real(3), plain(None)),
     model("Result", Result, real(4, 3)),
     op("a branch on a value", lambda x: x * 2 if x.sum() > 0 else x * 3, real(3), expect="value_specialized"),
@@ -161,7 +165,9 @@ LAYERS = [
     model("PReLU", lambda: nn.PReLU(), real(2, 3)),
     model("PReLU of channels", lambda: nn.PReLU(3), real(2, 3, 4)),
     model("Bilinear", lambda: nn.Bilinear(3, 4, 2), real(5, 3), real(5, 4)),
-    model("MultiheadAttention", lambda: nn.MultiheadAttention(8, 2, batch_first=True), real(2, 4, 8), real(2, 6, 8), real(2, 6, 8)),
+    model(
+        "MultiheadAttention", lambda: nn.MultiheadAttention(8, 2, batch_first=True), real(2, 4, 8), real(2, 6, 8), real(2, 6, 8)
+    ),
     model("TransformerEncoderLayer", lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), real(2, 4, 8)),
     model("TransformerEncoderLayer with dropout", lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.3), real(4, 2, 8), random=True),
     model("LSTM", lambda: nn.LSTM(3, 4), real(5, 2, 3)),

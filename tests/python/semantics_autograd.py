@@ -215,9 +215,7 @@ def checkpoint_around(model: nn.Module) -> Any:
 
 @case(Perceptron)
 def functional_functional(model: nn.Module) -> Any:
-    return torch.func.functional_call(
-        model, {k: v * 2 for k, v in model.named_parameters()}, (rows(),)
-    ).detach()
+    return torch.func.functional_call(model, {k: v * 2 for k, v in model.named_parameters()}, (rows(),)).detach()
 
 
 @case(Perceptron)

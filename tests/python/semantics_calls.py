@@ -204,10 +204,7 @@ def dd(model: nn.Module) -> Any:
 
 @case(made_of(lambda self, x: self.a(x.float())))
 def dtypes(model: nn.Module) -> Any:
-    return [
-        backward(model(rows().to(d)))
-        for d in (torch.float32, torch.float64, torch.int64, torch.float16, torch.bool)
-    ]
+    return [backward(model(rows().to(d))) for d in (torch.float32, torch.float64, torch.int64, torch.float16, torch.bool)]
 
 
 @case(made_of(lambda self, x, i: self.a(x)[i]))

@@ -39,13 +39,7 @@ def tr(model: nn.Module) -> Any:
     return backward(model(rows(0, 2, 5, 8), rows(1, 2, 3, 8)))
 
 
-@case(
-    made_of(
-        lambda self, x: (
-            self.a(x).tile(2, 2) + torch.index_copy(self.b(x), 0, torch.tensor([0, 2]), x[:2]).tile(2, 2)
-        )
-    )
-)
+@case(made_of(lambda self, x: self.a(x).tile(2, 2) + torch.index_copy(self.b(x), 0, torch.tensor([0, 2]), x[:2]).tile(2, 2)))
 def tile(model: nn.Module) -> Any:
     return backward(model(rows()))
 
@@ -149,13 +143,7 @@ def random_noise2(model: nn.Module) -> Any:
     return [backward(model(rows(i))) for i in range(3)]
 
 
-@case(
-    made_of(
-        lambda self, x: (
-            self.a(x).bernoulli(0.5) if False else torch.bernoulli(torch.sigmoid(self.a(x))) + self.b(x)
-        )
-    )
-)
+@case(made_of(lambda self, x: self.a(x).bernoulli(0.5) if False else torch.bernoulli(torch.sigmoid(self.a(x))) + self.b(x)))
 def random_bern(model: nn.Module) -> Any:
     return [backward(model(rows(i))) for i in range(3)]
 

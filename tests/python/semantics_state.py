@@ -288,9 +288,7 @@ def module_hooks_top(model: nn.Module) -> Any:
 @case(Perceptron)
 def global_hooks(model: nn.Module) -> Any:
     log = []
-    h = torch.nn.modules.module.register_module_forward_hook(
-        lambda mod, i, results: log.append(type(mod).__name__)
-    )
+    h = torch.nn.modules.module.register_module_forward_hook(lambda mod, i, results: log.append(type(mod).__name__))
     try:
         results = backward(model(rows()))
     finally:

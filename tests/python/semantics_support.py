@@ -33,11 +33,7 @@ def rows(seed: int = 0, *shape: int) -> torch.Tensor:
 
 def backward(result: Any) -> Any:
     """Differentiate the sum of all that can be differentiated; returns the result."""
-    terms = [
-        leaf.float().sum()
-        for leaf in tree_leaves(result)
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-    ]
+    terms = [leaf.float().sum() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if terms:
         sum(terms).backward()
     return result
@@ -53,9 +49,7 @@ class Perceptron(nn.Module):
         return self.b(torch.relu(self.a(x)))
 
 
-def made_of(
-    forward: Callable[..., Any], prepare: Callable[[Any], Any] | None = None
-) -> Callable[[], nn.Module]:
+def made_of(forward: Callable[..., Any], prepare: Callable[[Any], Any] | None = None) -> Callable[[], nn.Module]:
     """Modules with two linear layers `a` and `b`, a dropout `drop` and this forward; `prepare` adds what else it needs."""
 
     class Made(nn.Module):

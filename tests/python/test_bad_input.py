@@ -74,7 +74,9 @@ def _open_to_all(directory: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_file, _below_a_file, _open_to_all])
-def test_a_directory_that_cannot_be_used_is_one_warning(spoil: Any, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_cannot_be_used_is_one_warning(
+    spoil: Any, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     directory = tmp_path / "parent" / "cache"
     if spoil is not _below_a_file:
         directory.parent.mkdir()
@@ -101,7 +103,9 @@ def test_another_torch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         versions.check_environment()
 
 
-def test_a_damaged_cache_is_exported_anew(cache_dir: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_cache_is_exported_anew(
+    cache_dir: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     populate()
     pristine = tmp_path / "pristine"
     shutil.copytree(cache_dir, pristine)

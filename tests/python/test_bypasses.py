@@ -40,11 +40,7 @@ def test_every_reason_is_raised_somewhere() -> None:
         if file.name == "reasons.py":
             continue
         for node in ast.walk(ast.parse(file.read_text())):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "Reason"
-            ):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason":
                 used.add(node.attr)
     assert used == {reason.name for reason in Reason}
 

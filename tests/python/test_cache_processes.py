@@ -57,7 +57,11 @@ def run(mode: str, script: str = _TRAIN) -> dict[str, Any]:
     """Run a script in a fresh process of this environment and return what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", script, mode],
-        cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=300, check=False,
+        cwd=pathlib.Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

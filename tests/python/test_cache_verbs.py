@@ -8,11 +8,10 @@ import subprocess
 
 import onnx
 import pytest
-import torch
-from torch import nn
-
 import rekindle
+import torch
 from rekindle import _native
+from torch import nn
 
 
 @pytest.fixture

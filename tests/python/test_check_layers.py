@@ -38,9 +38,7 @@ def write(root: pathlib.Path, path: str, text: str = "") -> None:
         ("src/graph/print.cc", '"graph.h"', "must be named from the repository root"),
     ],
 )
-def test_a_forbidden_include_is_reported(
-    tmp_path: pathlib.Path, path: str, include: str, complaint: str
-) -> None:
+def test_a_forbidden_include_is_reported(tmp_path: pathlib.Path, path: str, include: str, complaint: str) -> None:
     for known in (
         "src/graph/graph.h",
         "session/plan.h",
@@ -63,9 +61,7 @@ def test_allowed_includes_pass(tmp_path: pathlib.Path) -> None:
     write(tmp_path, "src/graph/graph.h", '#include <string>\n#include "src/base/result.h"\n')
     write(tmp_path, "session/plan.cc", '#include <ATen/core/Tensor.h>\n#include "src/graph/graph.h"\n')
     write(tmp_path, "export_cache/tiers/rocksdb_tier.cc", "#include <rocksdb/db.h>\n")
-    write(
-        tmp_path, "tests/session/plan_test.cc", '#include <catch2/catch.hpp>\n#include "src/graph/graph.h"\n'
-    )
+    write(tmp_path, "tests/session/plan_test.cc", '#include <catch2/catch.hpp>\n#include "src/graph/graph.h"\n')
     result = check(tmp_path)
     assert result.stdout == ""
     assert result.returncode == 0

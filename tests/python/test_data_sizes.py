@@ -45,9 +45,7 @@ _STATIC = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "dynamic"), [*((name, "auto") for name in CASES), *((name, "static") for name in _STATIC)]
-)
+@pytest.mark.parametrize(("name", "dynamic"), [*((name, "auto") for name in CASES), *((name, "static") for name in _STATIC)])
 def test_sizes_may_depend_on_data(name: str, dynamic: str) -> None:
     module = CASES[name]()
     for sources in ({"export", "memory"}, {"local", "memory"}):
@@ -121,9 +119,7 @@ def test_a_size_that_depends_on_data_is_no_result() -> None:
 def test_a_view_of_an_input_is_seen_to_be_edited_before_the_backward() -> None:
     def squared(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
         rows = models.kept(x).sum()
-        part = x.reshape(
-            torch.nonzero(x[:, :1] == x[:, :1]).shape[0], 4
-        )  # of all rows, which only data tells
+        part = x.reshape(torch.nonzero(x[:, :1] == x[:, :1]).shape[0], 4)  # of all rows, which only data tells
         return (part * self.a(x)).sum() + rows
 
     model = rekindle.Module(made_of(squared)(), rekindle.Options(fallback="error"))
@@ -195,9 +191,7 @@ def test_experts_of_transformers_see_what_is_sent_to_them() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1}
-    config = transformers.MixtralConfig(
-        vocab_size=32, num_hidden_layers=1, num_local_experts=3, use_cache=False, **sizes
-    )
+    config = transformers.MixtralConfig(vocab_size=32, num_hidden_layers=1, num_local_experts=3, use_cache=False, **sizes)
     module = transformers.MixtralForCausalLM(config)
     module.set_experts_implementation("eager")  # a loop over the experts, each with the rows that chose it
     for source in ("export", "local"):

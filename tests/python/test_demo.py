@@ -107,9 +107,7 @@ def test_every_workload_has_a_loss_with_gradients(name: str):
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("losses", "expected"), [([2.0, 1.0], 0.0), ([2.0, 1.1], 0.1), ([2.0, math.nan], math.inf)]
-)
+@pytest.mark.parametrize(("losses", "expected"), [([2.0, 1.0], 0.0), ([2.0, 1.1], 0.1), ([2.0, math.nan], math.inf)])
 def test_relative_difference(losses: list[float], expected: float):
     assert demo.relative_difference(losses, [2.0, 1.0]) == pytest.approx(expected)
 
@@ -137,9 +135,7 @@ def test_the_parts_of_a_start_sum_up_to_it():
 
 
 def test_the_table_has_a_column_per_run():
-    lines = demo_table.table(
-        [measurement("eager", [2.0]), measurement("rekindle", [2.0], "local")]
-    ).splitlines()
+    lines = demo_table.table([measurement("eager", [2.0]), measurement("rekindle", [2.0], "local")]).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert next(line for line in lines if line.startswith("graph came from")).split()[-2:] == ["-", "local"]
 

@@ -13,7 +13,6 @@ from dynamic_models import CASES, Model, x
 from module_support import Twins, tokens
 from torch import nn
 
-
 _IN_EVALUATION = ("view", "images", "encoder", "branch", "batches of 0 and 1")
 
 

@@ -87,7 +87,7 @@ class Layer(nn.Module):
 
 
 def _raised(call: Callable[[], object]) -> BaseException:
-    with pytest.raises(Exception) as caught:  # noqa: PT011  (compared with eager's)
+    with pytest.raises(Exception) as caught:
         call()
     return caught.value
 
@@ -114,9 +114,7 @@ def test_errors_of_torch_keep_their_type_and_name_the_line(name: str) -> None:
     assert type(ours) is type(theirs)
     first = str(theirs).splitlines()[0]
     assert str(ours).startswith(first)
-    place = (
-        rf"while running node '[^']+' \({operator}\) from test_errors\.py:\d+ in <lambda> with inputs \S+\[\d"
-    )
+    place = rf"while running node '[^']+' \({operator}\) from test_errors\.py:\d+ in <lambda> with inputs \S+\[\d"
     assert re.search(place, str(ours)), str(ours)
     assert "frame #" not in str(ours), "a C++ stack"
 

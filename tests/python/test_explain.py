@@ -36,9 +36,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
     return directory
 
 
-def explain(
-    directory: str, module: nn.Module | None = None, x: torch.Tensor | None = None
-) -> rekindle.Explanation:
+def explain(directory: str, module: nn.Module | None = None, x: torch.Tensor | None = None) -> rekindle.Explanation:
     wrapped = rekindle.Module(module or Reader(), rekindle.Options(cache_dir=directory))
     return rekindle.explain(wrapped, rows() if x is None else x)
 

@@ -51,9 +51,7 @@ print(rekindle.status(wrapped).source, rekindle.status(other).source, rekindle.s
 
 
 def run(directory, fault):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(directory), fault], capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(directory), fault], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.split(), [line for line in done.stderr.splitlines() if "warning" in line or "ead-only" in line]
 

@@ -162,9 +162,7 @@ LIVE = {
     "plain tensor written in place": lambda world: world.model.first.mask.zero_(),
     "forward overridden on the instance": _override_forward,
     "class patched": lambda world: setattr(world.subject.Block, "fixed", staticmethod(lambda x: x)),
-    "code of a method swapped": lambda world: setattr(
-        world.subject.Net.helper, "__code__", (lambda self, x: x).__code__
-    ),
+    "code of a method swapped": lambda world: setattr(world.subject.Net.helper, "__code__", (lambda self, x: x).__code__),
     "defaults of a method swapped": lambda world: setattr(world.subject.Net.forward, "__defaults__", (3.0,)),
     "layer class patched": lambda world: setattr(world.model.first.norm, "eps", 1.0),
     "layer replaced": _set("model.first.drop", nn.Identity()),
@@ -180,9 +178,7 @@ LIVE = {
     "parameter attribute": _set("model.head.weight.tag", "sharded"),
     "buffer dtype": _set("model.first.table", torch.ones(4, dtype=torch.float64)),
     "buffer to None": _set("model.first.table", None),
-    "parametrization": lambda world: nn.utils.parametrize.register_parametrization(
-        world.model.head, "weight", nn.Identity()
-    ),
+    "parametrization": lambda world: nn.utils.parametrize.register_parametrization(world.model.head, "weight", nn.Identity()),
     "input dtype": _set("args", (torch.zeros(2, 4, dtype=torch.float64),)),
     "input sizes": _set("args", (torch.zeros(3, 4),)),
     "input strides": _set("args", (torch.zeros(4, 2).t(),)),
@@ -240,9 +236,7 @@ AMBIENT = {
     "default device": _default_device,
     "deterministic": lambda: _setting(torch.use_deterministic_algorithms, True, False),
     "matmul precision": lambda: _setting(torch.set_float32_matmul_precision, "high", "highest"),
-    "math attention off": lambda: torch.nn.attention.sdpa_kernel(
-        torch.nn.attention.SDPBackend.FLASH_ATTENTION
-    ),
+    "math attention off": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION),
     "mkldnn off": lambda: torch.backends.mkldnn.flags(enabled=False),
     "cudnn benchmark": lambda: torch.backends.cudnn.flags(benchmark=True),
 }
@@ -307,9 +301,7 @@ def test_a_patched_builtin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sum" in (verify(observed) or "")
 
 
-def test_a_module_that_appears_after_a_failed_import_is_noticed(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_appears_after_a_failed_import_is_noticed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = World().record()
     (tmp_path / "subject_missing.py").write_text("def run(x): return x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -438,9 +430,7 @@ class _Dispatch(torch.utils._python_dispatch.TorchDispatchMode):
     pass
 
 
-@pytest.mark.parametrize(
-    "context", [_Mode, _Dispatch, lambda: torch.autograd.graph.saved_tensors_hooks(_hook, _hook)]
-)
+@pytest.mark.parametrize("context", [_Mode, _Dispatch, lambda: torch.autograd.graph.saved_tensors_hooks(_hook, _hook)])
 def test_an_active_mode_is_a_bypass(context: Callable[[], Any]) -> None:
     world = World()
     with context(), pytest.raises(Bypass) as caught:

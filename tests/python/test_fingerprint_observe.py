@@ -253,9 +253,7 @@ def test_environment_reads_are_noted_however_they_are_made(monkeypatch: pytest.M
     }
 
 
-def test_a_module_first_imported_by_the_forward_is_checked_by_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_first_imported_by_the_forward_is_checked_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "subject_lazy.py"
     path.write_text("K = 2\ndef run(x): return x * K\n")

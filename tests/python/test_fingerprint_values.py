@@ -240,9 +240,7 @@ EQUAL = {
     "functions": lambda flip: _closure([1]),
     "tuple identity": lambda flip: [(t := (1, [2])), t] if flip else [(1, (inner := [2])), (1, inner)],
     "tensors": lambda flip: torch.arange(4).reshape(2, 2) if flip else torch.tensor([[0, 1], [2, 3]]),
-    "strides of content": lambda flip: (
-        torch.tensor([[0.0, 1.0]])[:, :1] if flip else torch.tensor([[0.0, 2.0]])[:, :1]
-    ),
+    "strides of content": lambda flip: torch.tensor([[0.0, 1.0]])[:, :1] if flip else torch.tensor([[0.0, 2.0]])[:, :1],
     "sentinel": lambda flip: object(),
 }
 

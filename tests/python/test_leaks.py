@@ -12,7 +12,9 @@ from torch import nn
 def test_wraps_leave_nothing(name: str) -> None:
     grown = growth_of_wraps(40, MODELS[name])
     assert (grown["tensors"], grown["modules"], grown["files"]) == (0, 0, 0)
-    assert grown["blocks"] <= 40 * 10, "Python's own caches grow by a little, and end; a module that stayed would be hundreds of blocks"
+    assert grown["blocks"] <= 40 * 10, (
+        "Python's own caches grow by a little, and end; a module that stayed would be hundreds of blocks"
+    )
 
 
 @pytest.mark.parametrize("name", ["buffers", "parts"])

@@ -153,9 +153,7 @@ def test_what_is_excluded_is_itself_in_the_key() -> None:
     assert first_source(Noted()) == "export", "an entry made sloppily serves nobody else"
     assert first_source(Noted(), exclude_attributes=["model.note"]) == "export"
     assert first_source(Noted(), exclude_attributes=["model.note", BY_CLASS]) == "export"
-    assert first_source(Noted(), exclude_attributes=[BY_CLASS, "model.note"]) == "local", (
-        "order does not matter"
-    )
+    assert first_source(Noted(), exclude_attributes=[BY_CLASS, "model.note"]) == "local", "order does not matter"
 
 
 def test_other_attributes_still_count() -> None:

@@ -106,7 +106,12 @@ def _own_prekey() -> str:
 def _prekey() -> str:
     """Of a process of its own: settings that other tests have left behind are part of a key."""
     done = subprocess.run(
-        [sys.executable, "-c", _PREKEY], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", _PREKEY],
+        cwd=pathlib.Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     return done.stdout.split()[-1]
 
@@ -127,9 +132,7 @@ def sigmoid(joint: bytes) -> bytes:
         ),
     ],
 )
-def test_verify_finds_a_wrong_entry_and_uses_the_fresh_export(
-    section: str, change: Any, complaint: str
-) -> None:
+def test_verify_finds_a_wrong_entry_and_uses_the_fresh_export(section: str, change: Any, complaint: str) -> None:
     run("on")
     wrong = poison(section, change)
     assert entries() == [wrong]

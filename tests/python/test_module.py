@@ -189,7 +189,9 @@ def test_hooks_on_submodules_run_in_eager_until_they_are_removed(register: str) 
     twins = Twins(mlp())
     twins.call(rows())
     calls: list[type] = []
-    handles = [getattr(model.first, register)(lambda module, *rest: calls.append(type(module))) for model in (twins.eager, twins.wrapped)]
+    handles = [
+        getattr(model.first, register)(lambda module, *rest: calls.append(type(module))) for model in (twins.eager, twins.wrapped)
+    ]
     twins.call(rows())
     assert calls == [nn.Linear, nn.Linear]
     assert twins.reasons() == ["hooks"]

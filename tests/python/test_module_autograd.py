@@ -176,7 +176,10 @@ def test_some_gradients_of_a_chain_and_again_from_a_retained_graph() -> None:
     def run(model: nn.Module) -> list[torch.Tensor]:
         loss = model(rows()).square().sum()
         first, last = model[0][0].weight, model[3][0].bias
-        found = [*torch.autograd.grad(loss, last, retain_graph=True), *torch.autograd.grad(loss, [first, last], retain_graph=True)]
+        found = [
+            *torch.autograd.grad(loss, last, retain_graph=True),
+            *torch.autograd.grad(loss, [first, last], retain_graph=True),
+        ]
         return [*found, *torch.autograd.grad(loss, last)]
 
     for _ in range(3):

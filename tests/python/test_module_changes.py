@@ -67,7 +67,12 @@ def test_a_change_is_followed_and_so_is_its_undoing(change: str) -> None:
         twins.call(rows())
         exports = twins.status.exports
     again = twins.call(rows())
-    if change not in ("tensor attribute in place", "tensor attribute through data", "content of an attribute", "method of a submodule"):
+    if change not in (
+        "tensor attribute in place",
+        "tensor attribute through data",
+        "content of an attribute",
+        "method of a submodule",
+    ):
         assert_same(again, before)
         assert twins.status.exports == exports, "the first graph is used again"
     assert exports == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from module_support import Mlp, Twins, assert_same, mlp, rows, tiny_gpt, tokens
+from module_support import Mlp, Twins, assert_same, rows, tiny_gpt, tokens
 from torch import nn
 
 

@@ -22,9 +22,7 @@ def gpt_step(model: torch.nn.Module, step: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("dropout", "dtype", "error"), [(0.0, torch.float32, 1e-5), (0.1, torch.float32, 1e-5), (0.1, torch.float64, 1e-11)]
 )
-def test_two_hundred_steps_give_the_losses_and_parameters_of_eager(
-    dropout: float, dtype: torch.dtype, error: float
-) -> None:
+def test_two_hundred_steps_give_the_losses_and_parameters_of_eager(dropout: float, dtype: torch.dtype, error: float) -> None:
     twins = Twins(tiny_gpt(dropout).to(dtype), fallback="error")
     theirs = train(twins.eager, 200, ADAMW, gpt_step)
     ours = train(twins.wrapped, 200, ADAMW, gpt_step)
@@ -44,7 +42,9 @@ def test_gradients_err_at_most_twice_as_much_as_those_of_eager() -> None:
     double = Twins(tiny_gpt().double(), fallback="error")
     for model in (exact, single.eager, single.wrapped, double.wrapped):
         gpt_step(model, 0).backward()
-    found = zip(exact.named_parameters(), single.eager.parameters(), single.module.parameters(), double.module.parameters(), strict=True)
+    found = zip(
+        exact.named_parameters(), single.eager.parameters(), single.module.parameters(), double.module.parameters(), strict=True
+    )
     for (name, true), eager, ours, ours_double in found:
         size = torch.linalg.vector_norm(true.grad)
         error_of_eager = torch.linalg.vector_norm(eager.grad - true.grad)

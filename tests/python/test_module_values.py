@@ -165,7 +165,13 @@ def test_one_tensor_given_twice() -> None:
 
 def test_other_shapes_strides_and_dtypes_of_inputs() -> None:
     twins = Twins(Takes(), fallback="error")
-    for given in (rows(count=3), rows(count=7), rows(count=8)[::2], rows().new_zeros(2, 3, 4), rows(count=4).t().contiguous().t()):
+    for given in (
+        rows(count=3),
+        rows(count=7),
+        rows(count=8)[::2],
+        rows().new_zeros(2, 3, 4),
+        rows(count=4).t().contiguous().t(),
+    ):
         twins.call(given)
     twins.call(rows(count=0))
     twins.call(rows(count=1).expand(3, 4))
@@ -196,8 +202,16 @@ def test_errors_of_the_forward_are_those_of_eager() -> None:
 def test_model_outputs_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
-        vocab_size=32, n_positions=16, n_embd=16, n_layer=2, n_head=2, use_cache=False, attn_implementation="sdpa",
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        vocab_size=32,
+        n_positions=16,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        use_cache=False,
+        attn_implementation="sdpa",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
     )
     torch.manual_seed(0)
     twins = Twins(transformers.GPT2LMHeadModel(config), fallback="error")

@@ -31,9 +31,7 @@ def test_key_fields_keep_their_type():
         "none", "bool", "int", "double", "string", "bytes", "bigint", "bigint",
     ]  # fmt: skip
     assert builder.fields()[6][2] == str(2**70)
-    assert json.loads(builder.fields_json())["fields"][2] == dict(
-        zip(("name", "type", "value", "digest"), builder.fields()[2])
-    )
+    assert json.loads(builder.fields_json())["fields"][2] == dict(zip(("name", "type", "value", "digest"), builder.fields()[2]))
 
 
 def test_key_takes_any_string_and_refuses_other_types():
@@ -99,8 +97,7 @@ def test_stores_from_several_threads(tmp_path):
     cache = _native.ExportCache(str(tmp_path))
     size = 1 << 20
     threads = [
-        threading.Thread(target=cache.store, args=(key(("n", n)), b"", "{}", {"joint": os.urandom(size)}))
-        for n in range(4)
+        threading.Thread(target=cache.store, args=(key(("n", n)), b"", "{}", {"joint": os.urandom(size)})) for n in range(4)
     ]
     for thread in threads:
         thread.start()

@@ -58,9 +58,7 @@ def test_what_is_refused_does_not_grow(cases: list) -> None:
     assert set(refused) == set(_REFUSED.read_text().split())
 
 
-def _model(
-    nodes: list, inputs: list[str], outputs: list[str], opset: int = 20, **more: object
-) -> onnx.ModelProto:
+def _model(nodes: list, inputs: list[str], outputs: list[str], opset: int = 20, **more: object) -> onnx.ModelProto:
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in inputs]
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(nodes, "g", infos, results)
@@ -111,9 +109,7 @@ def test_refusals_name_the_node() -> None:
     with pytest.raises(_native.Unsupported, match=r"'odd' \(op com.example::Mystery\)"):
         backend.prepare(model)
     with pytest.raises(ValueError, match="no input"):
-        backend.run_model(
-            _model([helper.make_node("Relu", ["x"], ["y"])], ["x"], ["y"]), {"nope": np.float32([1])}
-        )
+        backend.run_model(_model([helper.make_node("Relu", ["x"], ["y"])], ["x"], ["y"]), {"nope": np.float32([1])})
     with pytest.raises(ValueError, match="device"):
         backend.prepare(model, "CUDA")
     assert backend.supports_device("CPU") and not backend.supports_device("CUDA:0")
@@ -161,9 +157,7 @@ def test_microsoft_s_ops_agree_with_pytorch() -> None:
 
     def check(expected: torch.Tensor, op: str, *inputs: torch.Tensor | None, **attributes: object) -> None:
         arrays = [None if value is None else value.numpy() for value in inputs]
-        np.testing.assert_allclose(
-            _microsoft(op, arrays, **attributes), expected.numpy(), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(_microsoft(op, arrays, **attributes), expected.numpy(), rtol=1e-4, atol=1e-5)
 
     check(F.gelu(x + beta), "BiasGelu", x, beta)
     check(F.gelu(x + beta, approximate="tanh"), "FastGelu", x, beta)

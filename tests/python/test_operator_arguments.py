@@ -71,18 +71,14 @@ def test_a_tensor_is_filled(value: object) -> None:
 
 @pytest.mark.parametrize("value", [0.0, True, float("-inf"), torch.tensor(2.0)], ids=str)
 def test_the_places_of_a_mask_are_assigned(value: object) -> None:
-    check(
-        lambda y: (assigned(MASK, value)(y), assigned(MASK[:, 0], value)(y), assigned(y > 0, value)(y)), x()
-    )
+    check(lambda y: (assigned(MASK, value)(y), assigned(MASK[:, 0], value)(y), assigned(y > 0, value)(y)), x())
 
 
 def test_rows_of_a_mask_are_assigned() -> None:
     check(lambda y, row: assigned(MASK[:, 0], row)(y), x(), torch.randn(3))
 
 
-@pytest.mark.parametrize(
-    "operator", [torch.native_batch_norm, torch._native_batch_norm_legit], ids=["native", "legit"]
-)
+@pytest.mark.parametrize("operator", [torch.native_batch_norm, torch._native_batch_norm_legit], ids=["native", "legit"])
 def test_running_statistics_are_written_by_every_operator_that_does(operator: Callable[..., object]) -> None:
     class Normalized(nn.Module):
         def __init__(self) -> None:
@@ -93,9 +89,7 @@ def test_running_statistics_are_written_by_every_operator_that_does(operator: Ca
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             normalized = operator(x, self.weight, None, self.mean, self.variance, True, 0.1, 1e-5)
-            updated = torch.ops.aten._batch_norm_with_update(
-                x, self.weight, None, self.mean, self.variance, 0.2, 1e-5
-            )
+            updated = torch.ops.aten._batch_norm_with_update(x, self.weight, None, self.mean, self.variance, 0.2, 1e-5)
             return normalized[0] * updated[0]
 
     twins = Twins(Normalized(), fallback="error")
@@ -126,9 +120,7 @@ def test_a_repetition_of_no_times_has_a_gradient() -> None:
     ids=["layer_norm", "attention", "addcmul"],
 )
 @pytest.mark.parametrize("grad", [True, False])
-def test_bfloat16_is_as_precise_as_eager(
-    function: Callable[[torch.Tensor], torch.Tensor], grad: bool
-) -> None:
+def test_bfloat16_is_as_precise_as_eager(function: Callable[[torch.Tensor], torch.Tensor], grad: bool) -> None:
     given, model = x().bfloat16(), Scaled(function, torch.bfloat16)
     wrapped = rekindle.Module(model, rekindle.Options(fallback="error"))
     with torch.set_grad_enabled(grad):
@@ -166,9 +158,7 @@ def test_complex_results_are_compared_within_rounding() -> None:
 
 
 def test_a_mask_may_be_causal_or_not() -> None:
-    layer = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True), 1, enable_nested_tensor=False
-    )
+    layer = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True), 1, enable_nested_tensor=False)
     twins = Twins(layer, fallback="error")
     causal = nn.Transformer.generate_square_subsequent_mask(4)
     for mask in (causal, causal.T.contiguous(), causal):
@@ -192,9 +182,7 @@ def test_operators_that_do_not_check_what_they_are_given_are_given_nothing_made_
         return torch.lu_unpack(y, pivots)[1]
 
     run = perturbation.run_eager
-    monkeypatch.setattr(
-        perturbation, "run_eager", lambda *given: (calls.append(tuple(given[2][0].shape)), run(*given))[1]
-    )
+    monkeypatch.setattr(perturbation, "run_eager", lambda *given: (calls.append(tuple(given[2][0].shape)), run(*given))[1])
     factors, pivots = torch.linalg.lu_factor(torch.randn(5, 5))
     twins = Twins(Scaled(unpack), fallback="error")
     twins.call(factors.contiguous(), pivots)

@@ -64,9 +64,7 @@ class Layer(nn.Module):
 def test_an_operator_of_a_library_runs_in_the_graph_with_its_own_gradient(tmp_path: pathlib.Path) -> None:
     for source in ("export", "local"):
         torch.manual_seed(0)
-        twins = Twins(
-            Layer(lambda y: torch.ops.rekindle_test.scaled(y, 1 / 3)), fallback="error", cache_dir=tmp_path
-        )
+        twins = Twins(Layer(lambda y: torch.ops.rekindle_test.scaled(y, 1 / 3)), fallback="error", cache_dir=tmp_path)
         twins.call(rows(1))
         [kind] = twins.wrapped._runtime._kinds.values()
         assert " = rekindle_test.scaled.default" in kind.variants[0].session.describe_plan()

@@ -47,14 +47,10 @@ def step(called: nn.Module, inputs: list[Any], seed: int) -> Step:
     flat, structure = tree_flatten(called(*inputs))
     generator = torch.Generator().manual_seed(seed)
     roots = [x for x in flat if isinstance(x, torch.Tensor) and x.requires_grad]
-    cotangents = [
-        torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots
-    ]
+    cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots]
     if roots:
         torch.autograd.backward(roots, cotangents)
-    wanted = {
-        f"input {i}": x for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.requires_grad
-    }
+    wanted = {f"input {i}": x for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.requires_grad}
     wanted.update(called.named_parameters())
     gradients = {name: None if x.grad is None else x.grad.to_dense().clone() for name, x in wanted.items()}
     return Step(str(structure), flat, gradients, torch.get_rng_state())
@@ -68,9 +64,7 @@ def check_close(what: str, ours: torch.Tensor, eager: torch.Tensor, exact: torch
     dtype = eager.dtype
     ours, eager, exact = (x.detach().double() for x in (ours, eager, exact))
     finite = eager.isfinite()
-    torch.testing.assert_close(
-        ours[~finite], eager[~finite], equal_nan=True, msg=lambda text: f"{what}: {text}"
-    )
+    torch.testing.assert_close(ours[~finite], eager[~finite], equal_nan=True, msg=lambda text: f"{what}: {text}")
     assert torch.equal(ours.isfinite(), finite), f"{what} is finite elsewhere"
     if not finite.any():
         return

@@ -92,7 +92,9 @@ ROWS: dict[str, Case] = {
     "11 an input requires a gradient later": CASES["input_grad_later"],
     "12 autocast toggled after a step": CASES["autocast"],
     "12 autocast at the first step": _own(Perceptron, _autocast_from_the_start),
-    "13 in-place edits of results": _own(made_of(lambda self, x: (torch.exp(self.a(x)), torch.exp(self.b(x)))), _in_place_of_each_result),
+    "13 in-place edits of results": _own(
+        made_of(lambda self, x: (torch.exp(self.a(x)), torch.exp(self.b(x)))), _in_place_of_each_result
+    ),
     "14 backward twice of a retained graph": CASES["retain"],
     "15 create_graph": CASES["create_graph"],
     "16 detach inside a forward": CASES["ste"],
@@ -111,7 +113,9 @@ ROWS: dict[str, Case] = {
     "27 MultiheadAttention": CASES["mha"],
     "27 TransformerEncoderLayer": CASES["tel"],
     "27 tile, index_copy": CASES["tile"],
-    "28 sums after matrix products": _own(made_of(lambda self, x: (x @ self.a.weight + self.b.bias) + self.b(x) @ self.b.weight.t() + x)),
+    "28 sums after matrix products": _own(
+        made_of(lambda self, x: (x @ self.a.weight + self.b.bias) + self.b(x) @ self.b.weight.t() + x)
+    ),
     "29 max_pool1d": CASES["pool"],
     "29 embedding_bag": CASES["bag"],
     "30 scatter_add, index_add, index_put that accumulates": _own(made_of(_scattered)),

@@ -112,7 +112,14 @@ FORWARDS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "a changed attribute": (counts, {"": "eager", "first": "local", "second": "local"}),
     "a submodule that cannot": (
         encodes,
-        {"": "eager", "first": "local", "encoder": "eager", "encoder.layers.0": "local", "encoder.layers.1": "eager", "encoder.layers.2": "local"},
+        {
+            "": "eager",
+            "first": "local",
+            "encoder": "eager",
+            "encoder.layers.0": "local",
+            "encoder.layers.1": "eager",
+            "encoder.layers.2": "local",
+        },
     ),
     "writes to results of parts": (writes_in_place, {"": "eager", "first": "local", "second": "local"}),
     "checkpoints": (recomputes, {"": "eager", "first": "local", "second": "local"}),
@@ -140,7 +147,9 @@ def trained(model: nn.Module, module: nn.Module, steps: int = 4) -> dict[str, An
     return {"results": results, "gradients": gradients, "state": {**module.state_dict()}, "random": torch.get_rng_state()}
 
 
-def compared(make: Callable[[], Model], prepare: Callable[[Any, Model], Any] = lambda model, module: None, **options: Any) -> rekindle.Status:
+def compared(
+    make: Callable[[], Model], prepare: Callable[[Any, Model], Any] = lambda model, module: None, **options: Any
+) -> rekindle.Status:
     """Train in eager, with a cold and with a warm cache; `prepare` gets the model and its module, and returns what else is compared."""
     torch.manual_seed(0)
     module, expected = make(), None
@@ -153,7 +162,9 @@ def compared(make: Callable[[], Model], prepare: Callable[[Any, Model], Any] = l
             expected = found
         assert found["also"] == expected["also"], kind
         for what in ("results", "gradients", "state", "random"):
-            torch.testing.assert_close(found[what], expected[what], rtol=2e-4, atol=2e-5, msg=lambda text, what=what, kind=kind: f"{kind} {what}: {text}")
+            torch.testing.assert_close(
+                found[what], expected[what], rtol=2e-4, atol=2e-5, msg=lambda text, what=what, kind=kind: f"{kind} {what}: {text}"
+            )
         assert not any("forward" in part.__dict__ for part in own.modules())
         rekindle.store.flush()
     status = rekindle.status(model)
@@ -185,7 +196,9 @@ def hooked(where: str) -> Callable[[Any, Model], list[str]]:
         target.register_forward_pre_hook(lambda _, args, kwargs: note("pre", ((args[0] * 1.5,), kwargs)), with_kwargs=True)
         target.register_forward_hook(lambda _, args, kwargs, out: note(f"post {sorted(kwargs)}", out + 1), with_kwargs=True)
         target.register_full_backward_pre_hook(lambda _, grads: note("backward pre", (grads[0] * 0.5,)))
-        target.register_full_backward_hook(lambda _, inner, outer: note("backward", tuple(g if g is None else g * 2 for g in inner)))
+        target.register_full_backward_hook(
+            lambda _, inner, outer: note("backward", tuple(g if g is None else g * 2 for g in inner))
+        )
         target.register_forward_hook(lambda *_: note("always", None), always_call=True)
         return log
 
@@ -220,7 +233,9 @@ def test_a_transformer_runs_from_graphs_around_a_hooked_layer() -> None:
     for kind in ("eager", "cold", "warm"):
         own = copy.deepcopy(module)
         model = own if kind == "eager" else rekindle.Module(own, rekindle.Options(log="error"))
-        own.bert.encoder.layer[0].attention.self.register_forward_hook(lambda module, args, result: (result[0] * 1.5, *result[1:]))
+        own.bert.encoder.layer[0].attention.self.register_forward_hook(
+            lambda module, args, result: (result[0] * 1.5, *result[1:])
+        )
         torch.manual_seed(1)
         for _ in range(3):
             model.zero_grad()

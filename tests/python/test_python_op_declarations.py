@@ -100,7 +100,10 @@ def _in_place(ctx: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def module_with(kind: Any) -> nn.Module:
-    return made_of(lambda self, x: Sees.apply(self.kind.apply(Sees.apply(self.a(x), "before")), "after"), lambda self: setattr(self, "kind", kind))()
+    return made_of(
+        lambda self, x: Sees.apply(self.kind.apply(Sees.apply(self.a(x), "before")), "after"),
+        lambda self: setattr(self, "kind", kind),
+    )()
 
 
 def steps(module: nn.Module, count: int = 2) -> rekindle.Module:
@@ -274,7 +277,9 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.packed, ctx.scale = inputs[1], inputs[2]
 
 
-_quantized.register_autograd(lambda ctx, gradient: (gradient @ (ctx.packed.to(gradient.dtype) * ctx.scale), None, None), setup_context=_save)
+_quantized.register_autograd(
+    lambda ctx, gradient: (gradient @ (ctx.packed.to(gradient.dtype) * ctx.scale), None, None), setup_context=_save
+)
 
 
 class QuantizedMatMul(Function):
@@ -314,7 +319,9 @@ def test_an_export_names_an_operator_with_a_kernel_of_its_own(pointers: dict[str
 
 
 def test_infer_shape_lets_a_plan_serve_other_sizes() -> None:
-    kind = function(lambda ctx, x: x[:, :2] * 2, lambda ctx, gradient: nn.functional.pad(gradient, (0, 2)) * 2, infer_shape=lambda x: x[:, :2])
+    kind = function(
+        lambda ctx, x: x[:, :2] * 2, lambda ctx, gradient: nn.functional.pad(gradient, (0, 2)) * 2, infer_shape=lambda x: x[:, :2]
+    )
     module = made_of(lambda self, x: self.kind.apply(self.a(x)), lambda self: setattr(self, "kind", kind))()
     model = rekindle.Module(module, rekindle.Options(fallback="error"))
     model(rows())

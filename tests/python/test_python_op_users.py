@@ -21,7 +21,9 @@ def run(kind: str, cache: pathlib.Path, ranks: int = 0) -> list[dict[str, str]]:
         port = free.getsockname()[1]
     environment = {**os.environ, "REKINDLE_CACHE_DIR": str(cache), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     commands = [[sys.executable, "function_users.py", kind, *([str(rank)] if ranks else [])] for rank in range(max(ranks, 1))]
-    processes = [subprocess.Popen(command, cwd=_DIRECTORY, env=environment, stdout=-1, stderr=-1, text=True) for command in commands]
+    processes = [
+        subprocess.Popen(command, cwd=_DIRECTORY, env=environment, stdout=-1, stderr=-1, text=True) for command in commands
+    ]
     found = []
     for process in processes:
         output, errors = process.communicate(timeout=300)

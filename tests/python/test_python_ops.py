@@ -148,7 +148,14 @@ def test_an_entry_can_name_autograd_functions_only() -> None:
     from rekindle.python_ops import bind
     from rekindle.reasons import Bypass
 
-    call = {"function": [["module", "os"], ["attribute", "system"]], "arguments": [], "results": [0], "others": [], "layouts": [], "dirty": []}
+    call = {
+        "function": [["module", "os"], ["attribute", "system"]],
+        "arguments": [],
+        "results": [0],
+        "others": [],
+        "layouts": [],
+        "dirty": [],
+    }
     with pytest.raises(Bypass, match=r"os\.system of the cached graph is no autograd Function"):
         bind(call, nn.Identity())
 

@@ -28,9 +28,7 @@ class Quantized(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         weight = torch.randn(_ROWS, _COLUMNS)
-        self.base = bitsandbytes.nn.Linear4bit(
-            _COLUMNS, _ROWS, bias=bias, compute_dtype=torch.float32, quant_type=kind
-        )
+        self.base = bitsandbytes.nn.Linear4bit(_COLUMNS, _ROWS, bias=bias, compute_dtype=torch.float32, quant_type=kind)
         self.base.weight = bitsandbytes.nn.Params4bit(
             weight, requires_grad=False, quant_type=kind, compress_statistics=nested, blocksize=size
         )
@@ -54,9 +52,7 @@ def _nodes(model: rekindle.Module) -> list[str]:
     found: list[str] = []
 
     def look(mode: str, graph: bytes) -> None:
-        found[:] = [
-            f"{node.domain}::{node.op_type}" for node in onnx.load_model_from_string(graph).graph.node
-        ]
+        found[:] = [f"{node.domain}::{node.op_type}" for node in onnx.load_model_from_string(graph).graph.node]
 
     model._runtime.on_graph = look
     return found
@@ -122,15 +118,11 @@ def test_onnx_models_with_the_node_run(kind: str, size: int) -> None:
             "quant_type": int(kind == "nf4"),
             "transB": transposed,
         }
-        node = helper.make_node(
-            "MatMulBnb4", ["x", "b", "absmax"], ["y"], domain="com.microsoft", **attributes
-        )
+        node = helper.make_node("MatMulBnb4", ["x", "b", "absmax"], ["y"], domain="com.microsoft", **attributes)
         kinds = {"x": TensorProto.FLOAT, "b": TensorProto.UINT8, "absmax": TensorProto.FLOAT}
         inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
         graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])
         opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
         model = onnx_backend.prepare(helper.make_model(graph, opset_imports=opsets))
         y = model.run([x.numpy(), packed.flatten().numpy(), state.absmax.numpy()]).y
-        np.testing.assert_allclose(
-            y, (x @ (exact.t() if transposed else exact)).numpy(), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(y, (x @ (exact.t() if transposed else exact)).numpy(), rtol=1e-4, atol=1e-5)

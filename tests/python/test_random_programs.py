@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
 
-import conformance_programs  # noqa: E402
+import conformance_programs
 
 # Seeds of programs that were once wrong, or ran in eager where they need not.
 KEPT = [

@@ -86,8 +86,11 @@ def test_ranks_decide_together(tmp_path: pathlib.Path) -> None:
     port = _free_port()
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", _JOB, str(tmp_path)], cwd=pathlib.Path(__file__).parent, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", _JOB, str(tmp_path)],
+            cwd=pathlib.Path(__file__).parent,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
         )
         for rank in range(RANKS)

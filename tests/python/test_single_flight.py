@@ -41,8 +41,11 @@ print(json.dumps({"source": status.source, "exports": status.exports}))
 class Process:
     def __init__(self, go: pathlib.Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(go), *arguments], cwd=pathlib.Path(__file__).parent, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", _START, str(go), *arguments],
+            cwd=pathlib.Path(__file__).parent,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def expect(self, line: str) -> None:

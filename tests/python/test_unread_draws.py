@@ -70,7 +70,9 @@ class Layer(nn.Module):
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__.strip("_"))
-def test_a_draw_that_nobody_reads_moves_the_generator(function: Callable[[torch.Tensor], torch.Tensor], tmp_path: pathlib.Path) -> None:
+def test_a_draw_that_nobody_reads_moves_the_generator(
+    function: Callable[[torch.Tensor], torch.Tensor], tmp_path: pathlib.Path
+) -> None:
     for start in ("export", "local"):
         torch.manual_seed(2)
         twins = Twins(Layer(function), cache_dir=str(tmp_path), fallback="error", log="off")

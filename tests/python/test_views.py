@@ -119,7 +119,11 @@ def made_without_gradient(self: Model, x: torch.Tensor) -> Any:
 
 
 EAGER: dict[str, tuple[Forward, torch.Tensor, str]] = {
-    "a view with a gradient of its own": (lambda self, x: (Reversed.apply(x), self.a(x)), numbers(5, 4, grad=True), "unsupported_output"),
+    "a view with a gradient of its own": (
+        lambda self, x: (Reversed.apply(x), self.a(x)),
+        numbers(5, 4, grad=True),
+        "unsupported_output",
+    ),
     "a view made without gradient": (made_without_gradient, numbers(5, 4, grad=True), "unsupported_output"),
     "an input written with a gradient": (lambda self, x: x.copy_(self.a(x.clone())) * 2, numbers(5, 4), "input_mutated"),
     "an input that requires a gradient": (lambda self, x: self.a(x.mul_(2)), numbers(5, 4, grad=True), "input_mutated"),
@@ -163,7 +167,9 @@ def observed(model: nn.Module, module: Model, given: torch.Tensor) -> dict[str, 
         "layout": [(t.shape, t.stride(), t.storage_offset(), t.requires_grad) for t in results],
         "is view": [t._is_view() for t in results],
         "is": [[a is b for b in everything] for a in results],
-        "shares memory": [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in everything] for a in results],
+        "shares memory": [
+            [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in everything] for a in results
+        ],
         "is view of": [[a._base is b for b in everything] for a in results],
     }
     sums = [(t * (i + 1)).sum() for i, t in enumerate(results) if t.requires_grad]
@@ -195,14 +201,20 @@ def differentiated_after_writing(model: nn.Module, module: Model, given: torch.T
     with torch.no_grad():
         module.table.copy_(before)
     gradients = [None if t.grad is None else t.grad.clone() for t in [x, *module.parameters()]] if error is None else []
-    return {"errors of writing": errors, "error of the backward": error and "modified by an inplace" in error, "gradients after writing": gradients}
+    return {
+        "errors of writing": errors,
+        "error of the backward": error and "modified by an inplace" in error,
+        "gradients after writing": gradients,
+    }
 
 
 def assert_equal(ours: dict[str, Any], theirs: dict[str, Any], kind: str) -> None:
     for what, expected in theirs.items():
         if what.startswith(("gradients", "numbers")):
             for mine, other in zip(ours[what], expected, strict=True):
-                torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5, msg=lambda text, what=what: f"{kind} {what}: {text}")
+                torch.testing.assert_close(
+                    mine, other, rtol=1e-5, atol=1e-5, msg=lambda text, what=what: f"{kind} {what}: {text}"
+                )
         else:
             assert ours[what] == expected, f"{kind} {what}"
 
@@ -232,7 +244,9 @@ def test_shared_memory_is_eagers(name: str) -> None:
     assert (status.source, status.bypass) == ("local", [])
 
 
-@pytest.mark.parametrize("name", ["rows of an input with a gradient", "an output and views of it", "parts of a hidden output", "a written input"])
+@pytest.mark.parametrize(
+    "name", ["rows of an input with a gradient", "an output and views of it", "parts of a hidden output", "a written input"]
+)
 def test_shared_memory_is_eagers_without_gradients(name: str) -> None:
     status = run(*GRAPHS[name], grad=False)
     assert (status.source, status.bypass) == ("local", [])

@@ -71,18 +71,20 @@ class Case:
         def indented(text: str, depth: int) -> str:
             return textwrap.indent(text, " " * depth)
 
-        return "\n".join([
-            _HEADER + self.top,
-            "class Net(nn.Module):",
-            indented(self.members or "pass", 4),
-            "    def __init__(self):",
-            "        super().__init__()",
-            "        self.linear = nn.Linear(4, 4)",
-            indented(self.init, 8),
-            f"    def forward(self, {self.parameters}):",
-            indented(self.body, 8),
-            "",
-        ])
+        return "\n".join(
+            [
+                _HEADER + self.top,
+                "class Net(nn.Module):",
+                indented(self.members or "pass", 4),
+                "    def __init__(self):",
+                "        super().__init__()",
+                "        self.linear = nn.Linear(4, 4)",
+                indented(self.init, 8),
+                f"    def forward(self, {self.parameters}):",
+                indented(self.body, 8),
+                "",
+            ]
+        )
 
 
 def write(files: dict[str, str], directory: pathlib.Path) -> None:

@@ -24,7 +24,12 @@ from case import Case, write
 from server import Worker, run_fresh
 
 CASES: tuple[Case, ...] = (
-    *cases_code.CASES, *cases_values.CASES, *cases_state.CASES, *cases_torch.CASES, *cases_world.CASES, *cases_harmless.CASES,
+    *cases_code.CASES,
+    *cases_values.CASES,
+    *cases_state.CASES,
+    *cases_torch.CASES,
+    *cases_world.CASES,
+    *cases_harmless.CASES,
 )
 _WORKERS = 2
 Run = Callable[[dict[str, Any]], dict[str, Any]]

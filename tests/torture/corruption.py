@@ -95,9 +95,7 @@ def corrupt(directory: pathlib.Path, choose: random.Random) -> Corruption:
             files.setdefault(path.relative_to(directory).parts[0], []).append(path)
     place = choose.choice(sorted(files))
     # A directory in the place of the lock is no damage of bytes: stores say so until somebody removes it.
-    kind = choose.choice(
-        sorted(KINDS.keys() - ({"directory instead of"} if place == "rekindle.lock" else set()))
-    )
+    kind = choose.choice(sorted(KINDS.keys() - ({"directory instead of"} if place == "rekindle.lock" else set())))
     path, other = choose.choice(files[place]), choose.choice(files[place])
     KINDS[kind](path, other, choose)
     touched = [path, other] if kind in _TWO_FILES else [path]

@@ -37,12 +37,7 @@ def _sound_again(worker: Worker, directory: pathlib.Path, names: list[str]) -> N
 @contextlib.contextmanager
 def _small_disk(directory: pathlib.Path) -> Iterator[bool]:
     """A file system of 2 MiB; yields False where mounting is not allowed."""
-    mounted = (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", directory], capture_output=True
-        ).returncode
-        == 0
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", directory], capture_output=True).returncode == 0
     try:
         yield mounted
     finally:

@@ -26,15 +26,11 @@ class Worker:
         self.program = build / "tests" / "torture_worker"
         self.clock = next((build / "tests").glob("libshifted_clock*"), None)
         if not self.program.exists():
-            raise SystemExit(
-                f"torture: there is no {self.program}; scripts/setup builds it, --build names another build"
-            )
+            raise SystemExit(f"torture: there is no {self.program}; scripts/setup builds it, --build names another build")
 
     def churn(self, directory: pathlib.Path, seed: str, mode: str = "churn") -> subprocess.Popen[str]:
         """A process that stores and reads until it is killed. mode: "endure" when the directory may vanish."""
-        return subprocess.Popen(
-            [self.program, mode, directory, seed], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return subprocess.Popen([self.program, mode, directory, seed], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def committed_by(self, process: subprocess.Popen[str]) -> list[str]:
         """What a killed process said it had stored; raises Broken if it ended on its own."""
@@ -77,9 +73,7 @@ class Worker:
             preexec_fn=preexec,
         )
         if done.returncode not in allowed:
-            raise Broken(
-                f"worker {words[0]} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-1000:]}"
-            )
+            raise Broken(f"worker {words[0]} ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-1000:]}")
         return done
 
     @staticmethod

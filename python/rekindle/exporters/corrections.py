@@ -102,9 +102,7 @@ def _without_booleans(canonicalize: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _with_operators(
-    preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]
-) -> Callable[..., Any]:
+def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]) -> Callable[..., Any]:
     """In-place operators are gone at this point, and arguments still have their types."""
 
     def run(graph: Any) -> Any:
@@ -178,9 +176,7 @@ def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(graph: Any, *args: Any) -> Any:
         values = [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]
-        computed = [
-            value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS
-        ]
+        computed = [value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS]
         scalars = [value for value in computed if value.type().sizes() == []]
         if len({_dtype(value) for value in computed}) != 1:
             return analyse(graph, *args)

@@ -71,7 +71,11 @@ def rules(at_export: list[Observed], elsewhere: list[list[Observed]]) -> list[Ru
 def _rule(calls: list[Observed]) -> Rule | None:
     first = calls[0]
     ranks = [list(map(len, sizes)) for call in calls for sizes in (call.given, call.results)]
-    if ranks[::2] != ranks[:1] * len(calls) or ranks[1::2] != ranks[1:2] * len(calls) or any(x.dtypes != first.dtypes for x in calls):
+    if (
+        ranks[::2] != ranks[:1] * len(calls)
+        or ranks[1::2] != ranks[1:2] * len(calls)
+        or any(x.dtypes != first.dtypes for x in calls)
+    ):
         return None
     made: Rule = []
     for i, dtype in enumerate(first.dtypes):
@@ -86,7 +90,9 @@ def _source(calls: list[Observed], result: int, dim: int) -> Any:
     """A dimension of what is given that always has the size, the same one of the first tensors if it does; else a constant."""
     sizes = [call.results[result][dim] for call in calls]
     places = [(i, axis) for i, given in enumerate(calls[0].given) for axis in range(len(given))]
-    fitting = [place for place in places if all(call.given[place[0]][place[1]] == size for call, size in zip(calls, sizes, strict=True))]
+    fitting = [
+        place for place in places if all(call.given[place[0]][place[1]] == size for call, size in zip(calls, sizes, strict=True))
+    ]
     if fitting:
         return list(min(fitting, key=lambda place: (place[1] != dim, place[0])))
     return sizes[0] if len(set(sizes)) == 1 else None

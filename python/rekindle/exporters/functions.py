@@ -49,7 +49,9 @@ class Functions:
 
     def __init__(self, model: torch.nn.Module, inline: bool = False, sized_by_data: frozenset[type] = frozenset()) -> None:
         self.calls: list[Call] = []
-        self._effects: list[tuple[list[Value], torch.Tensor]] = []  # (results, what keeps them), of calls and random draws in order
+        self._effects: list[
+            tuple[list[Value], torch.Tensor]
+        ] = []  # (results, what keeps them), of calls and random draws in order
         self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
         self.sizes: list[Observed] = []  # of the calls
         self._model = model
@@ -88,7 +90,9 @@ class Functions:
             call["dirty"] = [i for i, tensor in enumerate(given) if tensor._version != before[i]]
             tensors = tensors or [torch.zeros(())]  # something that shows that it ran
             if any(tensor.layout is not torch.strided for tensor in tensors):
-                raise Bypass(Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns a tensor that is not dense")
+                raise Bypass(
+                    Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns a tensor that is not dense"
+                )
             stand_ins = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in tensors]
         with torch.no_grad():
             recorded = _Recorded.apply(len(self.calls), stand_ins, *given)

@@ -48,7 +48,9 @@ def _traced(function: Any, arguments: tuple[Any, ...]) -> Any:
     else:
         result = function.forward(context, *arguments)
     without = getattr(context, "non_differentiable", ())
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach() if any(tensor is each for each in without) else tensor, result)
+    return tree_map_only(
+        torch.Tensor, lambda tensor: tensor.detach() if any(tensor is each for each in without) else tensor, result
+    )
 
 
 def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: Any) -> Any:
@@ -56,7 +58,9 @@ def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: A
     before = torch.get_rng_state()
     result = run(*arguments)
     if not preserve_rng_state and not torch.equal(before, torch.get_rng_state()):
-        raise Bypass(Reason.PYTHON_OP, "a checkpoint with preserve_rng_state=False draws other numbers in its backward than in its forward")
+        raise Bypass(
+            Reason.PYTHON_OP, "a checkpoint with preserve_rng_state=False draws other numbers in its backward than in its forward"
+        )
     if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments):
         return result
     return tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), result)
@@ -68,7 +72,9 @@ def _save_inputs(*arguments: Any) -> torch.Tensor:
     return torch.empty((0,))
 
 
-def checkpoints_inlined(watch: Handler = lambda function, arguments, run: run(*arguments)) -> contextlib.AbstractContextManager[None]:
+def checkpoints_inlined(
+    watch: Handler = lambda function, arguments, run: run(*arguments),
+) -> contextlib.AbstractContextManager[None]:
     """Run checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for. watch: gets the other
     Functions."""
 

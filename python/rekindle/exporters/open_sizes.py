@@ -95,9 +95,7 @@ class OpenSizes:
     arguments: the tensors of the forward's inputs, with the dimensions of each.
     """
 
-    def __init__(
-        self, trace: SizeTrace, arguments: Sequence[tuple[torch.Tensor, Dims]], state: Iterable[torch.Tensor]
-    ) -> None:
+    def __init__(self, trace: SizeTrace, arguments: Sequence[tuple[torch.Tensor, Dims]], state: Iterable[torch.Tensor]) -> None:
         self._trace = trace
         self._dims: dict[int, tuple[int | str | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
         self._closed = {id(tensor) for tensor in state}

@@ -23,9 +23,7 @@ def add_argument(graph: Any, made: Node, argument: Any, value: Value) -> bool:
     if is_computed(value):
         made.addInput(_computed(graph, made, kind, value))
         return False
-    _add_attribute(
-        made, argument.name, kind, known_value(value, f"argument {argument.name!r} of {made.kind()}")
-    )
+    _add_attribute(made, argument.name, kind, known_value(value, f"argument {argument.name!r} of {made.kind()}"))
     return False
 
 
@@ -53,7 +51,9 @@ def _computed(graph: Any, made: Node, kind: Any, value: Value) -> Value:
     items = graph.create("prim::ListConstruct")
     items.insertBefore(made)
     for item in value.node().inputs():
-        items.addInput(_as_number(graph, items, item) if is_computed(item) else _integer(graph, items, known_value(item, "a size")))
+        items.addInput(
+            _as_number(graph, items, item) if is_computed(item) else _integer(graph, items, known_value(item, "a size"))
+        )
     items.output().setType(torch._C.ListType(torch._C.TensorType.get()))
     stacked = graph.create("aten::stack")
     stacked.insertBefore(made)

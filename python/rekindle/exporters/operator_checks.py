@@ -23,18 +23,14 @@ from rekindle.reasons import Bypass, Reason
 def check_meaning(node: Node, schema: Any) -> None:
     """Raise Bypass for an operator that a graph cannot hold."""
     if schema.is_mutable:
-        raise Bypass(
-            Reason.UNSUPPORTED_OP, f"{schema.name} writes to its arguments, and has no variant that does not"
-        )
+        raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} writes to its arguments, and has no variant that does not")
     names = {argument.name for argument in schema.arguments}
     if "sparse" in names and constant_argument(node, "sparse"):
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} with sparse gradients; switch them off")
     _check_sizes(node, schema)
     functional = schema.name.endswith("_functional")
     if "running_mean" in names and not functional and _updates_statistics(node, names):
-        raise Bypass(
-            Reason.BUFFER_MUTATED, f"{schema.name} updates its running statistics, which no graph can do yet"
-        )
+        raise Bypass(Reason.BUFFER_MUTATED, f"{schema.name} updates its running statistics, which no graph can do yet")
 
 
 def _check_sizes(node: Node, schema: Any) -> None:

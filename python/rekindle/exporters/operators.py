@@ -151,9 +151,7 @@ _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr", "quantized", "c
 
 def keep_operators(graph: Any) -> None:
     """Replace the operators of a traced graph that are not written as ONNX. Raises Bypass for what cannot be a node."""
-    operators = [
-        node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER
-    ]
+    operators = [node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER]
     for node in operators:
         schema = None if _is_written_as_onnx(node) else schema_of(node)
         if schema is not None and _results(node) is not None:
@@ -172,12 +170,7 @@ def _is_written_as_onnx(node: Node) -> bool:
 def _has_complex(node: Node) -> bool:
     """ONNX has no complex numbers worth the name, and gradient rules are for real ones."""
     values = [*node.inputs(), *node.outputs()]
-    values += [
-        item
-        for value in values
-        if value.node().kind() == "prim::ListConstruct"
-        for item in value.node().inputs()
-    ]
+    values += [item for value in values if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
     return any("Complex" in (scalar_type(value) or "") for value in values)
 
 
@@ -187,9 +180,7 @@ def _results(node: Node) -> list[Value] | None:
     for output in node.outputs():
         if isinstance(output.type(), torch._C.TensorType):
             results.append(output)
-        elif isinstance(output.type(), torch._C.ListType) and [use.user.kind() for use in output.uses()] == [
-            "prim::ListUnpack"
-        ]:
+        elif isinstance(output.type(), torch._C.ListType) and [use.user.kind() for use in output.uses()] == ["prim::ListUnpack"]:
             results += output.uses()[0].user.outputs()
         else:
             return None
@@ -219,16 +210,10 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
 
 
 def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None:
-    inputs = [
-        value.type().requires_grad()
-        for value in made.inputs()
-        if isinstance(value.type(), torch._C.TensorType)
-    ]
+    inputs = [value.type().requires_grad() for value in made.inputs() if isinstance(value.type(), torch._C.TensorType)]
     below = node.kind() in _BELOW_AUTOGRAD and any(inputs)
     made.i_("_results", len(results))
-    made.is_(
-        "_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()]
-    )
+    made.is_("_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()])
     made.is_("_unused", [i for i, value in enumerate(results) if not _is_used(value)])
     if is_sized_by_data(node, schema):
         made.i_("_sized_by_data", 1)
@@ -276,9 +261,7 @@ def _layout(value: Value) -> list[int] | None:
 
 def _may_draw(schema: Any) -> bool:
     """Whether it may draw random numbers. Of operators that are not PyTorch's own, nobody says that they do not."""
-    return (
-        not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in operator_of(schema).tags
-    )
+    return not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in operator_of(schema).tags
 
 
 NUMBER_OF_DTYPE = {

@@ -36,7 +36,7 @@ def load_exporter() -> None:
     """Import what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
     import numpy.random  # noqa: F401  (its state is compared, and an operator's first call may import it)
     import onnx  # noqa: F401
-    import torch.onnx._internal.torchscript_exporter.utils  # noqa: F401
+    import torch.onnx._internal.torchscript_exporter.utils
     from torch._library.custom_ops import OPDEFS
 
     if any(not operator._init_fn.__module__.startswith("torch.") for operator in OPDEFS.values()):
@@ -115,12 +115,17 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRe
     tensor, arguments = tensors[position], len(request.arguments)
     if position < arguments:
         if tensor.requires_grad:
-            raise Bypass(Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which then requires a gradient; write to a clone")
+            raise Bypass(
+                Reason.INPUT_MUTATED,
+                f"the forward writes in place to {_name(tensor)}, which then requires a gradient; write to a clone",
+            )
         live, state = request.arguments[position], [*request.parameters.values(), *request.buffers.values()]
         with untraced():
             shared = live.stride() != tensor.stride() or share_memory(live, [*request.arguments, *state])
         if shared:
-            raise Bypass(Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone")
+            raise Bypass(
+                Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone"
+            )
     elif position < arguments + len(request.parameters):
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     elif tensor.requires_grad:
@@ -236,7 +241,9 @@ def export(request: ExportRequest) -> Exported:
     for i, (before, after) in enumerate(zip(live, tensors, strict=True)):
         if i not in writes and before is not after:
             is_input = i < len(arguments)
-            _check_unchanged("input" if is_input else "buffer", Reason.INPUT_MUTATED if is_input else Reason.BUFFER_MUTATED, before, after)
+            _check_unchanged(
+                "input" if is_input else "buffer", Reason.INPUT_MUTATED if is_input else Reason.BUFFER_MUTATED, before, after
+            )
     check_strides(layout, request.arguments)
     arguments = [copied(request.arguments[i]) if i in writes else argument for i, argument in enumerate(arguments)]
     sizes: SizeTrace = traced.__dict__["sizes"]
@@ -273,7 +280,10 @@ def with_shapes(model: bytes, shapes: Shapes) -> bytes:
 
 
 def _run_exporter(
-    traced: _Traced, tensors: tuple[torch.Tensor, ...], names: list[str], functions: Functions,
+    traced: _Traced,
+    tensors: tuple[torch.Tensor, ...],
+    names: list[str],
+    functions: Functions,
     open_dims: list[tuple[str, dict[int, str]]],
 ) -> bytes:
     buffer = io.BytesIO()

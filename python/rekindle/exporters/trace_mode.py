@@ -67,8 +67,21 @@ _HOOKS = {
     torch.Tensor.grad_fn.__get__,
 }
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
-_IN_PLACE_DUNDERS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__",
-                     "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
+_IN_PLACE_DUNDERS = {
+    "__setitem__",
+    "__iadd__",
+    "__isub__",
+    "__imul__",
+    "__itruediv__",
+    "__ifloordiv__",
+    "__imod__",
+    "__ipow__",
+    "__iand__",
+    "__ior__",
+    "__ixor__",
+    "__ilshift__",
+    "__irshift__",
+}
 
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
@@ -131,8 +144,14 @@ class TraceMode(TorchFunctionMode):
     """
 
     def __init__(
-        self, parameters: Iterable[torch.Tensor], writable: Iterable[torch.Tensor], grad: bool, sizes: OpenSizes | None,
-        data: DataSizes, assumptions: Assumptions, note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
+        self,
+        parameters: Iterable[torch.Tensor],
+        writable: Iterable[torch.Tensor],
+        grad: bool,
+        sizes: OpenSizes | None,
+        data: DataSizes,
+        assumptions: Assumptions,
+        note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
@@ -173,7 +192,9 @@ class TraceMode(TorchFunctionMode):
                 "the graph would repeat this call's answer. Use torch.where or pass a Python number",
             )
         if function in _ADDRESSES:
-            message = f"{user_frame()} asks where a tensor lies in memory ({function.__name__}), which is another place at each call"
+            message = (
+                f"{user_frame()} asks where a tensor lies in memory ({function.__name__}), which is another place at each call"
+            )
             raise Bypass(Reason.VALUE_SPECIALIZED, message)
         if function in _GRADIENTS:
             raise Bypass(Reason.STATE_MUTATED, f"{user_frame()} reads or writes the gradient of a tensor in the forward")
@@ -230,7 +251,10 @@ class TraceMode(TorchFunctionMode):
             return self._call(overwrite_out, (target, value), {}, True)
         if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
             if self._sizes is not None:
-                raise Bypass(Reason.VALUE_SPECIALIZED, f"{user_frame()} writes to memory that several tensors see: its places are constants")
+                raise Bypass(
+                    Reason.VALUE_SPECIALIZED,
+                    f"{user_frame()} writes to memory that several tensors see: its places are constants",
+                )
 
             def change(copy: torch.Tensor) -> Any:
                 return self._traced_with_draws(function, _exchanged(args, target, copy), _exchanged(kwargs, target, copy))
@@ -279,7 +303,9 @@ class TraceMode(TorchFunctionMode):
         """The arguments of a write in a no_grad region: autograd does not see what is written."""
         target = _target(args, kwargs)
         if isinstance(target, torch.Tensor) and target.requires_grad:
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} writes in place inside a no_grad region to a tensor that has a gradient")
+            raise Bypass(
+                Reason.GRAD_MODE_REGION, f"{user_frame()} writes in place inside a no_grad region to a tensor that has a gradient"
+            )
         self.up_to_date((args, kwargs))
 
         def stop(tensor: torch.Tensor) -> torch.Tensor:
@@ -305,7 +331,9 @@ class TraceMode(TorchFunctionMode):
     def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
         target = _target(args, kwargs)
         if self._is_writable(target) and target.is_leaf and target.requires_grad:
-            raise Bypass(Reason.INPUT_MUTATED, f"{user_frame()} writes in place to an input that requires a gradient; write to a clone")
+            raise Bypass(
+                Reason.INPUT_MUTATED, f"{user_frame()} writes in place to an input that requires a gradient; write to a clone"
+            )
         if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
             raise Bypass(
                 Reason.STATE_MUTATED,

@@ -55,11 +55,7 @@ def _nodes(block: Any) -> Iterator[Node]:
 def _find_schema(graph: Any, node: Node) -> None:
     """Make ints of the fewest booleans among the arguments with which an operator takes these."""
     inputs = list(node.inputs())
-    places = [
-        i
-        for i, value in enumerate(inputs)
-        if isinstance(value.type(), torch._C.BoolType) and _is_constant(value)
-    ]
+    places = [i for i, value in enumerate(inputs) if isinstance(value.type(), torch._C.BoolType) and _is_constant(value)]
     for count in range(1, min(len(places), _MOST) + 1):
         for chosen in itertools.combinations(places, count):
             for i in chosen:

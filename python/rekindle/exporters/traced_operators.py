@@ -29,12 +29,7 @@ def type_of_argument(node: Node, name: str) -> Any:
 
 def listed_values(node: Node) -> list[Value]:
     """The items of all list arguments."""
-    return [
-        item
-        for value in node.inputs()
-        if value.node().kind() == "prim::ListConstruct"
-        for item in value.node().inputs()
-    ]
+    return [item for value in node.inputs() if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
 
 
 def scalar_type(value: Value) -> str | None:

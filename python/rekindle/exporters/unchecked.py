@@ -22,12 +22,8 @@ class Allowed(enum.IntEnum):
 
 # Those of PyTorch on the CPU: pivots, lengths and indices; labels, where sizes are checked.
 _UNCHECKED = {
-    **dict.fromkeys(
-        ("lu_unpack", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve", "segment_reduce"), Allowed.NOTHING
-    ),
-    **dict.fromkeys(
-        ("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"), Allowed.NOTHING
-    ),
+    **dict.fromkeys(("lu_unpack", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve", "segment_reduce"), Allowed.NOTHING),
+    **dict.fromkeys(("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"), Allowed.NOTHING),
     **dict.fromkeys(("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"), Allowed.NOTHING),
     **dict.fromkeys(("ctc_loss", "_ctc_loss"), Allowed.LARGER),
 }

@@ -57,11 +57,7 @@ class Fingerprint:
             return None
         old, new = dict(self.fields), dict(other.fields)
         for name in [*old, *new]:
-            if (
-                name not in old
-                or name not in new
-                or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])])
-            ):
+            if name not in old or name not in new or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])]):
                 return f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
         return "the order of the fields changed"
 

@@ -48,9 +48,7 @@ def add_ambient(walker: Walker) -> None:
         walker.emit(f"ambient.{name}", read())
     walker.emit("ambient.default_device", str(torch.get_default_device()))
     for backend, op in _PRECISIONS:
-        walker.emit(
-            f"ambient.fp32_precision.{backend}.{op}", torch._C._get_fp32_precision_getter(backend, op)
-        )
+        walker.emit(f"ambient.fp32_precision.{backend}.{op}", torch._C._get_fp32_precision_getter(backend, op))
     walker.emit("ambient.autocast.cache", torch.is_autocast_cache_enabled())
     for device in _supported_autocast_devices():
         walker.emit(f"ambient.autocast.{device}.enabled", torch.is_autocast_enabled(device))

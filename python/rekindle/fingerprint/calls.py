@@ -33,9 +33,7 @@ class MonitoringHook:
         monitoring = sys.monitoring  # type: ignore[attr-defined]
         free = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
         if not free:
-            raise Bypass(
-                Reason.EXPORT_FAILED, "all tool ids of sys.monitoring are taken; end one of the tools"
-            )
+            raise Bypass(Reason.EXPORT_FAILED, "all tool ids of sys.monitoring are taken; end one of the tools")
         self._tool = free[-1]
         events = monitoring.events
         monitoring.use_tool_id(self._tool, "rekindle")

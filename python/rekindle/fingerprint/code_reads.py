@@ -30,9 +30,7 @@ class CodeReads:
         code, caller = frame.f_code, frame.f_back
         if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
             where = place_of(caller) if caller and is_user(caller) else place_of(frame)
-            raise Bypass(
-                Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead"
-            )
+            raise Bypass(Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead")
         refuse_unkept(code, place_of(frame))
         namespace = frame.f_globals
         if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
@@ -54,8 +52,7 @@ class CodeReads:
         if reads.chains and vars(sys.modules.get(module_name, object)) is not namespace:
             raise Bypass(
                 Reason.OPAQUE_VALUE,
-                f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; "
-                "import it as a module",
+                f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; import it as a module",
             )
         for chain in reads.chains:
             self._add_chain(code, module_name, namespace, chain)
@@ -67,16 +64,12 @@ class CodeReads:
                     self._noted.named(target, part)
         self._noted.taken(reads, targets, code.co_names)
 
-    def _add_chain(
-        self, code: types.CodeType, module: str, namespace: dict[str, Any], chain: tuple[str, ...]
-    ) -> None:
+    def _add_chain(self, code: types.CodeType, module: str, namespace: dict[str, Any], chain: tuple[str, ...]) -> None:
         if "__dict__" in chain:  # all of what it is taken from
             chain = chain[: chain.index("__dict__")]
         value, used = follow(namespace, chain)
         if value is sys.modules:
-            raise Bypass(
-                Reason.OPAQUE_VALUE, f"{module}.{code.co_qualname} reads sys.modules; import what it needs by name"
-            )
+            raise Bypass(Reason.OPAQUE_VALUE, f"{module}.{code.co_qualname} reads sys.modules; import what it needs by name")
         if value is globals or value is locals or value is vars or value is dir:
             self._noted.add(("module", module, ""))
         if (value is os.environ or value is os.environb) and "_data" in chain[used:]:

@@ -133,9 +133,7 @@ def unordered(walker: Walker, path: str, value: Any) -> None:
         inner.walk(f"{path}{{}}", item)
         texts.append(leaves_text(inner.leaves))
         walker.take_parts(inner)
-    walker.leaves.append(
-        (path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}")
-    )
+    walker.leaves.append((path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}"))
 
 
 def _class_text(walker: Walker, cls: type) -> str:

@@ -51,9 +51,7 @@ def find_handler(value: Any) -> Handler:
 def _registered_handler(function: Callable[[Any], Any]) -> Handler:
     def handle(walker: Walker, path: str, value: Any) -> None:
         walker.leaves.append((path, f"registered {label(type(value))}"))
-        walker.walk(
-            f"{path}.digest_function", function
-        )  # with other code it may see another part of the value
+        walker.walk(f"{path}.digest_function", function)  # with other code it may see another part of the value
         inner = registered_walk(path, value, function)
         walker.leaves += inner.leaves
         walker.take_parts(inner)

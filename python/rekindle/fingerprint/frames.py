@@ -30,9 +30,7 @@ def frames_from(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-def beyond(
-    frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tuple[str, ...] = ()
-) -> types.FrameType | None:
+def beyond(frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tuple[str, ...] = ()) -> types.FrameType | None:
     """The first frame that is of none of these origins; None where a module of `ending` is on the way."""
     while frame is not None and origin_of_frame(frame) in passed:
         if frame.f_globals.get("__name__") in ending:

@@ -33,9 +33,7 @@ _GLOBAL_HOOKS = (
 )
 
 
-def add_module_tree(
-    walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames, hooks_around: bool = False
-) -> None:
+def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames, hooks_around: bool = False) -> None:
     """Add the leaves of `root` and everything below it; raises Bypass for hooks, but for those of `root` itself if they run
     around it, and what cannot be digested."""
     for name in _GLOBAL_HOOKS:
@@ -79,7 +77,11 @@ class _TreeWalk:
                 walker.emit(child_path, None)
             else:
                 self.add(child_path, child)
-        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module)) | (_OF_WRAPPED if type(module).__module__ == "rekindle.module" else set())
+        skipped = (
+            _NOT_ATTRIBUTES
+            | volatile_fields(type(module))
+            | (_OF_WRAPPED if type(module).__module__ == "rekindle.module" else set())
+        )
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(attribute_path(path, name), value)
@@ -106,8 +108,7 @@ class _TreeWalk:
             kind = type(tensor)
             raise Bypass(
                 Reason.OPAQUE_VALUE,
-                f"{path} is a {kind.__module__}.{kind.__qualname__}; "
-                "parameters and buffers must be plain tensors",
+                f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors",
             )
         if walker.seen(path, tensor):
             return
@@ -148,15 +149,11 @@ def _refuse_unsupported(path: str, module: torch.nn.Module) -> None:
             f"{path} is torch.nn.DataParallel; use DistributedDataParallel around the wrapped module",
         )
     if isinstance(module, torch.jit.ScriptModule):
-        raise Bypass(
-            Reason.OPAQUE_VALUE, f"{path} is a scripted module; wrap the Python module it was made from"
-        )
+        raise Bypass(Reason.OPAQUE_VALUE, f"{path} is a scripted module; wrap the Python module it was made from")
 
 
 def _hooked(path: str, name: str, hooks: Any) -> Bypass:
     hook = next(iter(hooks.values()))
     shown = getattr(hook, "__qualname__", None) or type(hook).__qualname__
     kind = name.replace("_global", "").strip("_").replace("_", " ").removesuffix("s")
-    return Bypass(
-        Reason.HOOKS, f"{path} has a {kind} {shown}; remove the hook, or move its work into the forward"
-    )
+    return Bypass(Reason.HOOKS, f"{path} has a {kind} {shown}; remove the hook, or move its work into the forward")

@@ -48,7 +48,9 @@ def _add_patch(walker: Walker, path: str, name: str, value: Any) -> None:
             walker.emit(path, f"{type(value).__name__} {label(value)}")
     elif callable(value) and not isinstance(value, type):
         kind = type(value)
-        if not (is_covered_class(kind) or kind.__module__ == "pybind11_builtins") or isinstance(value, (functools.partial, types.MethodType)):
+        if not (is_covered_class(kind) or kind.__module__ == "pybind11_builtins") or isinstance(
+            value, (functools.partial, types.MethodType)
+        ):
             walker.walk(path, value)
     elif isinstance(value, (property, staticmethod, classmethod)):
         for code in codes_of(value):

@@ -77,7 +77,12 @@ def title(kind: str, module: str, name: str) -> str:
     if kind in ("code", "library"):
         return f"{module}.{name}"
     if kind in ("version", "binary", "query", "order"):
-        return {"version": f"the version of {module}", "binary": f"the build of {module}", "query": f"{module}.{name}()", "order": f"the order of sets of {name}"}[kind]
+        return {
+            "version": f"the version of {module}",
+            "binary": f"the build of {module}",
+            "query": f"{module}.{name}()",
+            "order": f"the order of sets of {name}",
+        }[kind]
     return f"{'global' if kind == 'from' else kind} {module}.{name}"
 
 

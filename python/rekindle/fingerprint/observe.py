@@ -45,9 +45,7 @@ class Recorder:
     effects_allowed: it may print, as what a graph calls at each step may.
     """
 
-    def __init__(
-        self, fingerprint: Fingerprint | None = None, undo: Undo | None = None, effects_allowed: bool = False
-    ) -> None:
+    def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None, effects_allowed: bool = False) -> None:
         self.observations: list[Observation] = []
         self.bypass: Exception | None = None
         self._covered: set[int] = set()
@@ -244,8 +242,7 @@ class Recorder:
         if world.random_states() != self._random:
             raise Bypass(
                 Reason.NONDETERMINISTIC,
-                "the forward drew from Python's or NumPy's global random generator; "
-                "use torch's generators instead",
+                "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",
             )
         with one_pass():
             self.observations = self._noted.observations()

@@ -100,15 +100,11 @@ def code_parts(code: CodeType) -> Parts:
 
 
 def _clipped(texts: list[str]) -> list[str]:
-    return [
-        text if len(text) <= _ITEM_LIMIT else text[: _ITEM_LIMIT - 3] + "..." for text in texts[:_LIST_LIMIT]
-    ]
+    return [text if len(text) <= _ITEM_LIMIT else text[: _ITEM_LIMIT - 3] + "..." for text in texts[:_LIST_LIMIT]]
 
 
 _JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
-_GLOBALS = frozenset(
-    dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL") if name in dis.opmap
-)
+_GLOBALS = frozenset(dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL") if name in dis.opmap)
 _SHIFTS = {dis.opmap["LOAD_GLOBAL"]: 1}  # low bits of an argument that do not belong to the name
 if sys.version_info >= (3, 12):
     _SHIFTS |= {dis.opmap["LOAD_ATTR"]: 1, dis.opmap["LOAD_SUPER_ATTR"]: 2}
@@ -118,9 +114,7 @@ _UNARY = {
     for name, op in dis.opmap.items()
     if name.startswith("UNARY_")
 }
-_BINARY, _COMPARE, _IS, _IN = (
-    dis.opmap[name] for name in ("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP")
-)
+_BINARY, _COMPARE, _IS, _IN = (dis.opmap[name] for name in ("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP"))
 
 
 def _operand(code: CodeType, op: int, argument: int) -> tuple[str | None, str]:

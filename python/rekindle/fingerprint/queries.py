@@ -62,7 +62,8 @@ def differs_in_c(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     module = getattr(function, "__module__", None) or getattr(owner, "__name__", None)
     return module in ("posix", "nt", "sys", "_thread", "builtins", "torch._C") or function in (
-        torch.get_num_threads, torch.get_num_interop_threads,
+        torch.get_num_threads,
+        torch.get_num_interop_threads,
     )
 
 

@@ -63,7 +63,15 @@ def _class_attribute(cls: type, name: str) -> Any:
 
 def parts_of_operator(operator: CustomOpDef) -> dict[str, Any]:
     """What its user has given an operator defined in Python, by torch's names."""
-    names = ("_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn", "_vmap_fn", "_autocast_cpu_dtype", "_autocast_cuda_dtype")
+    names = (
+        "_init_fn",
+        "_abstract_fn",
+        "_setup_context_fn",
+        "_backward_fn",
+        "_vmap_fn",
+        "_autocast_cpu_dtype",
+        "_autocast_cuda_dtype",
+    )
     parts = {name: getattr(operator, name, None) for name in names}
     parts.update({f"_backend_fns[{device!r}]": _without_torch(kernel) for device, kernel in operator._backend_fns.items()})
     parts.update({f"_torch_dispatch_fns[{kind.__qualname__}]": rule for kind, rule in operator._torch_dispatch_fns.items()})
@@ -132,9 +140,7 @@ def _holds(value: Any, code: types.CodeType) -> bool:
     return any(found is code for found in codes_of(value))
 
 
-def find_owner(
-    code: types.CodeType, namespace: dict[str, Any], first_type: type | None
-) -> tuple[str, str, str] | None:
+def find_owner(code: types.CodeType, namespace: dict[str, Any], first_type: type | None) -> tuple[str, str, str] | None:
     """(kind, module, qualified name) under which the code is found; kind is "function" or "class".
 
     Code of a class is owned by the class, whose digest also covers the attributes its methods read. Tried in

@@ -14,7 +14,22 @@ from rekindle.fingerprint import tensors
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
 
-_PLAIN = (type(None), bool, int, float, str, bytes, complex, slice, torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout, torch.qscheme)
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    complex,
+    slice,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    torch.memory_format,
+    torch.layout,
+    torch.qscheme,
+)
 
 
 @dataclass
@@ -61,14 +76,10 @@ def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, fo
         )
 
 
-def _add_tensor(
-    walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames, open_sizes: bool
-) -> None:
+def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames, open_sizes: bool) -> None:
     if not tensors.is_plain(value):
         kind = type(value)
-        raise _unsupported(
-            path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor"
-        )
+        raise _unsupported(path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor")
     if value.is_nested or value.layout is not torch.strided:
         raise _unsupported(path, f"a tensor with layout {value.layout}", "pass a dense tensor")
     if not walker.seen(path, value):

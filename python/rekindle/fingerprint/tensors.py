@@ -83,6 +83,5 @@ def content_text(path: str, tensor: torch.Tensor) -> str:
 def _refused(path: str, what: str) -> Bypass:
     return Bypass(
         Reason.OPAQUE_VALUE,
-        f"{path} is {what}, held as a plain value; "
-        "register it as a parameter or buffer of the module that uses it",
+        f"{path} is {what}, held as a plain value; register it as a parameter or buffer of the module that uses it",
     )

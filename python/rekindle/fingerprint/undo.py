@@ -64,7 +64,9 @@ class Undo:
             raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
 
     def _keep_parts(self, found: Walker | Fingerprint, classes: Iterable[type]) -> None:
-        self._keep([*found.containers, *found.functions, *(item for _, item in found.tensors), *(item for item, _ in found.reads)])
+        self._keep(
+            [*found.containers, *found.functions, *(item for _, item in found.tensors), *(item for item, _ in found.reads)]
+        )
         for cls in classes:
             self._keep_class(cls)
 

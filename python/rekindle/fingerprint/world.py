@@ -146,7 +146,7 @@ _STABLE = (int, float, bool, complex)  # types whose hashes are the same everywh
 
 
 def order_kind(items: Any) -> str | None:
-    """"texts" if the order of a set of such items depends on the seed of hashes alone, "objects" if on addresses, None if
+    """ "texts" if the order of a set of such items depends on the seed of hashes alone, "objects" if on addresses, None if
     on nothing."""
     kinds = {type(item) for item in items}
     if kinds <= set(_STABLE):
