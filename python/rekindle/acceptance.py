@@ -94,7 +94,7 @@ def verify(
             state = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
             gradients = compare_session(
                 session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes, len(layouts),
-                lambda: outputs_again(request, exported.writes, state, exported.effects),
+                lambda: outputs_again(request, exported.writes, state, exported.effects), keep=bool(calls),
             )  # fmt: skip
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None

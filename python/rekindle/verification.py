@@ -42,6 +42,7 @@ def compare_session(
     laid_out: int = 0,
     again: Again | None = None,
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
+    keep: bool = False,
 ) -> list[torch.Tensor | None]:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
 
@@ -49,8 +50,8 @@ def compare_session(
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
     larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. The first `laid_out`
     outputs must have eager's strides as well. What is beyond the tolerance, eager's own rounding may still explain (rounding.py), if
-    it can run `again`. `check` sees the session's outputs first. Leaves the random state at `states[0]`. Returns eager's gradients,
-    one an input.
+    it can run `again`. `check` sees the session's outputs first. If `keep`, `expected` can be compared with once more. Leaves
+    the random state at `states[0]`. Returns eager's gradients, one an input.
     """
     doubts: list[_Doubt] = []
     try:
@@ -71,7 +72,7 @@ def compare_session(
             doubts += _compare(f"output {i}", i, ours.detach(), theirs.detach(), sizes[i], 1e-3 * scale, least)
             if i < laid_out and not same_strides(ours, theirs):
                 raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
-        differentiate = _differentiation(expected, inputs, states[1]) if grad else None
+        differentiate = _differentiation(expected, inputs, states[1], keep) if grad else None
         gradients: list[torch.Tensor | None] = [None] * len(inputs)
         if differentiate is not None:
             gradients = differentiate(expected)
@@ -84,7 +85,7 @@ def compare_session(
 
 
 def _differentiation(
-    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], random_state: torch.Tensor
+    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], random_state: torch.Tensor, keep: bool
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor | None]] | None:
     """What differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
     leaves = tuple(tensor for tensor in inputs if tensor.requires_grad)
@@ -98,7 +99,7 @@ def _differentiation(
         torch.set_rng_state(random_state)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends = tuple(results[i] for i in outputs)
-        found = iter(_engine_run_backward(ends, cotangents, False, False, leaves, True, accumulate_grad=False))
+        found = iter(_engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False))
         return [next(found) if tensor.requires_grad else None for tensor in inputs]
 
     return differentiate

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
 import dynamic_models
 import pytest
 import rekindle
 import torch
 from dynamic_models import CASES, Model, x
-from module_support import Twins, tokens
+from module_support import Twins, mlp, rows, tokens
+from rekindle import acceptance
+from rekindle.exporters import torchscript
+from rekindle.open_shapes import WrongElsewhere
 from torch import nn
 
 _IN_EVALUATION = ("view", "images", "encoder", "branch", "batches of 0 and 1")
@@ -154,3 +158,17 @@ def test_tokens_keep_their_range_when_sizes_are_tried() -> None:
     twins.call(tokens())
     twins.call(tokens()[:, :7].contiguous())
     assert twins.status.exports == 1
+
+
+def test_a_graph_that_is_wrong_at_other_sizes_is_not_exported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_wrong(*_: Any) -> Any:
+        raise WrongElsewhere("at other sizes")
+
+    exports: list[Any] = []
+    export = torchscript.export
+    monkeypatch.setattr(acceptance, "_verify_elsewhere", is_wrong)
+    monkeypatch.setattr(torchscript, "export", lambda request: exports.append(request) or export(request))
+    twins = Twins(mlp(), fallback="error")
+    for _ in range(2):
+        twins.call(rows(count=5))
+    assert len(exports) == 1
