@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     found = measure(options.model or [*_MODELS])
     import torch
 
-    facts = machine_facts({"torch": torch.__version__})
+    facts = machine_facts({"torch": torch.__version__, "threads": torch.get_num_threads()})
     if options.json:
         print(json.dumps({"machine": facts, "target": _TARGET, "peaks": found}, indent=2))
         return

@@ -209,7 +209,7 @@ class _Search:
 
 def _shrunk(size: int) -> list[int]:
     """Smaller sizes, the cheapest first; halves are for those that must be even."""
-    return [other for other in (size // 8 + 1, size // 2, size // 2 + 1, size - 1) if 2 <= other < size]
+    return [other for other in (size // 4 + 1, size // 2, size // 2 + 1, size - 1) if 2 <= other < size]
 
 
 def _grown(size: int) -> list[int]:
