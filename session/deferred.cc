@@ -1,11 +1,10 @@
 #include "session/deferred.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
+#include "session/tensor_types.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::session {
@@ -26,16 +25,6 @@ bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
 }
 
-at::Tensor empty_like(const Layout& layout, at::Device device) {
-  const auto options = at::TensorOptions().dtype(layout.dtype).device(device);
-  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options)
-                        : at::empty(layout.sizes, options);
-}
-
-at::Tensor meta_of(const at::Tensor& tensor) {
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-}
-
 // One run of a lowering: tensors and tapes as a frame would hold them, in the order inputs, outputs, scratch.
 struct Run {
   Tensors slots;
@@ -53,9 +42,9 @@ struct Run {
       held.emplace_back();
     };
     for (const Layout& layout : lowering.outputs)
-      add(lowering.gives ? at::Tensor() : empty_like(layout, device));
+      add(lowering.gives ? at::Tensor() : empty_of(layout, device));
     for (std::size_t i = 0; i < lowering.held; ++i) add({});
-    for (const Layout& layout : lowering.scratch) add(empty_like(layout, device));
+    for (const Layout& layout : lowering.scratch) add(empty_of(layout, device));
   }
 
   void operator()(const Kernel& kernel) { kernel(Args(slots.data(), held.data(), in.data(), out.data())); }

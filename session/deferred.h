@@ -14,11 +14,12 @@ struct Deferred {
   const graph::Node* node = nullptr;
   Lower lower = nullptr;
   bool recording = false;
-  std::vector<at::Tensor>
-      metas;  // per input: its layout, where only that is read and it is known beforehand; else undefined
-  std::vector<bool> delivered;  // per output: a result of the graph, which must not share memory
-  std::vector<std::size_t>
-      sized;  // outputs whose layout leaves as a meta tensor, after the node's outputs, in this order
+  // Per input: its layout, where only that is read and it is known beforehand; else undefined.
+  std::vector<at::Tensor> metas;
+  // Per output: whether it is a result of the graph, which must not share memory.
+  std::vector<bool> delivered;
+  // Outputs whose layout leaves as a meta tensor, after the node's outputs, in this order.
+  std::vector<std::size_t> sized;
 
   // Throws c10::Error, as the lowering and its kernel do.
   void run(const Args& args) const;

@@ -50,7 +50,9 @@ Result<std::shared_ptr<Model>> Model::create(std::unique_ptr<graph::Graph> graph
                              .cotangent_of = {},
                              .gradient_of = {}};
   model->graph_ = std::move(graph);
-  if (auto session = Session::create(std::move(joint), {.max_plans = 16, .expected_cotangents = {}, .defers = false}); session.ok()) {
+  SessionOptions options;
+  options.defers = false;  // what is sized by data is interpreted, with the rest
+  if (auto session = Session::create(std::move(joint), std::move(options)); session.ok()) {
     model->session_ = *std::move(session);
   } else {
     model->why_interpreted_ = session.error().message;

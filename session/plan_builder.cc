@@ -1,7 +1,6 @@
 #include "session/plan_builder.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 
@@ -13,15 +12,6 @@ namespace {
 
 // Results up to this size are computed while planning when every input is known.
 constexpr std::size_t kMaxFoldedBytes = 16 << 20;
-
-at::Tensor meta_of(const at::Tensor& tensor) {
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
-}
-
-at::Tensor meta_of(const Layout& layout) {
-  const auto options = at::TensorOptions().dtype(layout.dtype).device(at::kMeta);
-  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options) : at::empty(layout.sizes, options);
-}
 
 std::string where(const graph::Node& node) {
   std::string text = "node '" + (node.outputs().empty() ? std::string() : node.output()->name()) + "' (" +
@@ -218,7 +208,7 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
     define(value, instruction.outputs.back());
   }
   for (const Layout& layout : lowering.scratch) {
-    instruction.outputs.push_back(add_slot(Storage::kArena, meta_of(layout), nullptr));
+    instruction.outputs.push_back(add_slot(Storage::kArena, empty_of(layout, at::kMeta), nullptr));
   }
   instruction.in_place = std::move(lowering.in_place);
   instruction.gives_absent = lowering.gives_absent;
@@ -227,8 +217,8 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
 }
 
 SlotId PlanBuilder::add_output(const Lowering& lowering, std::size_t i, const graph::Value* value) {
-  if (i >= lowering.outputs.size()) return add_slot(Storage::kHeld, meta_of(Layout{at::kByte, {0}, {}}), value);
-  return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena, meta_of(lowering.outputs[i]), value);
+  if (i >= lowering.outputs.size()) return add_slot(Storage::kHeld, empty_of({at::kByte, {0}, {}}, at::kMeta), value);
+  return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena, empty_of(lowering.outputs[i], at::kMeta), value);
 }
 
 // Drops, last first, instructions that neither draw random numbers nor write something read later.

@@ -1,9 +1,12 @@
 #include "session/tensor_types.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <array>
 #include <cstring>
+
+#include "session/op.h"
 
 namespace rekindle::session {
 namespace {
@@ -56,6 +59,15 @@ at::Tensor tensor_of(const graph::ConstantTensor& constant) {
               " bytes where its type needs ", tensor.nbytes());
   if (!constant.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), constant.bytes.data(), constant.bytes.size());
   return tensor;
+}
+
+at::Tensor empty_of(const Layout& layout, at::Device device) {
+  const auto options = at::TensorOptions().dtype(layout.dtype).device(device);
+  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options) : at::empty(layout.sizes, options);
+}
+
+at::Tensor meta_of(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
 }
 
 graph::ConstantPtr constant_of(const at::Tensor& tensor) {

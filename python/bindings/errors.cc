@@ -45,7 +45,8 @@ void note_python_error(const std::string& text) {
     add_note(error.value, text);
   } catch (const py::error_already_set& error) {
     add_note(error.value().ptr(), text);
-  } catch (...) {  // of no language that has notes
+  } catch (...) {
+    // An error of no language that has notes: it goes on without one, for the caller (executor.cc) throws it again.
   }
 }
 

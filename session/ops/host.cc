@@ -112,7 +112,8 @@ struct Gradients {
 
 Lowering lower_host(const LowerContext& context) {
   const graph::Node& node = context.node();
-  Call call{.function = node.int_attribute("function", -1)};
+  Call call;
+  call.function = node.int_attribute("function", -1);
   call.planned = planned_results(context, call.function);
   for (std::size_t i = 0; i < call.planned.size(); ++i) {
     const HostFunction* callee = HostScope::find(call.function);
@@ -136,7 +137,8 @@ Lowering lower_host(const LowerContext& context) {
 
 // Inputs: a cotangent a result, the tape, the tracked inputs*. Outputs: the gradients of the tracked inputs.
 Lowering lower_host_gradient(const LowerContext& context) {
-  Gradients gradients{.results = graph::gradient_cotangents(context.node())};
+  Gradients gradients;
+  gradients.results = graph::gradient_cotangents(context.node());
   Lowering lowering;
   for (std::size_t i = 0; i < context.num_outputs(); ++i) {
     const at::Tensor meta = dense_like(context.meta(gradients.results + 1 + i));

@@ -120,12 +120,6 @@ def _loaded_text(kind: str, module: str, name: str) -> str | None:
     return None if value is ABSENT else _value_text(f"{module}.{name}", value)
 
 
-def used_chain(namespace: dict[str, Any], chain: tuple[str, ...]) -> tuple[str, ...]:
-    """The part of a chain that reads modules and classes; what is read from a value is covered by the
-    value."""
-    return chain[: follow(namespace, chain)[1]]
-
-
 def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
     """Absolute name of a module imported by code with these globals."""
     if not level:
