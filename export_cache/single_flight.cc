@@ -65,7 +65,10 @@ const char* lease_state_name(LeaseState state) {
 class Lease::Held {
  public:
   Held(std::string path, FileLock lock, std::chrono::milliseconds heartbeat)
-      : path_(std::move(path)), lock_(std::move(lock)), pid_(getpid()), beats_([this, heartbeat] { beat(heartbeat); }) {}
+      : path_(std::move(path)),
+        lock_(std::move(lock)),
+        pid_(getpid()),
+        beats_([this, heartbeat] { beat(heartbeat); }) {}
 
   ~Held() {
     {
@@ -116,7 +119,8 @@ Result<LeaseState> Lease::poll() {
   std::error_code ignored;  // a directory that cannot be made shows as a file that cannot be opened
   const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
   if (std::filesystem::create_directory(directory, ignored)) ::chmod(directory.c_str(), 0700);
-  REKINDLE_ASSIGN_OR_RETURN(std::optional<FileLock> lock, FileLock::try_acquire(path_, FileLock::Kind::kExclusive));
+  REKINDLE_ASSIGN_OR_RETURN(std::optional<FileLock> lock,
+                            FileLock::try_acquire(path_, FileLock::Kind::kExclusive));
   if (!lock) return watch();
   if (waited_ && read_note(path_).open) return LeaseState::kOpen;
   REKINDLE_RETURN_IF_ERROR(write_note(path_, "busy"));

@@ -2,9 +2,9 @@
 //
 //   <dir>/inflight/<key>     flock of the holder; its text: the holder's pid and "busy" or "open"
 //
-// The kernel releases the lock when its holder dies. A holder that lives touches the file every second, so that
-// one that was stopped, or whose descriptor lives on in a forked child, is not waited for. Waiting is a courtesy:
-// publishing is idempotent, so whoever gives up waiting may make the same thing again.
+// The kernel releases the lock when its holder dies. A holder that lives touches the file every second, so
+// that one that was stopped, or whose descriptor lives on in a forked child, is not waited for. Waiting is a
+// courtesy: publishing is idempotent, so whoever gives up waiting may make the same thing again.
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,8 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// Per gradient of `plan`, which has fewer than the full graph when it is for fewer cotangents: its place in the full graph's.
+// Per gradient of `plan`, which has fewer than the full graph when it is for fewer cotangents: its place in
+// the full graph's.
 std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph& full) {
   std::vector<std::size_t> places;
   const auto& gradient_of = plan.joint->gradient_of;
@@ -21,7 +22,8 @@ std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph&
   return places;
 }
 
-// Whether the backward runs under vmap, as with is_grads_batched: its cotangents stand for many, which no plan is for.
+// Whether the backward runs under vmap, as with is_grads_batched: its cotangents stand for many, which no
+// plan is for.
 bool is_mapped() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
@@ -57,10 +59,11 @@ variable_list Backward::advance(std::size_t part, const variable_list& cotangent
 }
 
 void Backward::begin(Run& run, const variable_list& cotangents) {
-  TORCH_CHECK(!consumed_,
-              "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-              "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-              "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time.");
+  TORCH_CHECK(
+      !consumed_,
+      "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+      "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+      "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time.");
   frame_->check_versions();
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
   consumed_ = !keep;
@@ -93,7 +96,9 @@ void Backward::bind(Run& run, const variable_list& cotangents) const {
     const SlotId slot = plan.backward.inputs[next++];
     const at::Tensor& meta = plan.slots[slot].meta;
     // The engine has checked sizes and dtype; only a stride can differ (an expanded cotangent, say).
-    run.frame->bind(slot, !plan.slots[slot].open && cotangent.strides() == meta.strides() ? cotangent : cotangent.contiguous());
+    run.frame->bind(slot, !plan.slots[slot].open && cotangent.strides() == meta.strides()
+                              ? cotangent
+                              : cotangent.contiguous());
   }
 }
 
@@ -113,7 +118,8 @@ void Backward::run_to(Run& run, std::size_t part) const {
       SlotId root = slot;
       while (plan.slots[root].storage == Storage::kView) root = plan.slots[root].base;
       if (!run.frame->is_absent(root)) run.gradients[run.places[output]] = (*run.frame)[slot];
-      run.frame->release(slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
+      run.frame->release(
+          slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
     }
   }
 }
@@ -127,8 +133,8 @@ variable_list Backward::replay(const variable_list& cotangents) const {
   return (*replay_.replay)(inputs, replay_.random_state, cotangents);
 }
 
-BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part, std::vector<std::size_t> delivers,
-                           edge_list next)
+BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
+                           std::vector<std::size_t> delivers, edge_list next)
     : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
   if (part_ > 0) add_input_metadata(Node::undefined_input());
 }
@@ -142,8 +148,9 @@ variable_list BackwardNode::apply(variable_list&& inputs) {
   return delivered;
 }
 
-std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans, FramePool::Handle frame,
-                                                           ReplayState replay, const edge_list& gradient_edges) {
+std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans,
+                                                           FramePool::Handle frame, ReplayState replay,
+                                                           const edge_list& gradient_edges) {
   const std::shared_ptr<const Plan> plan = frame->shared_plan();
   const std::vector<std::size_t> places = places_of(*plan, plans->joint());
   const auto state = std::make_shared<Backward>(plans, std::move(frame), std::move(replay));
@@ -164,8 +171,8 @@ std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanC
     edge_list edges;
     for (const std::size_t place : delivers) edges.push_back(gradient_edges[place]);
     if (next != nullptr) edges.emplace_back(next, 0);
-    next = std::shared_ptr<torch::autograd::Node>(new BackwardNode(state, part, std::move(delivers), std::move(edges)),
-                                                  torch::autograd::deleteNode);
+    next = std::shared_ptr<torch::autograd::Node>(
+        new BackwardNode(state, part, std::move(delivers), std::move(edges)), torch::autograd::deleteNode);
   }
   return next;
 }

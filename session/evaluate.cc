@@ -12,13 +12,15 @@ Result<std::vector<graph::ConstantPtr>> evaluate(const graph::Node& node, std::s
     std::vector<at::Tensor> metas, constants;
     for (const graph::Value* input : node.inputs()) {
       const graph::ConstantPtr constant = input == nullptr ? nullptr : graph::constant_of(input);
-      if (input != nullptr && constant == nullptr) return unsupported("'" + input->name() + "' is not a constant");
+      if (input != nullptr && constant == nullptr)
+        return unsupported("'" + input->name() + "' is not a constant");
       constants.push_back(constant == nullptr ? at::Tensor() : tensor_of(*constant));
       metas.push_back(constants.back());
     }
     const Lowering lowering = lower(LowerContext(node, metas, constants));
     const std::size_t bytes = output_bytes(lowering);
-    if (bytes > max_bytes) return unsupported(node.op_type() + " would fold to " + std::to_string(bytes) + " bytes");
+    if (bytes > max_bytes)
+      return unsupported(node.op_type() + " would fold to " + std::to_string(bytes) + " bytes");
     std::vector<graph::ConstantPtr> results;
     for (const at::Tensor& tensor : run_once(lowering, constants)) {
       if (results.size() < node.outputs().size()) results.push_back(constant_of(tensor));

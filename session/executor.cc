@@ -24,22 +24,27 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
   return text;
 }
 
-// Settles what is absent among the inputs in which an instruction is linear; returns whether it has nothing to compute.
+// Settles what is absent among the inputs in which an instruction is linear; returns whether it has nothing
+// to compute.
 bool is_skipped(const Instruction& instruction, Frame& frame) {
   const auto& linear = instruction.linear_in;
   if (!frame.any_absent()) return false;
-  const bool all = std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
+  const bool all =
+      std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
   for (const SlotId slot : instruction.outputs) frame.set_absent(slot, all);
   if (all) return true;
   if (instruction.takes_absent) return false;
   for (const SlotId root : linear) {
     if (!frame.is_absent(root)) continue;
     const at::Tensor& meta = frame.plan().slots[root].meta;
-    TORCH_CHECK_NOT_IMPLEMENTED(!frame.plan().slots[root].open, "a gradient that is absent, and whose size depends on data, is needed");
+    TORCH_CHECK_NOT_IMPLEMENTED(!frame.plan().slots[root].open,
+                                "a gradient that is absent, and whose size depends on data, is needed");
     if (frame[root].defined()) {
       frame.slots()[root].zero_();
     } else {
-      frame.bind(root, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)).zero_());
+      frame.bind(root,
+                 at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device))
+                     .zero_());
     }
     frame.set_absent(root, false);
   }
@@ -49,9 +54,11 @@ bool is_skipped(const Instruction& instruction, Frame& frame) {
 void run(const Instruction& instruction, Frame& frame) {
   for (const SlotId slot : instruction.allocate) {
     const at::Tensor& meta = frame.plan().slots[slot].meta;
-    frame.bind(slot, at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
+    frame.bind(slot,
+               at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
   }
-  instruction.kernel(Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
+  instruction.kernel(
+      Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
   for (const SlotId slot : instruction.given) {
     if (frame[slot].defined()) frame.bind_views(slot);
     if (instruction.gives_absent && !frame[slot].defined()) frame.set_absent(slot, true);
@@ -60,10 +67,13 @@ void run(const Instruction& instruction, Frame& frame) {
 
 }  // namespace
 
-void execute(const Program& program, Frame& frame) { execute(program, frame, 0, program.instructions.size()); }
+void execute(const Program& program, Frame& frame) {
+  execute(program, frame, 0, program.instructions.size());
+}
 
 void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
-  // Kernels run below autograd, but some (matmul_out) ask the grad mode themselves before they write into an output.
+  // Kernels run below autograd, but some (matmul_out) ask the grad mode themselves before they write into an
+  // output.
   const at::NoGradGuard no_grad;
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];

@@ -9,7 +9,8 @@
 
 namespace rekindle::session {
 
-Frame::Frame(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
+Frame::Frame(std::shared_ptr<const Plan> plan)
+    : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
   const auto bytes = static_cast<std::int64_t>(plan_->arena_bytes);
   arena_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(plan_->device));
   auto* base = static_cast<char*>(arena_.mutable_data_ptr());
@@ -74,10 +75,12 @@ void Frame::check_versions() const {
   for (const auto& [id, version] : versions_) {
     const at::Tensor& tensor = slots_[id];
     const graph::Value* value = plan_->slots[id].value;
-    TORCH_CHECK(static_cast<std::uint32_t>(tensor._version()) == version,
-                "one of the variables needed for gradient computation has been modified by an inplace operation: [",
-                tensor.toString(), " ", tensor.sizes(), "], which is '", value == nullptr ? "" : value->name(),
-                "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version, " instead.");
+    TORCH_CHECK(
+        static_cast<std::uint32_t>(tensor._version()) == version,
+        "one of the variables needed for gradient computation has been modified by an inplace operation: [",
+        tensor.toString(), " ", tensor.sizes(), "], which is '", value == nullptr ? "" : value->name(),
+        "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version,
+        " instead.");
   }
 }
 

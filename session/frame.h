@@ -1,4 +1,5 @@
-// Frame: the tensors of one run of a plan, and the arena that holds the intermediates. Frames are pooled per plan.
+// Frame: the tensors of one run of a plan, and the arena that holds the intermediates. Frames are pooled per
+// plan.
 #pragma once
 
 #include <memory>
@@ -35,7 +36,8 @@ class Frame {
   void set_absent(SlotId root, bool absent);
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
-  // The saved tensors that are not in the arena, with their versions: what an in-place edit before the backward shows in.
+  // The saved tensors that are not in the arena, with their versions: what an in-place edit before the
+  // backward shows in.
   void record_versions();
   // Throws c10::Error, in eager's words, when a recorded tensor was modified in place.
   void check_versions() const;
@@ -51,12 +53,13 @@ class Frame {
   std::shared_ptr<const Plan> plan_;
   at::Tensor arena_;
   std::vector<at::Tensor> slots_;
-  std::vector<Held> held_;  // per slot; empty but for kHeld ones
+  std::vector<Held> held_;    // per slot; empty but for kHeld ones
   std::vector<bool> absent_;  // per slot; empty until one is
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
 };
 
-// Runs a program on a frame whose inputs are bound. Throws c10::Error with the node, its op, source and input shapes.
+// Runs a program on a frame whose inputs are bound. Throws c10::Error with the node, its op, source and input
+// shapes.
 void execute(const Program& program, Frame& frame);
 // The instructions from `begin` up to `end`.
 void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end);

@@ -1,7 +1,8 @@
 // HostFunction: code outside of C++ that a graph calls, as a custom autograd Function of the wrapped model.
 //
-// A graph names one by its number, in the operator rekindle::call_host(Tensor?[] inputs, int function) -> Tensor[]. What the
-// number means is the session's business (Session::set_functions): a cached graph can call only what its owner has bound.
+// A graph names one by its number, in the operator rekindle::call_host(Tensor?[] inputs, int function) ->
+// Tensor[]. What the number means is the session's business (Session::set_functions): a cached graph can call
+// only what its owner has bound.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +18,18 @@ namespace rekindle::session {
 
 struct HostResults {
   std::vector<at::Tensor> tensors;  // under autograd with their history
-  std::vector<bool> copy;           // per tensor: it is in the memory of an input, which nobody declared; the graph copies it
+  std::vector<bool>
+      copy;  // per tensor: it is in the memory of an input, which nobody declared; the graph copies it
 };
 
 class HostFunction {
  public:
   virtual ~HostFunction() = default;
 
-  // Runs it. `inputs`: the node's, undefined where absent; it may keep any of them. `own`: per input, whether the tensor is a
-  // copy made for this call. `planned`: meta tensors like the results that the plan is for, undefined
-  // where any size will do; other sizes or dtypes are an error of the function's own choice. Runs under the dispatch keys and the grad mode of whoever called the session.
+  // Runs it. `inputs`: the node's, undefined where absent; it may keep any of them. `own`: per input, whether
+  // the tensor is a copy made for this call. `planned`: meta tensors like the results that the plan is for,
+  // undefined where any size will do; other sizes or dtypes are an error of the function's own choice. Runs
+  // under the dispatch keys and the grad mode of whoever called the session.
   virtual HostResults call(const std::vector<at::Tensor>& inputs, const std::vector<bool>& own,
                            const std::vector<at::Tensor>& planned) = 0;
   // Whether it writes to input `i`, and whether it is declared to: otherwise it is given a copy.
@@ -34,14 +37,17 @@ class HostFunction {
   virtual bool may_overwrite(std::size_t i) const = 0;
   // Whether result `i` is declared to be in the memory of an input: it is never copied then.
   virtual bool reuses(std::size_t i) const = 0;
-  // Whether all results come from one node of the autograd graph that computes its gradients whoever asks for them, as a
-  // Python Function's does; its outputs are the inputs' gradients in order. Others are differentiated by the engine.
+  // Whether all results come from one node of the autograd graph that computes its gradients whoever asks for
+  // them, as a Python Function's does; its outputs are the inputs' gradients in order. Others are
+  // differentiated by the engine.
   virtual bool has_one_node() const { return false; }
-  // Meta tensors like the results for inputs like these meta tensors; nullopt when it does not know without running.
+  // Meta tensors like the results for inputs like these meta tensors; nullopt when it does not know without
+  // running.
   virtual std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const = 0;
 };
 
-// While alive, rekindle::call_host on this thread calls `functions` under the dispatch keys of its construction. Scopes nest.
+// While alive, rekindle::call_host on this thread calls `functions` under the dispatch keys of its
+// construction. Scopes nest.
 class HostScope {
  public:
   explicit HostScope(std::shared_ptr<const HostFunctions> functions);

@@ -22,16 +22,17 @@ bool has_hooks(torch::autograd::Node& node) {
 
 }  // namespace
 
-HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inputs, const std::vector<bool>& own,
-                             const std::vector<at::Tensor>& planned, const std::vector<std::int64_t>& tracked,
-                             std::shared_ptr<HostTape>& tape) {
+HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inputs,
+                             const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
+                             const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape) {
   tape = std::make_shared<HostTape>();
   std::vector<bool> is_tracked(inputs.size(), false);
   for (const std::int64_t position : tracked) is_tracked.at(static_cast<std::size_t>(position)) = true;
   std::shared_ptr<torch::autograd::Node> end;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || inputs[i].requires_grad() == is_tracked[i]) continue;
-    // The detached tensor shares its version counter with the value, so that an edit in place is found as in eager.
+    // The detached tensor shares its version counter with the value, so that an edit in place is found as in
+    // eager.
     inputs[i] = inputs[i].tensor_data();
     if (!is_tracked[i]) continue;
     if (end == nullptr) end = make_tape_end("RekindleHostTape");
@@ -75,7 +76,8 @@ void HostTape::find_node(const std::vector<at::Tensor>& inputs, const std::vecto
 }
 
 std::vector<at::Tensor> HostTape::backward(const std::vector<at::Tensor>& cotangents) const {
-  const bool any = std::any_of(results_.begin(), results_.end(), [](const Edge& edge) { return edge.is_valid(); });
+  const bool any =
+      std::any_of(results_.begin(), results_.end(), [](const Edge& edge) { return edge.is_valid(); });
   if (!any) return std::vector<at::Tensor>(wanted_.size());
   const c10::impl::ForceDispatchKeyGuard keys(keys_with_autograd());
   return node_ != nullptr && !has_hooks(*node_) ? run_node(cotangents) : run_engine(cotangents);
@@ -87,8 +89,8 @@ std::vector<at::Tensor> HostTape::run_node(const std::vector<at::Tensor>& cotang
     if (results_.at(i).is_valid()) given.at(results_[i].input_nr) = cotangents[i];
   }
   variable_list all = (*node_)(std::move(given));
-  TORCH_CHECK(all.size() == node_->num_outputs(), node_->name(), " returned ", all.size(), " gradients where ",
-              node_->num_outputs(), " were expected");
+  TORCH_CHECK(all.size() == node_->num_outputs(), node_->name(), " returned ", all.size(),
+              " gradients where ", node_->num_outputs(), " were expected");
   torch::autograd::validate_outputs(node_->next_edges(), all, [&](const std::string& message) {
     return "Function " + node_->name() + " returned an invalid gradient: " + message;
   });
@@ -107,7 +109,8 @@ std::vector<at::Tensor> HostTape::run_engine(const std::vector<at::Tensor>& cota
   }
   if (roots.empty()) return std::vector<at::Tensor>(wanted_.size());
   // The graph is kept: who owns the tape decides how long it lives.
-  return torch::autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true, /*create_graph=*/false,
+  return torch::autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true,
+                                                               /*create_graph=*/false,
                                                                /*accumulate_grad=*/false, wanted_);
 }
 

@@ -1,4 +1,5 @@
-// HostTape: what PyTorch recorded while it ran a host function, for the function's backward. Internal to the session room.
+// HostTape: what PyTorch recorded while it ran a host function, for the function's backward. Internal to the
+// session room.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -10,15 +11,16 @@
 
 namespace rekindle::session {
 
-// Owns the recorded backward and with it what the function saved (for a Python Function: its context). Usable any number of
-// times, from any thread; freed with its last owner.
+// Owns the recorded backward and with it what the function saved (for a Python Function: its context). Usable
+// any number of times, from any thread; freed with its last owner.
 class HostTape {
  public:
-  // Runs `function` under autograd, so that inputs `tracked` (positions) get gradients, and returns its results, detached.
-  // An input that requires a gradient itself is handed over as it is: a parameter stays the object that it is.
-  static HostResults record(HostFunction& function, std::vector<at::Tensor> inputs, const std::vector<bool>& own,
-                            const std::vector<at::Tensor>& planned, const std::vector<std::int64_t>& tracked,
-                            std::shared_ptr<HostTape>& tape);
+  // Runs `function` under autograd, so that inputs `tracked` (positions) get gradients, and returns its
+  // results, detached. An input that requires a gradient itself is handed over as it is: a parameter stays
+  // the object that it is.
+  static HostResults record(HostFunction& function, std::vector<at::Tensor> inputs,
+                            const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
+                            const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape);
 
   // The gradients of the tracked inputs for one cotangent a result, undefined where there is none, in either.
   // A backward of one node runs as it is, without the autograd engine; throws what it throws.

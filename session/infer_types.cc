@@ -28,7 +28,8 @@ constexpr std::int64_t kSmall = 3, kLarge = 10007;
 // In the three runs, and not a size of any symbol there.
 constexpr std::array<std::int64_t, 3> kDataSizes{5003, 7, 20011};
 
-// No input may have more elements than this at the sizes that are tried: its bytes have to be a number of 63 bits.
+// No input may have more elements than this at the sizes that are tried: its bytes have to be a number of 63
+// bits.
 constexpr double kMaxElements = 1e17;
 
 struct Known {
@@ -41,8 +42,9 @@ using Symbols = std::map<std::string, std::int64_t>;
 // One run through the graph, for given sizes of inputs.
 class Inference {
  public:
-  // asks_torch: whether PyTorch's meta kernels may be asked; loading them takes a while, and some run a loop over a size.
-  // data_size: in the place of every size that depends on data; without one, what has such sizes stays unknown.
+  // asks_torch: whether PyTorch's meta kernels may be asked; loading them takes a while, and some run a loop
+  // over a size. data_size: in the place of every size that depends on data; without one, what has such sizes
+  // stays unknown.
   Inference(const graph::Graph& graph, bool asks_torch, std::optional<std::int64_t> data_size = std::nullopt)
       : graph_(graph), asks_torch_(asks_torch), data_size_(data_size) {}
 
@@ -65,7 +67,8 @@ class Inference {
         visit(*node);
       } catch (const c10::Error& error) {
         // The planner will meet the same error with real inputs, and reports it with the node's name.
-        if (first_error_.empty()) first_error_ = graph::describe(*node) + ": " + error.what_without_backtrace();
+        if (first_error_.empty())
+          first_error_ = graph::describe(*node) + ": " + error.what_without_backtrace();
       }
     }
     return std::move(known_);
@@ -103,14 +106,16 @@ class Inference {
     }
     if (graph::is_sized_by_data(node) && data_size_) {
       const auto results = results_of_size(node, metas, *data_size_);
-      for (std::size_t i = 0; results && i < results->size(); ++i) define(node.output(i), {(*results)[i], {}});
+      for (std::size_t i = 0; results && i < results->size(); ++i)
+        define(node.output(i), {(*results)[i], {}});
       return;
     }
     if (graph::is_torch(node) && !all_constant && !asks_torch_) return;
     const Lowering lowering = lower(LowerContext(node, std::move(metas), constants));
     if (!lowering.constants.empty() || (all_constant && output_bytes(lowering) <= kMaxComputedBytes)) {
       const std::vector<at::Tensor> values = run_once(lowering, constants);
-      for (std::size_t i = 0; i < node.outputs().size(); ++i) define(node.output(i), {meta(values.at(i).scalar_type(), values[i].sizes().vec()), values[i]});
+      for (std::size_t i = 0; i < node.outputs().size(); ++i)
+        define(node.output(i), {meta(values.at(i).scalar_type(), values[i].sizes().vec()), values[i]});
       return;
     }
     for (std::size_t i = 0; i < node.outputs().size(); ++i) {
@@ -144,13 +149,15 @@ Symbols sizes_from(std::int64_t least, const Symbols& names) {
   return sizes;
 }
 
-// Where the large sizes begin: lower than kLarge for a graph whose inputs have many dimensions of unknown size.
+// Where the large sizes begin: lower than kLarge for a graph whose inputs have many dimensions of unknown
+// size.
 std::int64_t large_for(const graph::Graph& graph) {
   std::int64_t least = kLarge;
   for (const graph::Value* input : graph.inputs()) {
     if (!input->type().dims) continue;
     double elements = 1, unknown = 0;
-    for (const graph::Dim& dim : *input->type().dims) dim.is_static() ? elements *= static_cast<double>(dim.size) : ++unknown;
+    for (const graph::Dim& dim : *input->type().dims)
+      dim.is_static() ? elements *= static_cast<double>(dim.size) : ++unknown;
     if (unknown == 0 || elements == 0) continue;
     const double size = std::pow(kMaxElements / elements, 1 / unknown) / 2;  // primes follow
     least = std::min(least, std::max(static_cast<std::int64_t>(size), kSmall));
@@ -160,7 +167,9 @@ std::int64_t large_for(const graph::Graph& graph) {
 
 graph::Dim common_dim(std::size_t axis, const graph::Value* value, const std::vector<Types>& runs,
                       const std::vector<Symbols>& symbols) {
-  const auto size = [&](std::size_t run) { return runs[run].at(value).meta.size(static_cast<std::int64_t>(axis)); };
+  const auto size = [&](std::size_t run) {
+    return runs[run].at(value).meta.size(static_cast<std::int64_t>(axis));
+  };
   const auto in_all = [&](const auto& equals) {
     for (std::size_t run = 0; run < runs.size(); ++run) {
       if (!equals(run)) return false;
@@ -169,20 +178,24 @@ graph::Dim common_dim(std::size_t axis, const graph::Value* value, const std::ve
   };
   if (in_all([&](std::size_t run) { return size(run) == size(0); })) return graph::Dim::of(size(0));
   for (const auto& [name, unused] : symbols[0]) {
-    if (in_all([&](std::size_t run) { return size(run) == symbols[run].at(name); })) return graph::Dim::named(name);
+    if (in_all([&](std::size_t run) { return size(run) == symbols[run].at(name); }))
+      return graph::Dim::named(name);
   }
   return {};
 }
 
 // The type of a value in all runs; its rank only where some do not know it.
-graph::TensorType common_type(const graph::Value* value, const std::vector<Types>& runs, const std::vector<Symbols>& symbols) {
+graph::TensorType common_type(const graph::Value* value, const std::vector<Types>& runs,
+                              const std::vector<Symbols>& symbols) {
   const at::Tensor& meta = runs[0].at(value).meta;
-  graph::TensorType type{dtype_of(meta.scalar_type()), std::vector<graph::Dim>(static_cast<std::size_t>(meta.dim()))};
+  graph::TensorType type{dtype_of(meta.scalar_type()),
+                         std::vector<graph::Dim>(static_cast<std::size_t>(meta.dim()))};
   for (const Types& run : runs) {
     const auto found = run.find(value);
     if (found == run.end() || found->second.meta.dim() != meta.dim()) return type;
   }
-  for (std::size_t axis = 0; axis < type.dims->size(); ++axis) (*type.dims)[axis] = common_dim(axis, value, runs, symbols);
+  for (std::size_t axis = 0; axis < type.dims->size(); ++axis)
+    (*type.dims)[axis] = common_dim(axis, value, runs, symbols);
   return type;
 }
 
@@ -210,10 +223,11 @@ void infer_types(graph::Graph& graph, const Symbols& sizes) {
   }
 }
 
-std::vector<std::int64_t> answer_from_sizes(const graph::Graph& graph, const std::vector<at::Tensor>& inputs) {
+std::vector<std::int64_t> answer_from_sizes(const graph::Graph& graph,
+                                            const std::vector<at::Tensor>& inputs) {
   TORCH_CHECK(graph.outputs().size() == 1, "a graph of questions has ", graph.outputs().size(), " outputs");
-  TORCH_CHECK(inputs.size() == graph.inputs().size(), "the graph takes ", graph.inputs().size(), " inputs, but the call has ",
-              inputs.size());
+  TORCH_CHECK(inputs.size() == graph.inputs().size(), "the graph takes ", graph.inputs().size(),
+              " inputs, but the call has ", inputs.size());
   Inference inference(graph, /*asks_torch=*/true);
   for (std::size_t i = 0; i < inputs.size(); ++i) inference.set_input(i, inputs[i]);
   const Types known = inference.run();

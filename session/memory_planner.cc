@@ -6,7 +6,9 @@
 namespace rekindle::session {
 namespace {
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
 
 // The start of the smallest gap that holds `bytes` between the placed buffers, which are ordered by offset.
 std::size_t best_gap(const std::vector<const Buffer*>& neighbours, std::size_t bytes) {
@@ -43,8 +45,9 @@ std::size_t plan_memory(std::vector<Buffer>& buffers) {
     }
     buffer.offset = best_gap(neighbours, aligned(buffer.bytes));
     arena = std::max(arena, buffer.offset + aligned(buffer.bytes));
-    const auto place = std::upper_bound(by_offset.begin(), by_offset.end(), buffer.offset,
-                                        [](std::size_t offset, const Buffer* b) { return offset < b->offset; });
+    const auto place =
+        std::upper_bound(by_offset.begin(), by_offset.end(), buffer.offset,
+                         [](std::size_t offset, const Buffer* b) { return offset < b->offset; });
     by_offset.insert(place, &buffer);
   }
   return arena;

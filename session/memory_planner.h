@@ -1,7 +1,7 @@
 // plan_memory(): offsets in one arena for buffers with known sizes and lifetimes.
 //
-// Greedy by size, best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): the
-// largest buffers first, each in the smallest gap left by those it overlaps in time.
+// Greedy by size, best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
+// 2020): the largest buffers first, each in the smallest gap left by those it overlaps in time.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ struct Buffer {
 
 inline constexpr std::size_t kArenaAlignment = 64;
 
-// Sets every offset and returns the arena's size in bytes. Buffers whose lifetimes share an instruction never overlap.
+// Sets every offset and returns the arena's size in bytes. Buffers whose lifetimes share an instruction never
+// overlap.
 std::size_t plan_memory(std::vector<Buffer>& buffers);
 
 }  // namespace rekindle::session

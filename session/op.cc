@@ -40,7 +40,9 @@ const at::Tensor& LowerContext::meta(std::size_t i) const {
 }
 
 const at::Tensor& LowerContext::constant(std::size_t i) const {
-  if (!is_constant(i)) throw NeedsData(c10::str("input ", i, " must be known before the graph runs, but it is computed from data"));
+  if (!is_constant(i))
+    throw NeedsData(
+        c10::str("input ", i, " must be known before the graph runs, but it is computed from data"));
   return constants_[i];
 }
 
@@ -118,7 +120,8 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
     std::vector<at::Tensor> metas;
     for (std::size_t i = 0; i < inputs; ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
     for (const at::Tensor& result : function(metas)) {
-      if (lowering.outputs.size() < outputs) lowering.outputs.push_back({result.scalar_type(), result.sizes().vec(), {}});
+      if (lowering.outputs.size() < outputs)
+        lowering.outputs.push_back({result.scalar_type(), result.sizes().vec(), {}});
     }
   }
   lowering.kernel = [function = std::move(function), inputs, planned = lowering.outputs,
@@ -126,11 +129,13 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
     std::vector<at::Tensor> given;
     for (std::size_t i = 0; i < inputs; ++i) given.push_back(args.in(i));
     const std::vector<at::Tensor> results = function(given);
-    TORCH_CHECK(results.size() >= planned.size(), results.size(), " results where ", planned.size(), " were planned");
+    TORCH_CHECK(results.size() >= planned.size(), results.size(), " results where ", planned.size(),
+                " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
-      TORCH_CHECK(!check || (results[i].sizes() == planned[i].sizes && results[i].scalar_type() == planned[i].dtype),
-                  "result ", i, " is ", results[i].toString(), results[i].sizes(), " where ", planned[i].dtype,
-                  at::IntArrayRef(planned[i].sizes), " was planned");
+      TORCH_CHECK(
+          !check || (results[i].sizes() == planned[i].sizes && results[i].scalar_type() == planned[i].dtype),
+          "result ", i, " is ", results[i].toString(), results[i].sizes(), " where ", planned[i].dtype,
+          at::IntArrayRef(planned[i].sizes), " was planned");
       args.out(i) = owned(results[i], given);
     }
   };
@@ -170,9 +175,11 @@ std::size_t output_bytes(const Lowering& lowering) {
 }
 
 Lowering viewed(const LowerContext& context, Sizes sizes, View view) {
-  // The copy for layouts that cannot be viewed: the output, seen in the input's shape, takes the input's elements.
-  Lowering lowering = computed(context.dtype(0), std::move(sizes),
-                               [](const Args& args) { args.out().view(args.in(0).sizes()).copy_(args.in(0)); });
+  // The copy for layouts that cannot be viewed: the output, seen in the input's shape, takes the input's
+  // elements.
+  Lowering lowering = computed(context.dtype(0), std::move(sizes), [](const Args& args) {
+    args.out().view(args.in(0).sizes()).copy_(args.in(0));
+  });
   lowering.views.push_back(std::move(view));
   return lowering;
 }

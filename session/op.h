@@ -1,8 +1,8 @@
 // How an op is lowered: from a node and what is known of its inputs to output layouts and a kernel.
 //
-// One function per op, registered beside itself with REKINDLE_OP in session/ops/<family>.cc. It runs when a plan is
-// made: it checks, infers the outputs' sizes and binds every attribute, so that the kernel only computes. Internal to
-// the session room: this header is the one place where ops meet ATen.
+// One function per op, registered beside itself with REKINDLE_OP in session/ops/<family>.cc. It runs when a
+// plan is made: it checks, infers the outputs' sizes and binds every attribute, so that the kernel only
+// computes. Internal to the session room: this header is the one place where ops meet ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,8 @@ class Args {
   Args(at::Tensor* slots, Held* held, const std::uint32_t* inputs, const std::uint32_t* outputs)
       : slots_(slots), held_(held), inputs_(inputs), outputs_(outputs) {}
   const at::Tensor& in(std::size_t i) const { return slots_[inputs_[i]]; }
-  // Outputs first, then scratch. Planned memory: write into it, do not replace it, unless the lowering says `gives`.
+  // Outputs first, then scratch. Planned memory: write into it, do not replace it, unless the lowering says
+  // `gives`.
   at::Tensor& out(std::size_t i = 0) const { return slots_[outputs_[i]]; }
   const Held& held_in(std::size_t i) const { return held_[inputs_[i]]; }
   Held& held_out(std::size_t i) const { return held_[outputs_[i]]; }
@@ -44,8 +45,8 @@ class Args {
 };
 
 using Kernel = std::function<void(const Args&)>;
-// From the base tensor to a view of it. Runs on meta tensors while planning; an undefined result means that the base's
-// layout cannot be viewed so (the kernel copies then).
+// From the base tensor to a view of it. Runs on meta tensors while planning; an undefined result means that
+// the base's layout cannot be viewed so (the kernel copies then).
 using View = std::function<at::Tensor(const at::Tensor&)>;
 
 // An output or a scratch buffer: row-major unless strides are given.
@@ -64,29 +65,34 @@ struct Lowering {
   std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)
   bool gives = false;         // the kernel sets the outputs to tensors of its own, laid out as `outputs` says
   bool gives_absent = false;  // the kernel leaves outputs undefined that are zero and not there in eager
-  bool takes_absent = false;  // inputs that are not there in eager may be undefined; otherwise they are zero. Needs keeps_inputs
-  bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: they need memory of their own
-  std::size_t held = 0;       // outputs after `outputs` that are no tensors
+  bool takes_absent = false;  // inputs that are not there in eager may be undefined; otherwise they are zero.
+                              // Needs keeps_inputs
+  bool keeps_inputs =
+      false;             // the kernel may keep inputs beyond the instruction: they need memory of their own
+  std::size_t held = 0;  // outputs after `outputs` that are no tensors
 };
 
-// Thrown by a lowering that needs what only a run can tell: the contents of an input, or what a function returns.
+// Thrown by a lowering that needs what only a run can tell: the contents of an input, or what a function
+// returns.
 class NeedsData : public c10::NotImplementedError {
  public:
   explicit NeedsData(const std::string& what) : NotImplementedError({__func__, __FILE__, __LINE__}, what) {}
 };
 
-// What a lowering may ask. Every question that cannot be answered throws c10::Error; the planner adds the node's name.
+// What a lowering may ask. Every question that cannot be answered throws c10::Error; the planner adds the
+// node's name.
 class LowerContext {
  public:
-  // `metas`: meta tensors with each input's dtype, sizes and strides; `constants`: defined where the contents are known.
-  // `recording`: whether a backward pass will follow.
+  // `metas`: meta tensors with each input's dtype, sizes and strides; `constants`: defined where the contents
+  // are known. `recording`: whether a backward pass will follow.
   LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants,
                bool recording = false)
       : node_(node), metas_(std::move(metas)), constants_(std::move(constants)), recording_(recording) {}
   // For running the node once, on these tensors: all is known.
   LowerContext(const graph::Node& node, const std::vector<at::Tensor>& values, bool recording = false)
       : node_(node), metas_(values), constants_(values), recording_(recording), running_(true) {}
-  // Per input: whether nothing but this node ever reads its memory; per output: whether it is a result of the graph.
+  // Per input: whether nothing but this node ever reads its memory; per output: whether it is a result of the
+  // graph.
   void set_owners(std::vector<bool> exclusive, std::vector<bool> delivered) {
     exclusive_ = std::move(exclusive);
     delivered_ = std::move(delivered);
@@ -113,8 +119,12 @@ class LowerContext {
   // The ints of optional input i, or those of attribute `name` (older opsets), or nullopt.
   std::optional<Sizes> ints_or_attribute(std::size_t i, const char* name) const;
 
-  std::int64_t int_attribute(const char* name, std::int64_t fallback) const { return node_.int_attribute(name, fallback); }
-  double float_attribute(const char* name, double fallback) const { return node_.float_attribute(name, fallback); }
+  std::int64_t int_attribute(const char* name, std::int64_t fallback) const {
+    return node_.int_attribute(name, fallback);
+  }
+  double float_attribute(const char* name, double fallback) const {
+    return node_.float_attribute(name, fallback);
+  }
   std::string string_attribute(const char* name, const char* fallback) const {
     return node_.string_attribute(name, fallback);
   }
@@ -150,9 +160,10 @@ Sizes broadcast_sizes(const Sizes& a, const Sizes& b);
 std::int64_t product(const Sizes& sizes);
 // One output, computed by `kernel`.
 Lowering computed(at::ScalarType dtype, Sizes sizes, Kernel kernel, std::vector<std::size_t> in_place = {});
-// What `function` returns for the inputs, in memory that it allocates (an absent input is an undefined tensor): one tensor
-// an output, of which the last may be left out when the node has fewer. The layouts are those of a run on meta tensors,
-// so that a function that looks at data has none before it runs; `sized_by_data` says that it is one.
+// What `function` returns for the inputs, in memory that it allocates (an absent input is an undefined
+// tensor): one tensor an output, of which the last may be left out when the node has fewer. The layouts are
+// those of a run on meta tensors, so that a function that looks at data has none before it runs;
+// `sized_by_data` says that it is one.
 using Function = std::function<Tensors(const Tensors& inputs)>;
 Lowering functional(const LowerContext& context, Function function, bool sized_by_data = false);
 // Runs a lowering once on given inputs, with newly allocated outputs: how constants are folded.

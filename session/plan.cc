@@ -5,14 +5,22 @@ namespace {
 
 const char* storage_name(Storage storage) {
   switch (storage) {
-    case Storage::kAbsent: return "absent";
-    case Storage::kInput: return "input";
-    case Storage::kConstant: return "constant";
-    case Storage::kArena: return "arena";
-    case Storage::kView: return "view";
-    case Storage::kFresh: return "fresh";
-    case Storage::kGiven: return "given";
-    case Storage::kHeld: return "held";
+    case Storage::kAbsent:
+      return "absent";
+    case Storage::kInput:
+      return "input";
+    case Storage::kConstant:
+      return "constant";
+    case Storage::kArena:
+      return "arena";
+    case Storage::kView:
+      return "view";
+    case Storage::kFresh:
+      return "fresh";
+    case Storage::kGiven:
+      return "given";
+    case Storage::kHeld:
+      return "held";
   }
   return "?";
 }
@@ -22,7 +30,8 @@ std::string slot_text(const Plan& plan, SlotId id) {
   if (slot.storage == Storage::kAbsent) return "_";
   std::string text = c10::str("%", slot.value == nullptr ? c10::str("scratch", id) : slot.value->name(), ":",
                               storage_name(slot.storage));
-  if (slot.storage == Storage::kArena) text += "@" + std::to_string(slot.offset) + "+" + std::to_string(slot.bytes);
+  if (slot.storage == Storage::kArena)
+    text += "@" + std::to_string(slot.offset) + "+" + std::to_string(slot.bytes);
   return text + c10::str(slot.meta.sizes());
 }
 
@@ -53,7 +62,8 @@ bool Plan::fits(const at::Tensor* inputs, std::size_t count, at::Device on) cons
 }
 
 std::string Plan::describe() const {
-  std::string text = "arena " + std::to_string(arena_bytes) + " bytes, saved " + std::to_string(saved_bytes) + " bytes\n";
+  std::string text =
+      "arena " + std::to_string(arena_bytes) + " bytes, saved " + std::to_string(saved_bytes) + " bytes\n";
   describe_program(*this, "forward", forward, text);
   describe_program(*this, "backward", backward, text);
   return text;

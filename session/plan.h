@@ -1,7 +1,8 @@
 // Plan: every decision about one joint graph at one set of input layouts. Made once, run many times.
 //
-// A plan numbers the graph's values as slots, orders the instructions of the forward and of the backward program, and
-// gives each intermediate a place in one arena that both programs share. It is immutable; frames hold a run's tensors.
+// A plan numbers the graph's values as slots, orders the instructions of the forward and of the backward
+// program, and gives each intermediate a place in one arena that both programs share. It is immutable; frames
+// hold a run's tensors.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +27,23 @@ enum class Storage : std::uint8_t {
   kConstant,  // owned by the plan
   kArena,     // a fixed offset in the frame's arena
   kView,      // of another slot
-  kFresh,     // allocated when it is first written: it leaves the session as an output or a gradient, or a kernel keeps it
+  kFresh,     // allocated when it is first written: it leaves the session as an output or a gradient, or a
+              // kernel keeps it
   kGiven,     // set by the kernel that computes it, to a tensor of its own
   kHeld,      // no tensor: what one kernel hands to another (a tape)
 };
 
 struct Slot {
   Storage storage = Storage::kAbsent;
-  at::Tensor meta;                 // dtype, sizes and strides
-  std::size_t offset = 0, bytes = 0;  // kArena
-  SlotId base = kAbsentSlot;       // kView
-  View view;                       // kView
-  at::Tensor constant;             // kConstant
-  std::vector<SlotId> views;       // direct views of this slot, bound whenever it is
+  at::Tensor meta;                      // dtype, sizes and strides
+  std::size_t offset = 0, bytes = 0;    // kArena
+  SlotId base = kAbsentSlot;            // kView
+  View view;                            // kView
+  at::Tensor constant;                  // kConstant
+  std::vector<SlotId> views;            // direct views of this slot, bound whenever it is
   const graph::Value* value = nullptr;  // null for scratch
-  bool open = false;               // its sizes are known when it has been computed; `meta` then has the dtype only
-  bool layout = false;             // holds a meta tensor with the layout of `value`, for those who read only that
+  bool open = false;    // its sizes are known when it has been computed; `meta` then has the dtype only
+  bool layout = false;  // holds a meta tensor with the layout of `value`, for those who read only that
 };
 
 struct Instruction {
@@ -52,9 +54,10 @@ struct Instruction {
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
   bool gives_absent = false;            // may leave given slots undefined: they count as absent
   bool takes_absent = false;            // absent inputs stay undefined
-  std::vector<SlotId> linear_in;        // roots of the inputs in which it is linear; when all are absent, so are its outputs
-  std::vector<SlotId> given;            // kGiven slots that this instruction sets
-  std::vector<SlotId> release;          // slots that own memory and are not used after this instruction
+  std::vector<SlotId>
+      linear_in;  // roots of the inputs in which it is linear; when all are absent, so are its outputs
+  std::vector<SlotId> given;    // kGiven slots that this instruction sets
+  std::vector<SlotId> release;  // slots that own memory and are not used after this instruction
 };
 
 struct Program {
@@ -63,8 +66,8 @@ struct Program {
   std::vector<SlotId> outputs;  // forward: the outputs; backward: one per gradient_of
 };
 
-// A part of the backward program: once its first `end` instructions have run, these gradients are there and nothing in
-// the program reads them any more.
+// A part of the backward program: once its first `end` instructions have run, these gradients are there and
+// nothing in the program reads them any more.
 struct Delivery {
   std::size_t end = 0;
   std::vector<std::size_t> gradients;  // positions in the program's outputs
@@ -75,11 +78,12 @@ struct Plan {
   std::shared_ptr<const autodiff::JointGraph> joint;  // the (restricted) graph that the plan runs
   std::vector<bool> present;                          // which cotangents the backward program takes
   at::Device device = at::kCPU;
-  std::vector<at::Tensor> input_metas;                // layouts the plan is for, per forward input
+  std::vector<at::Tensor> input_metas;  // layouts the plan is for, per forward input
   std::vector<Slot> slots;
   Program forward, backward;
-  std::vector<Delivery> deliveries;                   // of the backward, in order; every gradient is in one of them
-  // Slots that the backward program reads and the forward program (or the caller) wrote: inputs, fresh and arena roots.
+  std::vector<Delivery> deliveries;  // of the backward, in order; every gradient is in one of them
+  // Slots that the backward program reads and the forward program (or the caller) wrote: inputs, fresh and
+  // arena roots.
   std::vector<SlotId> saved;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved arena slots
@@ -93,8 +97,8 @@ struct PlanRequest {
   std::shared_ptr<const autodiff::JointGraph> joint;  // restricted to `present` when `record`
   std::vector<bool> present;
   bool record = false;  // false: forward only, nothing is saved
-  // Names of forward values that must outlive the forward even if this backward does not read them: another set of
-  // cotangents may.
+  // Names of forward values that must outlive the forward even if this backward does not read them: another
+  // set of cotangents may.
   std::vector<std::string> keep;
   // Names of forward values of which a backward may read the layout.
   std::unordered_set<std::string> keep_layouts;

@@ -133,7 +133,8 @@ void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
   LowerContext context(node, std::move(metas), std::move(constants), request_.record);
   std::vector<bool> exclusive, delivered;
   for (const graph::Value* input : node.inputs()) exclusive.push_back(is_exclusive(input));
-  for (const graph::Value* output : node.outputs()) delivered.push_back(request_.joint->graph->is_output(output));
+  for (const graph::Value* output : node.outputs())
+    delivered.push_back(request_.joint->graph->is_output(output));
   context.set_owners(std::move(exclusive), std::move(delivered));
   Lowering lowering;
   try {
@@ -149,16 +150,20 @@ void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
 bool PlanBuilder::is_exclusive(const graph::Value* value) const {
   for (SlotId slot = slot_of(value);; slot = plan_->slots[slot].base) {
     const Slot& known = plan_->slots[slot];
-    if (known.value == nullptr || known.value->uses().size() != 1 || request_.joint->graph->is_output(known.value)) return false;
-    if (known.storage != Storage::kView) return known.storage == Storage::kArena || known.storage == Storage::kFresh ||
-                                                known.storage == Storage::kGiven;
+    if (known.value == nullptr || known.value->uses().size() != 1 ||
+        request_.joint->graph->is_output(known.value))
+      return false;
+    if (known.storage != Storage::kView)
+      return known.storage == Storage::kArena || known.storage == Storage::kFresh ||
+             known.storage == Storage::kGiven;
   }
 }
 
 // Makes constants of the node's outputs when they are known now.
 bool PlanBuilder::fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs) {
   if (!lowering.constants.empty()) {
-    for (std::size_t i = 0; i < lowering.constants.size(); ++i) define_constant(node.output(i), lowering.constants[i]);
+    for (std::size_t i = 0; i < lowering.constants.size(); ++i)
+      define_constant(node.output(i), lowering.constants[i]);
     return true;
   }
   if (graph::is_random(node) || output_bytes(lowering) > kMaxFoldedBytes) return false;
@@ -195,8 +200,8 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
   }
   TORCH_CHECK(lowering.kernel, "the op has no kernel for this input layout");
   const std::size_t outputs = lowering.outputs.size() + lowering.held;
-  TORCH_CHECK(outputs >= node.outputs().size(), "the lowering defines ", outputs, " outputs, but the node has ",
-              node.outputs().size());
+  TORCH_CHECK(outputs >= node.outputs().size(), "the lowering defines ", outputs,
+              " outputs, but the node has ", node.outputs().size());
   Instruction instruction;
   instruction.node = &node;
   instruction.kernel = std::move(lowering.kernel);
@@ -217,8 +222,10 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
 }
 
 SlotId PlanBuilder::add_output(const Lowering& lowering, std::size_t i, const graph::Value* value) {
-  if (i >= lowering.outputs.size()) return add_slot(Storage::kHeld, empty_of({at::kByte, {0}, {}}, at::kMeta), value);
-  return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena, empty_of(lowering.outputs[i], at::kMeta), value);
+  if (i >= lowering.outputs.size())
+    return add_slot(Storage::kHeld, empty_of({at::kByte, {0}, {}}, at::kMeta), value);
+  return add_slot(lowering.gives ? Storage::kGiven : Storage::kArena,
+                  empty_of(lowering.outputs[i], at::kMeta), value);
 }
 
 // Drops, last first, instructions that neither draw random numbers nor write something read later.
@@ -232,7 +239,8 @@ void PlanBuilder::prune() {
     std::vector<Instruction> kept;
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       const bool random = it->node != nullptr && graph::is_random(*it->node);
-      const bool needed = std::any_of(it->outputs.begin(), it->outputs.end(), [&](SlotId slot) { return read[slot]; });
+      const bool needed =
+          std::any_of(it->outputs.begin(), it->outputs.end(), [&](SlotId slot) { return read[slot]; });
       if (!needed && !random) continue;
       for (const SlotId slot : it->inputs) read[root_of(slot)] = true;
       kept.push_back(std::move(*it));
@@ -244,7 +252,9 @@ void PlanBuilder::prune() {
 // What depends on a cotangent is linear in all cotangents that it depends on: absent ones make it absent.
 void PlanBuilder::find_absent() {
   auto& instructions = plan_->backward.instructions;
-  if (std::none_of(instructions.begin(), instructions.end(), [](const auto& each) { return each.gives_absent; })) return;
+  if (std::none_of(instructions.begin(), instructions.end(),
+                   [](const auto& each) { return each.gives_absent; }))
+    return;
   std::unordered_set<SlotId> linear;  // roots
   for (const SlotId slot : plan_->backward.inputs) linear.insert(root_of(slot));
   for (Instruction& instruction : instructions) {

@@ -1,6 +1,7 @@
 // PlanBuilder: the steps by which make_plan() turns a joint graph and input layouts into a Plan.
 //
-//   lower      each node, in order: outputs known now become constants, views become slots, the rest instructions;
+//   lower      each node, in order: outputs known now become constants, views become slots, the rest
+//   instructions;
 //              what reads values of open sizes is deferred (session/deferred.h)
 //   results    outputs and gradients get fresh memory of their own; what cannot is copied
 //   prune      instructions whose results nobody reads
@@ -39,7 +40,8 @@ class PlanBuilder {
   SlotId add_open(const graph::Value* value);
   bool is_exclusive(const graph::Value* value) const;
   bool fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs);
-  void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs, Program& program);
+  void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs,
+                       Program& program);
   SlotId add_output(const Lowering& lowering, std::size_t i, const graph::Value* value);
   void own_memory(const std::vector<SlotId>& slots);
   void define(const graph::Value* value, SlotId slot);
@@ -58,7 +60,8 @@ class PlanBuilder {
   std::vector<std::int32_t> last_uses(const std::vector<Instruction*>& timeline);
   bool may_take_over(std::size_t position, const Instruction& instruction, SlotId input,
                      const std::vector<std::int32_t>& last) const;
-  void take_over_memory(std::size_t position, const Instruction& instruction, std::vector<std::int32_t>& last);
+  void take_over_memory(std::size_t position, const Instruction& instruction,
+                        std::vector<std::int32_t>& last);
   void find_saved();
   void find_absent();
   void find_deliveries();
@@ -69,9 +72,9 @@ class PlanBuilder {
   autodiff::Partition partition_;
   std::unordered_map<const graph::Value*, SlotId> slots_of_values_;
   std::unordered_map<const graph::Value*, SlotId> layouts_of_values_;  // of open ones
-  std::unordered_set<SlotId> claimed_;        // roots that already are a result
-  std::vector<SlotId> buffer_of_;             // per slot: the root whose arena place it shares
-  std::unordered_set<SlotId> shared_;         // roots whose arena place another slot shares
+  std::unordered_set<SlotId> claimed_;                                 // roots that already are a result
+  std::vector<SlotId> buffer_of_;      // per slot: the root whose arena place it shares
+  std::unordered_set<SlotId> shared_;  // roots whose arena place another slot shares
   struct Writer {
     Instruction* instruction = nullptr;
     std::int32_t position = 0;  // in the timeline

@@ -15,7 +15,8 @@ PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionO
   for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
   for (const auto& node : joint_->graph->nodes()) {
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
-      if (node->input(i) != nullptr && graph::is_shape_only(*node, i)) keep_layouts_.insert(node->input(i)->name());
+      if (node->input(i) != nullptr && graph::is_shape_only(*node, i))
+        keep_layouts_.insert(node->input(i)->name());
     }
   }
   restricted_[all] = joint_;
@@ -25,8 +26,8 @@ std::shared_ptr<FramePool> PlanCache::find(std::span<const at::Tensor> inputs, b
   const std::lock_guard lock(mutex_);
   const at::Device device = inputs.empty() ? at::Device(at::kCPU) : inputs[0].device();
   for (const at::Tensor& tensor : inputs) {
-    TORCH_CHECK(tensor.device() == device, "expected all tensors to be on the same device, but found ", device, " and ",
-                tensor.device());
+    TORCH_CHECK(tensor.device() == device, "expected all tensors to be on the same device, but found ",
+                device, " and ", tensor.device());
   }
   return find_locked(inputs, device, record);
 }
@@ -35,7 +36,7 @@ std::shared_ptr<FramePool> PlanCache::find_for_cotangents(const Plan& used, std:
   const std::lock_guard lock(mutex_);
   // The plan that guessed wrong would not be used again: its arena goes with its last frame.
   entries_.remove_if([&](const Entry& entry) {
-    return entry.record && entry.present != present && 
+    return entry.record && entry.present != present &&
            entry.pool->plan()->fits(used.input_metas.data(), used.input_metas.size(), used.device);
   });
   expected_ = std::move(present);

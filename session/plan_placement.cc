@@ -1,4 +1,5 @@
-// Memory: what may be in the arena, lifetimes, in-place takeovers, offsets, what the forward saves, what goes early.
+// Memory: what may be in the arena, lifetimes, in-place takeovers, offsets, what the forward saves, what goes
+// early.
 #include <algorithm>
 
 #include "session/plan_builder.h"
@@ -34,7 +35,8 @@ std::vector<std::int32_t> PlanBuilder::last_uses(const std::vector<Instruction*>
   for (SlotId slot = 1; slot < plan_->slots.size(); ++slot) {
     const graph::Value* value = plan_->slots[slot].value;
     const SlotId root = root_of(slot);
-    if (value != nullptr && last[root] >= 0 && last[root] < begin && keep.contains(value->name())) last[root] = begin;
+    if (value != nullptr && last[root] >= 0 && last[root] < begin && keep.contains(value->name()))
+      last[root] = begin;
   }
   return last;
 }
@@ -44,7 +46,8 @@ bool PlanBuilder::may_take_over(std::size_t position, const Instruction& instruc
                                 const std::vector<std::int32_t>& last) const {
   const SlotId output = instruction.outputs[0], root = root_of(input), buffer = buffer_of_[root];
   const at::Tensor &given = plan_->slots[input].meta, &wanted = plan_->slots[output].meta;
-  if (plan_->slots[root].storage != Storage::kArena || last[buffer] != static_cast<std::int32_t>(position)) return false;
+  if (plan_->slots[root].storage != Storage::kArena || last[buffer] != static_cast<std::int32_t>(position))
+    return false;
   if (given.scalar_type() != wanted.scalar_type() || given.sizes() != wanted.sizes() ||
       given.strides() != wanted.strides() || given.storage_offset() != 0 ||
       plan_->slots[root].bytes != plan_->slots[output].bytes) {
@@ -58,8 +61,8 @@ bool PlanBuilder::may_take_over(std::size_t position, const Instruction& instruc
   });
 }
 
-// Lets output 0 use the memory of an input that dies here, where the lowering allows it. An arena output shares the
-// input's place; a fresh output makes the input fresh in its stead and becomes a view of it.
+// Lets output 0 use the memory of an input that dies here, where the lowering allows it. An arena output
+// shares the input's place; a fresh output makes the input fresh in its stead and becomes a view of it.
 void PlanBuilder::take_over_memory(std::size_t position, const Instruction& instruction,
                                    std::vector<std::int32_t>& last) {
   const SlotId output = instruction.outputs[0];
@@ -72,17 +75,19 @@ void PlanBuilder::take_over_memory(std::size_t position, const Instruction& inst
       return;
     }
     const auto begin = static_cast<std::int32_t>(plan_->forward.instructions.size());
-    const bool same_program = (writer_.at(root).position < begin) == (static_cast<std::int32_t>(position) < begin);
-    if (plan_->slots[output].storage != Storage::kFresh || buffer != root || shared_.contains(root) || !same_program) continue;
+    const bool same_program =
+        (writer_.at(root).position < begin) == (static_cast<std::int32_t>(position) < begin);
+    if (plan_->slots[output].storage != Storage::kFresh || buffer != root || shared_.contains(root) ||
+        !same_program)
+      continue;
     plan_->slots[root].storage = Storage::kFresh;
     writer_.at(root).instruction->allocate.push_back(root);
     plan_->slots[output].storage = Storage::kView;
     plan_->slots[output].base = root;
     // The root can have other sizes: the input may be a reshaped view of it.
     const at::Tensor& meta = plan_->slots[output].meta;
-    plan_->slots[output].view = [sizes = meta.sizes().vec(), strides = meta.strides().vec()](const at::Tensor& x) {
-      return x.as_strided(sizes, strides);
-    };
+    plan_->slots[output].view = [sizes = meta.sizes().vec(), strides = meta.strides().vec()](
+                                    const at::Tensor& x) { return x.as_strided(sizes, strides); };
     plan_->slots[root].views.push_back(output);
     return;
   }
@@ -97,7 +102,8 @@ void PlanBuilder::place() {
   std::vector<SlotId> owners;
   std::vector<std::size_t> buffer_index(plan_->slots.size());
   for (std::size_t i = 0; i < instructions.size(); ++i) {
-    for (const SlotId slot : instructions[i]->outputs) writer_[slot] = {instructions[i], static_cast<std::int32_t>(i)};
+    for (const SlotId slot : instructions[i]->outputs)
+      writer_[slot] = {instructions[i], static_cast<std::int32_t>(i)};
     take_over_memory(i, *instructions[i], last);
     for (const SlotId slot : instructions[i]->outputs) {
       Slot& written = plan_->slots[slot];
@@ -123,7 +129,8 @@ void PlanBuilder::place() {
   }
 }
 
-// What the caller gets, it keeps, and layouts are small and may be read by any backward; all other memory that is not the arena's goes when nothing reads it any more.
+// What the caller gets, it keeps, and layouts are small and may be read by any backward; all other memory
+// that is not the arena's goes when nothing reads it any more.
 void PlanBuilder::release_early() {
   const std::vector<Instruction*> instructions = timeline();
   const std::vector<std::int32_t> last = last_uses(instructions);
@@ -134,7 +141,9 @@ void PlanBuilder::release_early() {
   for (SlotId slot = 1; slot < plan_->slots.size(); ++slot) {
     const Storage storage = plan_->slots[slot].storage;
     const bool owns = storage == Storage::kFresh || storage == Storage::kGiven || storage == Storage::kHeld;
-    if (!owns || plan_->slots[slot].layout || result[slot] || last[slot] < 0 || last[slot] >= static_cast<std::int32_t>(instructions.size())) continue;
+    if (!owns || plan_->slots[slot].layout || result[slot] || last[slot] < 0 ||
+        last[slot] >= static_cast<std::int32_t>(instructions.size()))
+      continue;
     instructions[static_cast<std::size_t>(last[slot])]->release.push_back(slot);
   }
   for (Instruction* instruction : instructions) {
@@ -154,7 +163,8 @@ void PlanBuilder::find_saved() {
     for (const SlotId slot : instruction.inputs) {
       const SlotId root = root_of(slot);
       const Storage storage = plan_->slots[root].storage;
-      if (written[root] || seen[root] || storage == Storage::kConstant || storage == Storage::kAbsent) continue;
+      if (written[root] || seen[root] || storage == Storage::kConstant || storage == Storage::kAbsent)
+        continue;
       seen[root] = true;
       plan_->saved.push_back(root);
       if (storage == Storage::kArena) plan_->saved_bytes += plan_->slots[root].bytes;

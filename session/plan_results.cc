@@ -75,7 +75,8 @@ void PlanBuilder::find_deliveries() {
     const Instruction& instruction = program.instructions[at];
     for (const auto* slots : {&instruction.inputs, &instruction.outputs}) {
       for (const SlotId slot : *slots) {
-        if (const auto found = gradient_in.find(root_of(slot)); found != gradient_in.end()) end[found->second] = at + 1;
+        if (const auto found = gradient_in.find(root_of(slot)); found != gradient_in.end())
+          end[found->second] = at + 1;
       }
     }
   }

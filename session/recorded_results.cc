@@ -35,10 +35,12 @@ bool inputs_are_recorded(const LowerContext& context) {
 std::optional<at::Tensor> next_result(const Sizes& numbers, std::size_t& next) {
   if (numbers.size() - next < 2 || numbers[next] < 0 || numbers[next] >= graph::kDTypes) return std::nullopt;
   const auto dtype = static_cast<graph::DType>(numbers[next]);
-  if (numbers[next + 1] < 0 || (numbers.size() - next - 2) / 2 < static_cast<std::size_t>(numbers[next + 1])) return std::nullopt;
+  if (numbers[next + 1] < 0 || (numbers.size() - next - 2) / 2 < static_cast<std::size_t>(numbers[next + 1]))
+    return std::nullopt;
   const auto rank = static_cast<std::ptrdiff_t>(numbers[next + 1]);
   const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(next) + 2;
-  if (std::any_of(begin, begin + 2 * rank, [](std::int64_t number) { return number < 0; })) return std::nullopt;
+  if (std::any_of(begin, begin + 2 * rank, [](std::int64_t number) { return number < 0; }))
+    return std::nullopt;
   next += 2 + 2 * static_cast<std::size_t>(rank);
   const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(at::kMeta);
   return at::empty_strided(Sizes(begin, begin + rank), Sizes(begin + rank, begin + 2 * rank), options);

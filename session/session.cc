@@ -21,8 +21,9 @@
 namespace rekindle::session {
 namespace {
 
-// The caller gets `output`, which will own the backward node and with it the frame; the frame keeps another handle on the
-// same memory, or it would own itself. Both share one version counter, so that an in-place edit of the output is seen.
+// The caller gets `output`, which will own the backward node and with it the frame; the frame keeps another
+// handle on the same memory, or it would own itself. Both share one version counter, so that an in-place edit
+// of the output is seen.
 void keep_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
   const Plan& plan = frame.plan();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -69,14 +70,16 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
       REKINDLE_RETURN_IF_ERROR(check_operator(*node));
       continue;
     }
-    return unsupported("the session has no lowering for op '" + node->domain() + (node->domain().empty() ? "" : "::") +
-                       node->op_type() + "' (node '" + node->output()->name() + "'" +
+    return unsupported("the session has no lowering for op '" + node->domain() +
+                       (node->domain().empty() ? "" : "::") + node->op_type() + "' (node '" +
+                       node->output()->name() + "'" +
                        (node->source().empty() ? "" : " from " + node->source()) + ")");
   }
   auto impl = std::make_unique<Impl>();
-  impl->draws = std::ranges::any_of(joint.graph->nodes(), [](const auto& node) { return graph::is_random(*node); });
-  impl->plans = std::make_shared<PlanCache>(
-      std::make_shared<const autodiff::JointGraph>(std::move(joint)), std::move(options));
+  impl->draws =
+      std::ranges::any_of(joint.graph->nodes(), [](const auto& node) { return graph::is_random(*node); });
+  impl->plans = std::make_shared<PlanCache>(std::make_shared<const autodiff::JointGraph>(std::move(joint)),
+                                            std::move(options));
   return std::shared_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -92,7 +95,8 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   std::vector<at::Tensor> outputs;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its casts are in the graph
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        c10::autocast_dispatch_keyset);  // its casts are in the graph
     for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
     execute(plan.forward, *frame);
     for (const SlotId slot : plan.forward.outputs) outputs.push_back((*frame)[slot]);
@@ -102,8 +106,9 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   frame->record_versions();
   torch::autograd::variable_list differentiable;
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
-  const auto node = make_backward_chain(impl_->plans, std::move(frame), {std::move(replay), std::move(random_state)},
-                                        torch::autograd::collect_next_edges(differentiable));
+  const auto node =
+      make_backward_chain(impl_->plans, std::move(frame), {std::move(replay), std::move(random_state)},
+                          torch::autograd::collect_next_edges(differentiable));
   for (const std::size_t output : joint.cotangent_of) torch::autograd::set_history(outputs[output], node);
   return outputs;
 }

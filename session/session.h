@@ -1,8 +1,8 @@
 // Session: an immutable, runnable object made from a joint graph. Plans are made per input layout and reused.
 //
-// A Session owns its graph, its plans (an LRU) and their frames. forward() takes the live tensors of the module as
-// inputs; it never stores a parameter's values. Thread rule: forward() may be called from several threads; each call
-// has a frame of its own until its backward has run or its outputs are gone.
+// A Session owns its graph, its plans (an LRU) and their frames. forward() takes the live tensors of the
+// module as inputs; it never stores a parameter's values. Thread rule: forward() may be called from several
+// threads; each call has a frame of its own until its backward has run or its outputs are gone.
 #pragma once
 
 #include <cstddef>
@@ -25,20 +25,23 @@ namespace rekindle::session {
 struct SessionOptions {
   // Plans kept per session; the least recently used goes first.
   std::size_t max_plans = 16;
-  // Per cotangent of the joint graph: whether the first backward is expected to be given it. Empty: all of them. A wrong
-  // guess costs one more plan and one copy of the saved values, in the first backward only.
+  // Per cotangent of the joint graph: whether the first backward is expected to be given it. Empty: all of
+  // them. A wrong guess costs one more plan and one copy of the saved values, in the first backward only.
   std::vector<bool> expected_cotangents;
   // Per forward output, and per forward input for its gradient; those past the end lie as they are computed.
   std::vector<ResultLayout> output_layouts, gradient_layouts;
-  // Whether nodes whose sizes depend on data are lowered when they run; otherwise there is no plan for such a graph.
+  // Whether nodes whose sizes depend on data are lowered when they run; otherwise there is no plan for such a
+  // graph.
   bool defers = true;
 };
 
 // The gradients of one call, themselves differentiable: what a backward with create_graph=True or
 // under vmap runs instead of the graph.
-// `inputs`: forward's. `random_state`: of the CPU generator before that forward; undefined when the graph draws nothing.
-// `cotangents`: in joint order, undefined where there is none. Returns one tensor per gradient_of, undefined for no gradient.
-using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
+// `inputs`: forward's. `random_state`: of the CPU generator before that forward; undefined when the graph
+// draws nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
+// gradient_of, undefined for no gradient.
+using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs,
+                                                     const at::Tensor& random_state,
                                                      const std::vector<at::Tensor>& cotangents)>;
 
 // Code that the graph calls by number; see host_function.h.
@@ -46,13 +49,13 @@ class HostFunction;
 using HostFunctions = std::vector<std::shared_ptr<HostFunction>>;
 
 struct SessionStats {
-  std::size_t plans = 0;          // alive now
-  std::size_t plans_made = 0;     // since the session was made
-  double plan_seconds = 0;        // spent making them
-  std::size_t arena_bytes = 0;    // of the plan used last: all intermediates of one forward and backward
-  std::size_t saved_bytes = 0;    // of the plan used last: what the forward leaves for the backward
-  std::size_t instructions = 0;   // of the plan used last
-  std::size_t frames = 0;         // of the plan used last: forwards that were in flight at once
+  std::size_t plans = 0;         // alive now
+  std::size_t plans_made = 0;    // since the session was made
+  double plan_seconds = 0;       // spent making them
+  std::size_t arena_bytes = 0;   // of the plan used last: all intermediates of one forward and backward
+  std::size_t saved_bytes = 0;   // of the plan used last: what the forward leaves for the backward
+  std::size_t instructions = 0;  // of the plan used last
+  std::size_t frames = 0;        // of the plan used last: forwards that were in flight at once
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -61,10 +64,11 @@ class Session : public std::enable_shared_from_this<Session> {
   static Result<std::shared_ptr<Session>> create(autodiff::JointGraph joint, SessionOptions options = {});
   ~Session();
 
-  // Runs the forward graph. `inputs`: one defined tensor per forward input, all on one device, of the dtypes the graph
-  // was exported with. Returns one new tensor per forward output. With `record` and gradients in the joint graph, those
-  // outputs that have a cotangent are connected to the autograd graph of the inputs in gradient_of.
-  // Throws c10::Error (seen from Python as RuntimeError) naming the node, its op, its source and its input shapes.
+  // Runs the forward graph. `inputs`: one defined tensor per forward input, all on one device, of the dtypes
+  // the graph was exported with. Returns one new tensor per forward output. With `record` and gradients in
+  // the joint graph, those outputs that have a cotangent are connected to the autograd graph of the inputs in
+  // gradient_of. Throws c10::Error (seen from Python as RuntimeError) naming the node, its op, its source and
+  // its input shapes.
   std::vector<at::Tensor> forward(std::span<const at::Tensor> inputs, bool record);
 
   // Makes the plan for these inputs without running it (start-up, tests). Same errors as forward().

@@ -48,7 +48,8 @@ std::vector<at::Tensor> Tape::backward(const std::vector<at::Tensor>& cotangents
   for (std::size_t i = 0; i < tracked_; ++i) wanted.emplace_back(inputs_, static_cast<std::uint32_t>(i));
   const c10::impl::ForceDispatchKeyGuard keys(keys_with_autograd());
   // The graph is kept: who owns the tape decides how long it lives.
-  return torch::autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true, /*create_graph=*/false,
+  return torch::autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true,
+                                                               /*create_graph=*/false,
                                                                /*accumulate_grad=*/false, wanted);
 }
 

@@ -1,5 +1,5 @@
-// What the two tapes (tape.h, host_tape.h) share: the end of what they record, and the keys to record under. Internal to
-// the session room.
+// What the two tapes (tape.h, host_tape.h) share: the end of what they record, and the keys to record under.
+// Internal to the session room.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -9,8 +9,8 @@
 
 namespace rekindle::session {
 
-// A node that stands for tracked inputs. It is never run: the engine stops before it, for their gradients are what is
-// asked for. `name` is what autograd's own messages call it.
+// A node that stands for tracked inputs. It is never run: the engine stops before it, for their gradients are
+// what is asked for. `name` is what autograd's own messages call it.
 std::shared_ptr<torch::autograd::Node> make_tape_end(const char* name);
 
 // Kernels run below autograd; these keys are what a user's own call would have.

@@ -41,8 +41,8 @@ at::ScalarType scalar_type_of(DType dtype) {
   for (const auto& [ours, theirs] : kTypes) {
     if (ours == dtype) return theirs;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(static_cast<int>(dtype) < graph::kDTypes, "element type ", static_cast<int>(dtype),
-                              " is not supported");
+  TORCH_CHECK_NOT_IMPLEMENTED(static_cast<int>(dtype) < graph::kDTypes, "element type ",
+                              static_cast<int>(dtype), " is not supported");
   TORCH_CHECK_NOT_IMPLEMENTED(false, "tensors of type ", graph::dtype_name(dtype), " are not supported");
 }
 
@@ -57,13 +57,15 @@ at::Tensor tensor_of(const graph::ConstantTensor& constant) {
   at::Tensor tensor = at::empty(constant.sizes, at::TensorOptions().dtype(scalar_type_of(constant.dtype)));
   TORCH_CHECK(tensor.nbytes() == constant.bytes.size(), "a constant holds ", constant.bytes.size(),
               " bytes where its type needs ", tensor.nbytes());
-  if (!constant.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), constant.bytes.data(), constant.bytes.size());
+  if (!constant.bytes.empty())
+    std::memcpy(tensor.mutable_data_ptr(), constant.bytes.data(), constant.bytes.size());
   return tensor;
 }
 
 at::Tensor empty_of(const Layout& layout, at::Device device) {
   const auto options = at::TensorOptions().dtype(layout.dtype).device(device);
-  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options) : at::empty(layout.sizes, options);
+  return layout.strides ? at::empty_strided(layout.sizes, *layout.strides, options)
+                        : at::empty(layout.sizes, options);
 }
 
 at::Tensor meta_of(const at::Tensor& tensor) {
@@ -75,7 +77,8 @@ graph::ConstantPtr constant_of(const at::Tensor& tensor) {
   auto constant = std::make_shared<graph::ConstantTensor>();
   constant->dtype = dtype_of(dense.scalar_type());
   constant->sizes = dense.sizes().vec();
-  if (dense.nbytes() > 0) constant->bytes.assign(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  if (dense.nbytes() > 0)
+    constant->bytes.assign(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
   return constant;
 }
 

@@ -1,8 +1,8 @@
 #include "session/torch_operator.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/item.h>
 
 #include <algorithm>
@@ -21,17 +21,19 @@ using c10::TypeKind;
 constexpr std::int64_t kMaxListLength = 1 << 16;
 
 // Operators that read files or talk to other processes: a graph must not.
-constexpr std::array<std::string_view, 4> kRefusedNamespaces{"c10d", "_c10d_functional", "_dtensor", "symm_mem"};
+constexpr std::array<std::string_view, 4> kRefusedNamespaces{"c10d", "_c10d_functional", "_dtensor",
+                                                             "symm_mem"};
 constexpr std::array<std::string_view, 2> kRefusedOperators{"aten.from_file.", "aten._pin_memory."};
 
 // "aten.conv2d.default" -> {"aten::conv2d", ""}.
 c10::OperatorName operator_name(const std::string& op_type) {
   const auto first = op_type.find('.'), last = op_type.rfind('.');
-  TORCH_CHECK(first != std::string::npos && first < last, "'", op_type, "' does not name an operator, such as aten.add.Tensor");
+  TORCH_CHECK(first != std::string::npos && first < last, "'", op_type,
+              "' does not name an operator, such as aten.add.Tensor");
   const std::string space = op_type.substr(0, first), overload = op_type.substr(last + 1);
-  const bool refused =
-      std::ranges::find(kRefusedNamespaces, space) != kRefusedNamespaces.end() ||
-      std::ranges::any_of(kRefusedOperators, [&](std::string_view name) { return op_type.starts_with(name); });
+  const bool refused = std::ranges::find(kRefusedNamespaces, space) != kRefusedNamespaces.end() ||
+                       std::ranges::any_of(kRefusedOperators,
+                                           [&](std::string_view name) { return op_type.starts_with(name); });
   TORCH_CHECK_NOT_IMPLEMENTED(!refused, "operator ", op_type, " does more than compute tensors from tensors");
   return {space + "::" + op_type.substr(first + 1, last - first - 1), overload == "default" ? "" : overload};
 }
@@ -73,7 +75,8 @@ IValue list_value(const graph::Attribute& attribute, const c10::Type& element) {
       return as<std::vector<std::int64_t>>(attribute, "a list of ints");
     case TypeKind::BoolType: {
       c10::List<bool> flags;
-      for (const std::int64_t flag : as<std::vector<std::int64_t>>(attribute, "a list of bools")) flags.push_back(flag != 0);
+      for (const std::int64_t flag : as<std::vector<std::int64_t>>(attribute, "a list of bools"))
+        flags.push_back(flag != 0);
       return flags;
     }
     case TypeKind::FloatType: {
@@ -125,7 +128,8 @@ bool takes_numbers(const c10::Type& type) {
 }
 
 IValue numbers_in(const at::Tensor& tensor, const c10::Type& type) {
-  TORCH_CHECK(tensor.defined() && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false), "numbers of an argument are missing");
+  TORCH_CHECK(tensor.defined() && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false),
+              "numbers of an argument are missing");
   if (type.kind() != TypeKind::ListType) {
     TORCH_CHECK(tensor.numel() == 1, "is ", tensor.numel(), " numbers, not one");
     return type.kind() == TypeKind::IntType ? IValue(tensor.item().toLong()) : IValue(tensor.item());
@@ -159,11 +163,13 @@ TorchOperator::TorchOperator(const graph::Node& node) : name_(node.op_type()) {
       throw;
     }
   }
-  TORCH_CHECK(next >= node.inputs().size(), name_, " takes ", next, " tensors here, but the node has ", node.inputs().size());
+  TORCH_CHECK(next >= node.inputs().size(), name_, " takes ", next, " tensors here, but the node has ",
+              node.inputs().size());
   check_statistics(node);
 }
 
-// The schemas of the normalizations do not say that they write to their running statistics. Functional variants do not.
+// The schemas of the normalizations do not say that they write to their running statistics. Functional
+// variants do not.
 void TorchOperator::check_statistics(const graph::Node& node) const {
   if (handle_->schema().name().ends_with("_functional")) return;
   const auto mean = handle_->schema().argumentIndexWithName("running_mean");
@@ -186,13 +192,16 @@ void TorchOperator::check_schema(const graph::Node& node) const {
     TORCH_CHECK_NOT_IMPLEMENTED(tensors, name_, " returns ", result.type()->str(), ", not a tensor");
   }
   const bool draws = handle_->hasTag(at::Tag::nondeterministic_seeded);
-  TORCH_CHECK(!draws || node.int_attribute("_random", 0) != 0, name_, " draws random numbers, but the node does not say so");
+  TORCH_CHECK(!draws || node.int_attribute("_random", 0) != 0, name_,
+              " draws random numbers, but the node does not say so");
   for (const auto& [name, attribute] : node.attributes()) {
-    TORCH_CHECK(name.starts_with('_') || schema.argumentIndexWithName(name).has_value(), name_, " has no argument '", name, "'");
+    TORCH_CHECK(name.starts_with('_') || schema.argumentIndexWithName(name).has_value(), name_,
+                " has no argument '", name, "'");
   }
 }
 
-TorchOperator::Argument TorchOperator::bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next) {
+TorchOperator::Argument TorchOperator::bind(const graph::Node& node, const c10::Argument& formal,
+                                            std::size_t& next) {
   c10::TypePtr type = formal.type();
   const auto* optional = type->castRaw<c10::OptionalType>();
   const c10::TypePtr inner = optional == nullptr ? type : optional->getElementType();
@@ -244,16 +253,19 @@ IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Ten
   return {};
 }
 
-std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const { return call_on(inputs, std::nullopt); }
+std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const {
+  return call_on(inputs, std::nullopt);
+}
 
-std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& inputs, std::optional<at::Device> device) const {
+std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& inputs,
+                                               std::optional<at::Device> device) const {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const bool names_device = handle_->schema().arguments()[i].name() == "device";
     stack.push_back(device && names_device ? IValue(*device) : gather(arguments_[i], inputs));
     const c10::Argument& formal = handle_->schema().arguments()[i];
-    TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '", formal.name(),
-                "' of ", name_, " is missing");
+    TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '",
+                formal.name(), "' of ", name_, " is missing");
   }
   handle_->callBoxed(stack);
   std::vector<at::Tensor> results;

@@ -1,5 +1,5 @@
-// TorchOperator: an operator of PyTorch's dispatcher as a node of the torch domain names it (src/graph/torch_node.h).
-// Internal to the session room.
+// TorchOperator: an operator of PyTorch's dispatcher as a node of the torch domain names it
+// (src/graph/torch_node.h). Internal to the session room.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,18 +12,18 @@
 
 namespace rekindle::session {
 
-// Immutable. Everything that a node from a cache could get wrong is checked when it is made: the operator exists, writes
-// to none of its inputs, returns tensors, and its arguments fit its schema.
+// Immutable. Everything that a node from a cache could get wrong is checked when it is made: the operator
+// exists, writes to none of its inputs, returns tensors, and its arguments fit its schema.
 class TorchOperator {
  public:
   // Throws c10::Error naming the operator and what is wrong.
   explicit TorchOperator(const graph::Node& node);
 
-  // The tensors it returns, lists flattened; `inputs` as the node's, absent ones undefined. Runs under the caller's
-  // dispatch keys and grad mode. Throws what the operator throws.
+  // The tensors it returns, lists flattened; `inputs` as the node's, absent ones undefined. Runs under the
+  // caller's dispatch keys and grad mode. Throws what the operator throws.
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs) const;
-  // The same on meta tensors, below autograd. Throws c10::NotImplementedError when the operator cannot tell the layout
-  // of its results without data.
+  // The same on meta tensors, below autograd. Throws c10::NotImplementedError when the operator cannot tell
+  // the layout of its results without data.
   std::vector<at::Tensor> call_meta(const std::vector<at::Tensor>& metas) const;
   // Inputs whose elements are arguments, and which must be known even on meta tensors.
   const std::vector<std::size_t>& number_inputs() const { return number_inputs_; }
@@ -40,7 +40,8 @@ class TorchOperator {
 
   Argument bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next);
   // device: in the place of the node's own.
-  std::vector<at::Tensor> call_on(const std::vector<at::Tensor>& inputs, std::optional<at::Device> device) const;
+  std::vector<at::Tensor> call_on(const std::vector<at::Tensor>& inputs,
+                                  std::optional<at::Device> device) const;
   c10::IValue gather(const Argument& argument, const std::vector<at::Tensor>& inputs) const;
   void check_schema(const graph::Node& node) const;
   void check_statistics(const graph::Node& node) const;

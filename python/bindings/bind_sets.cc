@@ -1,4 +1,5 @@
-// Being told of iterations over sets: the order of the items is that of their hashes, which differ from process to process.
+// Being told of iterations over sets: the order of the items is that of their hashes, which differ from
+// process to process.
 #include <Python.h>
 #include <pythread.h>
 
@@ -12,8 +13,8 @@ namespace py = pybind11;
 
 namespace {
 
-// No event and no subclass shows an iteration that `for`, `list` or `join` begins: the slot of the type does. Guarded by
-// the GIL.
+// No event and no subclass shows an iteration that `for`, `list` or `join` begins: the slot of the type does.
+// Guarded by the GIL.
 struct Watch {
   getiterfunc of_set = nullptr, of_frozenset = nullptr;  // Python's own
   py::object on_iteration;                               // null while nobody is told
@@ -62,8 +63,10 @@ void start(py::object on_iteration) {
 
 void bind_sets(py::module_& m) {
   m.def("watch_sets", &start,
-        "Call `on_iteration(set)` whenever this thread begins to iterate over a set or frozenset of several items, until "
-        "unwatch_sets. Those of subclasses made before, and loops inside C that use no iterator, are not seen.");
+        "Call `on_iteration(set)` whenever this thread begins to iterate over a set or frozenset of several "
+        "items, until "
+        "unwatch_sets. Those of subclasses made before, and loops inside C that use no iterator, are not "
+        "seen.");
   m.def("unwatch_sets", &stop);
 }
 

@@ -73,8 +73,8 @@ PyObject* table_of(PyObject* object) {
 #endif
 }
 
-// Changes with every change of a dict and is never used again; 0 where Python keeps no such number. The order of an
-// OrderedDict is not part of its dict.
+// Changes with every change of a dict and is never used again; 0 where Python keeps no such number. The order
+// of an OrderedDict is not part of its dict.
 std::uint64_t version_of(PyObject* object) {
 #if PY_VERSION_HEX < 0x030C0000
   if (PyODict_Check(object) && PyDict_GET_SIZE(object) > 1) return 0;
@@ -155,8 +155,11 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
              const py::list& contents, const py::list& reads)
     : ambient_(ambient_state()) {
   for (const py::handle handle : containers) {
-    Container container{py::reinterpret_borrow<py::object>(handle), py::type::of(handle),
-                        py::reinterpret_borrow<py::object>(bases_of(handle.ptr())), {}, version_of(handle.ptr())};
+    Container container{py::reinterpret_borrow<py::object>(handle),
+                        py::type::of(handle),
+                        py::reinterpret_borrow<py::object>(bases_of(handle.ptr())),
+                        {},
+                        version_of(handle.ptr())};
     if (PyAnySet_Check(handle.ptr())) {
       container.items.push_back(py::reinterpret_steal<py::object>(PyFrozenSet_New(handle.ptr())));
     } else {
@@ -186,8 +189,8 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
 }
 
 void Guard::add(const at::Tensor& tensor) {
-  tensors_.push_back({tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(), tensor.strides().vec(),
-                      tensor.requires_grad()});
+  tensors_.push_back({tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(),
+                      tensor.strides().vec(), tensor.requires_grad()});
 }
 
 bool Guard::same(const Container& container) {
@@ -219,7 +222,8 @@ bool Guard::same(const Read& read) {
   if (now.size() != read.parts.size()) return false;
   for (std::size_t i = 0; i < now.size(); ++i) {
     const py::object old = read.parts[i], part = now[i];
-    const bool equal = part.is(old) || (PyLong_CheckExact(old.ptr()) && PyLong_CheckExact(part.ptr()) && part.equal(old));
+    const bool equal =
+        part.is(old) || (PyLong_CheckExact(old.ptr()) && PyLong_CheckExact(part.ptr()) && part.equal(old));
     if (!equal) return false;
   }
   return true;
@@ -228,7 +232,8 @@ bool Guard::same(const Read& read) {
 bool Guard::same(const TensorState& state) {
   const at::Tensor& tensor = state.tensor;
   return tensor.scalar_type() == state.dtype && tensor.requires_grad() == state.requires_grad &&
-         tensor.device() == state.device && tensor.sizes() == state.sizes && tensor.strides() == state.strides;
+         tensor.device() == state.device && tensor.sizes() == state.sizes &&
+         tensor.strides() == state.strides;
 }
 
 bool Guard::check() const {

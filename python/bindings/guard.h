@@ -1,7 +1,8 @@
-// Guard: is everything that a variant was made for still the same object? One flat pass of pointer comparisons.
+// Guard: is everything that a variant was made for still the same object? One flat pass of pointer
+// comparisons.
 //
-// A guard never says yes to a change; it may say no to a harmless one (an equal but new object), and the caller then
-// looks the call up by content again. Needs the GIL. Holds references to what it compares with.
+// A guard never says yes to a change; it may say no to a harmless one (an equal but new object), and the
+// caller then looks the call up by content again. Needs the GIL. Holds references to what it compares with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,21 +17,20 @@
 
 namespace rekindle::python {
 
-// Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device, default
-// dtype, determinism, matmul, convolution and attention settings, mode stacks, saved-tensor hooks, tracing, anomaly mode,
-// forward-mode differentiation.
+// Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device,
+// default dtype, determinism, matmul, convolution and attention settings, mode stacks, saved-tensor hooks,
+// tracing, anomaly mode, forward-mode differentiation.
 std::vector<std::int64_t> ambient_state();
 
 class Guard {
  public:
-  // containers: dicts and the dicts of classes (order and identity of keys and values are compared), lists, tuples,
-  // sets (by equality), functions (code, defaults, attributes and what the closure holds), and any other object, of
-  // which only the class is compared. Of a class its bases are, too.
-  // tensors: parameters and buffers, compared by dtype, device, sizes, strides and requires_grad.
-  // items: (dict or class, key) pairs; the value, or its absence, is compared by identity.
-  // contents: tensors and other objects with a buffer (NumPy arrays), compared by their bytes.
-  // reads: (object, function) pairs; function(object) returns a tuple of what no other way shows, compared by identity
-  // (integers by value).
+  // containers: dicts and the dicts of classes (order and identity of keys and values are compared), lists,
+  // tuples, sets (by equality), functions (code, defaults, attributes and what the closure holds), and any
+  // other object, of which only the class is compared. Of a class its bases are, too. tensors: parameters and
+  // buffers, compared by dtype, device, sizes, strides and requires_grad. items: (dict or class, key) pairs;
+  // the value, or its absence, is compared by identity. contents: tensors and other objects with a buffer
+  // (NumPy arrays), compared by their bytes. reads: (object, function) pairs; function(object) returns a
+  // tuple of what no other way shows, compared by identity (integers by value).
   Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors, const pybind11::list& items,
         const pybind11::list& contents, const pybind11::list& reads);
 

@@ -18,7 +18,8 @@ PYBIND11_MODULE(_native, m) {
   python::bind_session(m);
   python::bind_sets(m);
   python::bind_tracer(m);
-  m.def("set_log_level", [](std::string_view name) { set_log_level(python::value_or_throw(parse_log_level(name))); });
+  m.def("set_log_level",
+        [](std::string_view name) { set_log_level(python::value_or_throw(parse_log_level(name))); });
   m.def("log_debug", &log_debug);
   m.def("log_info", &log_info);
   m.def("log_warning", &log_warning);

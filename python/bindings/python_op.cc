@@ -29,7 +29,8 @@ bool has_version(const at::Tensor& tensor) { return tensor.defined() && !tensor.
 
 // Item `i` of what a Function returned: itself, unless that is a tuple.
 py::handle item(py::handle result, std::size_t i) {
-  return PyTuple_Check(result.ptr()) ? PyTuple_GET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i)) : result.ptr();
+  return PyTuple_Check(result.ptr()) ? PyTuple_GET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i))
+                                     : result.ptr();
 }
 
 std::size_t count(py::handle result) {
@@ -42,7 +43,8 @@ bool same_plain(py::handle a, py::handle b) {
 
 }  // namespace
 
-PythonOp::PythonOp(PythonCall call) : call_(std::move(call)), told_(std::max<std::size_t>(call_->results.size(), 1), false) {}
+PythonOp::PythonOp(PythonCall call)
+    : call_(std::move(call)), told_(std::max<std::size_t>(call_->results.size(), 1), false) {}
 
 PythonOp::~PythonOp() {
   const py::gil_scoped_acquire gil;
@@ -55,7 +57,8 @@ session::HostResults PythonOp::call(const std::vector<at::Tensor>& inputs, const
   std::vector<std::int64_t> versions;
   for (const at::Tensor& input : inputs) versions.push_back(has_version(input) ? input._version() : -1);
   const py::tuple given = arguments(inputs);
-  const auto result = py::reinterpret_steal<py::object>(PyObject_Call(call_->apply.ptr(), given.ptr(), nullptr));
+  const auto result =
+      py::reinterpret_steal<py::object>(PyObject_Call(call_->apply.ptr(), given.ptr(), nullptr));
   if (!result) throw py::error_already_set();
   std::vector<std::size_t> written;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -74,7 +77,8 @@ py::tuple PythonOp::arguments(const std::vector<at::Tensor>& inputs) const {
     PyTuple_SET_ITEM(given.ptr(), i, Py_NewRef(PyTuple_GET_ITEM(call_->arguments.ptr(), i)));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (call_->places[i] >= 0) PyTuple_SetItem(given.ptr(), call_->places[i], wrapped(inputs[i]).release().ptr());
+    if (call_->places[i] >= 0)
+      PyTuple_SetItem(given.ptr(), call_->places[i], wrapped(inputs[i]).release().ptr());
   }
   return given;
 }
@@ -94,14 +98,16 @@ bool PythonOp::is_planned(py::handle result, const std::vector<at::Tensor>& plan
     const at::Tensor& given = THPVariable_Unpack(one.ptr());
     const at::Tensor& expected = planned.at(next++);
     if (!expected.defined() && given.layout() == at::kStrided) continue;
-    if (given.layout() != at::kStrided || given.scalar_type() != expected.scalar_type() || given.sizes() != expected.sizes()) {
+    if (given.layout() != at::kStrided || given.scalar_type() != expected.scalar_type() ||
+        given.sizes() != expected.sizes()) {
       return false;
     }
   }
   return true;
 }
 
-session::HostResults PythonOp::results(py::handle result, const std::vector<at::Tensor>& inputs, const std::vector<bool>& own) {
+session::HostResults PythonOp::results(py::handle result, const std::vector<at::Tensor>& inputs,
+                                       const std::vector<bool>& own) {
   session::HostResults found;
   if (call_->results.empty()) {  // the node has a result that stands for having run
     found.tensors.push_back(at::zeros({}, at::TensorOptions()));
@@ -112,13 +118,16 @@ session::HostResults PythonOp::results(py::handle result, const std::vector<at::
     const auto declared = call_->reuses.find(i);
     bool copy = false;
     for (std::size_t j = 0; j < inputs.size(); ++j) {
-      if (!inputs[j].defined() || !tensor.has_storage() || !inputs[j].has_storage() || !tensor.is_alias_of(inputs[j])) continue;
+      if (!inputs[j].defined() || !tensor.has_storage() || !inputs[j].has_storage() ||
+          !tensor.is_alias_of(inputs[j]))
+        continue;
       if (declared != call_->reuses.end()) continue;
       copy = copy || !own[j];
       if (!told_[i]) call_->watch.attr("reused")(i, j);
       told_[i] = true;
     }
-    if (declared != call_->reuses.end() && !tensor.is_alias_of(inputs.at(declared->second)) && tensor.numel() > 0) {
+    if (declared != call_->reuses.end() && !tensor.is_alias_of(inputs.at(declared->second)) &&
+        tensor.numel() > 0) {
       call_->watch.attr("does_not_reuse")(i, declared->second);
     }
     found.tensors.push_back(tensor);
@@ -127,10 +136,13 @@ session::HostResults PythonOp::results(py::handle result, const std::vector<at::
   return found;
 }
 
-bool PythonOp::writes(std::size_t i) const { return std::find(call_->dirty.begin(), call_->dirty.end(), i) != call_->dirty.end(); }
+bool PythonOp::writes(std::size_t i) const {
+  return std::find(call_->dirty.begin(), call_->dirty.end(), i) != call_->dirty.end();
+}
 
 bool PythonOp::may_overwrite(std::size_t i) const {
-  return std::any_of(call_->reuses.begin(), call_->reuses.end(), [i](const auto& reuse) { return reuse.second == i; });
+  return std::any_of(call_->reuses.begin(), call_->reuses.end(),
+                     [i](const auto& reuse) { return reuse.second == i; });
 }
 
 std::optional<std::vector<at::Tensor>> PythonOp::infer(const std::vector<at::Tensor>& inputs) const {
@@ -142,16 +154,18 @@ std::optional<std::vector<at::Tensor>> PythonOp::infer(const std::vector<at::Ten
 void bind_python_op(py::module_& m) {
   py::class_<session::HostFunction, std::shared_ptr<session::HostFunction>>(m, "HostFunction");
   py::class_<PythonOp, session::HostFunction, std::shared_ptr<PythonOp>>(m, "PythonOp")
-      .def(py::init([](py::object apply, py::tuple arguments, std::vector<std::int64_t> places, py::object make_arguments,
-                       std::vector<std::size_t> results, py::tuple others, std::vector<std::size_t> dirty,
-                       std::map<std::size_t, std::size_t> reuses, py::object watch, py::object infer) {
-             return std::make_shared<PythonOp>(PythonCall{std::move(apply), std::move(arguments), std::move(places),
-                                                          std::move(make_arguments), std::move(results), std::move(others),
-                                                          std::move(dirty), std::move(reuses), std::move(watch),
-                                                          std::move(infer)});
+      .def(py::init([](py::object apply, py::tuple arguments, std::vector<std::int64_t> places,
+                       py::object make_arguments, std::vector<std::size_t> results, py::tuple others,
+                       std::vector<std::size_t> dirty, std::map<std::size_t, std::size_t> reuses,
+                       py::object watch, py::object infer) {
+             return std::make_shared<PythonOp>(
+                 PythonCall{std::move(apply), std::move(arguments), std::move(places),
+                            std::move(make_arguments), std::move(results), std::move(others),
+                            std::move(dirty), std::move(reuses), std::move(watch), std::move(infer)});
            }),
-           py::kw_only(), py::arg("apply"), py::arg("arguments"), py::arg("places"), py::arg("make_arguments"),
-           py::arg("results"), py::arg("others"), py::arg("dirty"), py::arg("reuses"), py::arg("watch"), py::arg("infer"));
+           py::kw_only(), py::arg("apply"), py::arg("arguments"), py::arg("places"),
+           py::arg("make_arguments"), py::arg("results"), py::arg("others"), py::arg("dirty"),
+           py::arg("reuses"), py::arg("watch"), py::arg("infer"));
 }
 
 }  // namespace rekindle::python

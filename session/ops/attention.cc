@@ -1,5 +1,6 @@
-// ScaledDotProductAttention without dropout, by PyTorch's fused CPU kernels. These have no out variant: what they return
-// is copied into planned memory, so that it outlives nothing and views of it are known to the plan.
+// ScaledDotProductAttention without dropout, by PyTorch's fused CPU kernels. These have no out variant: what
+// they return is copied into planned memory, so that it outlives nothing and views of it are known to the
+// plan.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -14,14 +15,15 @@ namespace rekindle::session {
 namespace {
 
 struct Attention {
-  bool causal = false, mask = false, bool_mask = false, empty = false;  // empty: no query, or nothing to look at
+  bool causal = false, mask = false, bool_mask = false,
+       empty = false;  // empty: no query, or nothing to look at
   double scale = 0;
 };
 
 Attention attention_of(const LowerContext& context, std::size_t query, std::size_t mask) {
   const at::Tensor &q = context.meta(query), &k = context.meta(query + 1), &v = context.meta(query + 2);
-  TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.size(3) == k.size(3) && k.sizes() == v.sizes() &&
-                  q.size(0) == k.size(0) && q.size(1) == k.size(1),
+  TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.size(3) == k.size(3) &&
+                  k.sizes() == v.sizes() && q.size(0) == k.size(0) && q.size(1) == k.size(1),
               "ScaledDotProductAttention of ", q.sizes(), ", ", k.sizes(), " and ", v.sizes());
   Attention attention;
   attention.causal = context.int_attribute("is_causal", 0) != 0;
@@ -37,7 +39,8 @@ std::optional<at::Tensor> additive_mask(const Args& args, const Attention& atten
   at::Tensor mask = args.in(input);
   if (attention.bool_mask) {
     const auto options = args.in(0).options();
-    mask = at::where(mask, at::scalar_tensor(0, options), at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
+    mask = at::where(mask, at::scalar_tensor(0, options),
+                     at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
   }
   while (mask.dim() < 4) mask = mask.unsqueeze(0);
   return mask;
@@ -64,7 +67,8 @@ Lowering lower_attention(const LowerContext& context) {
       return;
     }
     const auto [y, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-        args.in(0), args.in(1), args.in(2), 0.0, attention.causal, additive_mask(args, attention, 3), attention.scale);
+        args.in(0), args.in(1), args.in(2), 0.0, attention.causal, additive_mask(args, attention, 3),
+        attention.scale);
     args.out(0).copy_(y);
     args.out(1).copy_(logsumexp);
   };

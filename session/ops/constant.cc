@@ -35,13 +35,18 @@ Lowering lower_constant(const LowerContext& context) {
 Lowering lower_shape(const LowerContext& context) {
   const Sizes sizes = context.sizes(0);
   const auto rank = static_cast<std::int64_t>(sizes.size());
-  const auto position = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
-  const std::int64_t start = position(context.int_attribute("start", 0)), end = position(context.int_attribute("end", rank));
+  const auto position = [&](std::int64_t at) {
+    return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank);
+  };
+  const std::int64_t start = position(context.int_attribute("start", 0)),
+                     end = position(context.int_attribute("end", rank));
   const Sizes part(sizes.begin() + start, sizes.begin() + std::max(start, end));
   return known(int64_tensor(part, {static_cast<std::int64_t>(part.size())}));
 }
 
-Lowering lower_size(const LowerContext& context) { return known(int64_tensor({context.meta(0).numel()}, {})); }
+Lowering lower_size(const LowerContext& context) {
+  return known(int64_tensor({context.meta(0).numel()}, {}));
+}
 
 Lowering lower_constant_of_shape(const LowerContext& context) {
   const auto* attribute = context.node().attribute("value");
@@ -61,8 +66,8 @@ Lowering lower_eye_like(const LowerContext& context) {
   const auto type = context.int_attribute("dtype", 0);
   const Sizes sizes = context.sizes(0);
   TORCH_CHECK(sizes.size() == 2, "EyeLike of a tensor of rank ", sizes.size());
-  const auto options =
-      at::TensorOptions().dtype(type == 0 ? context.dtype(0) : scalar_type_of(static_cast<graph::DType>(type)));
+  const auto options = at::TensorOptions().dtype(type == 0 ? context.dtype(0)
+                                                           : scalar_type_of(static_cast<graph::DType>(type)));
   const std::int64_t k = context.int_attribute("k", 0);
   if (k == 0) return known(at::eye(sizes[0], sizes[1], options));
   at::Tensor matrix = at::zeros(sizes, options);

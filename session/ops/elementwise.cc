@@ -58,7 +58,8 @@ using BinaryOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Tens
 
 template <UnaryOut function>
 Lowering unary(const LowerContext& context) {
-  return computed(context.dtype(0), context.sizes(0), [](const Args& args) { function(args.out(), args.in(0)); }, {0});
+  return computed(context.dtype(0), context.sizes(0),
+                  [](const Args& args) { function(args.out(), args.in(0)); }, {0});
 }
 
 template <UnaryOut function>
@@ -100,7 +101,8 @@ at::Tensor& relu_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tenso
 }
 
 Lowering lower_is_inf(const LowerContext& context) {
-  const bool negative = context.int_attribute("detect_negative", 1) != 0, positive = context.int_attribute("detect_positive", 1) != 0;
+  const bool negative = context.int_attribute("detect_negative", 1) != 0,
+             positive = context.int_attribute("detect_positive", 1) != 0;
   return computed(at::kBool, context.sizes(0), [negative, positive](const Args& args) {
     args.out().copy_(at::isinf(args.in(0)));
     if (!negative) args.out().logical_and_(args.in(0).gt(0));
@@ -111,16 +113,19 @@ Lowering lower_is_inf(const LowerContext& context) {
 // ONNX Div truncates integers; floating point divides.
 Lowering lower_div(const LowerContext& context) {
   const bool integral = at::isIntegralType(context.dtype(0), /*includeBool=*/false);
-  return computed(context.dtype(0), broadcast_inputs(context), [integral](const Args& args) {
-    if (integral) {
-      at::div_out(args.out(), args.in(0), args.in(1), "trunc");
-    } else {
-      at::div_out(args.out(), args.in(0), args.in(1));
-    }
-  }, {0, 1});
+  return computed(context.dtype(0), broadcast_inputs(context),
+                  [integral](const Args& args) {
+                    if (integral) {
+                      at::div_out(args.out(), args.in(0), args.in(1), "trunc");
+                    } else {
+                      at::div_out(args.out(), args.in(0), args.in(1));
+                    }
+                  },
+                  {0, 1});
 }
 
-// The exponent may have another type; the result has the base's. A number known now takes ATen's fast scalar paths.
+// The exponent may have another type; the result has the base's. A number known now takes ATen's fast scalar
+// paths.
 Lowering lower_pow(const LowerContext& context) {
   if (context.is_constant(1) && context.constant(1).numel() == 1 && context.rank(1) <= context.rank(0)) {
     const at::Scalar exponent = context.constant(1).item();
@@ -129,20 +134,23 @@ Lowering lower_pow(const LowerContext& context) {
                       [exponent](const Args& args) { at::pow_out(args.out(), args.in(0), exponent); }, {0});
     }
   }
-  return computed(context.dtype(0), broadcast_inputs(context),
-                  [](const Args& args) { pow(args.out(), args.in(0), args.in(1).to(args.out().scalar_type())); }, {0});
+  return computed(
+      context.dtype(0), broadcast_inputs(context),
+      [](const Args& args) { pow(args.out(), args.in(0), args.in(1).to(args.out().scalar_type())); }, {0});
 }
 
 // fmod=1 has the dividend's sign (C), fmod=0 the divisor's (Python).
 Lowering lower_mod(const LowerContext& context) {
   const bool c_like = context.int_attribute("fmod", 0) != 0;
-  return computed(context.dtype(0), broadcast_inputs(context), [c_like](const Args& args) {
-    if (c_like) {
-      at::fmod_out(args.out(), args.in(0), args.in(1));
-    } else {
-      at::remainder_out(args.out(), args.in(0), args.in(1));
-    }
-  }, {0, 1});
+  return computed(context.dtype(0), broadcast_inputs(context),
+                  [c_like](const Args& args) {
+                    if (c_like) {
+                      at::fmod_out(args.out(), args.in(0), args.in(1));
+                    } else {
+                      at::remainder_out(args.out(), args.in(0), args.in(1));
+                    }
+                  },
+                  {0, 1});
 }
 
 // Max, Min, Sum, Mean of any number of inputs: folded from the left.
@@ -170,7 +178,8 @@ Lowering lower_mean(const LowerContext& context) {
 }
 
 Lowering lower_identity(const LowerContext& context) {
-  return viewed(context, context.sizes(0), [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
+  return viewed(context, context.sizes(0),
+                [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
 }
 
 Lowering lower_where(const LowerContext& context) {
@@ -199,9 +208,11 @@ Lowering lower_gelu(const LowerContext& context) {
 
 Lowering lower_gelu_gradient(const LowerContext& context) {
   const std::string approximate = context.string_attribute("approximate", "none");
-  return computed(context.dtype(1), context.sizes(1), [approximate](const Args& args) {
-    at::gelu_backward_out(args.out(), args.in(0), args.in(1), approximate);
-  }, {0});
+  return computed(context.dtype(1), context.sizes(1),
+                  [approximate](const Args& args) {
+                    at::gelu_backward_out(args.out(), args.in(0), args.in(1), approximate);
+                  },
+                  {0});
 }
 
 Lowering lower_leaky_relu(const LowerContext& context) {
@@ -224,10 +235,12 @@ Lowering lower_softplus(const LowerContext& context) {
 // ATen's hardsigmoid has fixed slopes; ONNX's has attributes.
 Lowering lower_hard_sigmoid(const LowerContext& context) {
   const double alpha = context.float_attribute("alpha", 0.2), beta = context.float_attribute("beta", 0.5);
-  return computed(context.dtype(0), context.sizes(0), [alpha, beta](const Args& args) {
-    at::mul_out(args.out(), args.in(0), at::Scalar(alpha));
-    args.out().add_(beta).clamp_(0, 1);
-  }, {0});
+  return computed(context.dtype(0), context.sizes(0),
+                  [alpha, beta](const Args& args) {
+                    at::mul_out(args.out(), args.in(0), at::Scalar(alpha));
+                    args.out().add_(beta).clamp_(0, 1);
+                  },
+                  {0});
 }
 
 }  // namespace

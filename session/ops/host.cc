@@ -13,7 +13,9 @@
 namespace rekindle::session {
 namespace {
 
-Layout layout_of(const at::Tensor& meta) { return {meta.scalar_type(), meta.sizes().vec(), meta.strides().vec()}; }
+Layout layout_of(const at::Tensor& meta) {
+  return {meta.scalar_type(), meta.sizes().vec(), meta.strides().vec()};
+}
 
 // What has gaps or overlaps is planned row-major instead.
 at::Tensor dense_like(const at::Tensor& meta) {
@@ -35,12 +37,15 @@ at::Tensor settled(at::Tensor tensor, const at::Tensor& planned, bool copy) {
 std::vector<at::Tensor> planned_results(const LowerContext& context, std::int64_t function) {
   const std::size_t results = graph::torch_results(context.node());
   if (context.running()) return std::vector<at::Tensor>(results);
-  if (graph::is_sized_by_data(context.node())) throw NeedsData("the sizes of what a function returns depend on data");
+  if (graph::is_sized_by_data(context.node()))
+    throw NeedsData("the sizes of what a function returns depend on data");
   if (auto recorded = recorded_results(context)) return *std::move(recorded);
   std::vector<at::Tensor> metas;
-  for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
+  for (std::size_t i = 0; i < context.num_inputs(); ++i)
+    metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
   auto inferred = HostScope::function(function).infer(metas);
-  TORCH_CHECK_NOT_IMPLEMENTED(inferred.has_value(), "what a function returns for inputs of other sizes than at its export is "
+  TORCH_CHECK_NOT_IMPLEMENTED(inferred.has_value(),
+                              "what a function returns for inputs of other sizes than at its export is "
                               "not known; register it with infer_shape");
   TORCH_CHECK(inferred->size() == results, "infer_shape gave ", inferred->size(), " tensors, not ", results);
   return *std::move(inferred);
@@ -73,11 +78,11 @@ struct Call {
       const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
       results = callee.call(inputs, own, planned);
     }
-    TORCH_CHECK(results.tensors.size() == planned.size(), "a function returned ", results.tensors.size(), " tensors where ",
-                planned.size(), " were planned");
+    TORCH_CHECK(results.tensors.size() == planned.size(), "a function returned ", results.tensors.size(),
+                " tensors where ", planned.size(), " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
-      TORCH_CHECK(results.tensors[i].scalar_type() == dtypes[i], "a function returned ", results.tensors[i].toString(),
-                  " where ", dtypes[i], " was exported");
+      TORCH_CHECK(results.tensors[i].scalar_type() == dtypes[i], "a function returned ",
+                  results.tensors[i].toString(), " where ", dtypes[i], " was exported");
       args.out(i) = settled(results.tensors[i].detach(), planned[i], results.copy[i]);
     }
   }
@@ -95,8 +100,8 @@ struct Gradients {
     std::vector<at::Tensor> cotangents;
     for (std::size_t i = 0; i < results; ++i) cotangents.push_back(args.in(i));
     std::vector<at::Tensor> gradients = tape->backward(cotangents);
-    TORCH_CHECK(gradients.size() == planned.size(), "a function has ", gradients.size(), " gradients where ", planned.size(),
-                " were planned");
+    TORCH_CHECK(gradients.size() == planned.size(), "a function has ", gradients.size(), " gradients where ",
+                planned.size(), " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
       at::Tensor gradient = std::move(gradients[i]);
       args.out(i) = at::Tensor();
@@ -117,16 +122,19 @@ Lowering lower_host(const LowerContext& context) {
   call.planned = planned_results(context, call.function);
   for (std::size_t i = 0; i < call.planned.size(); ++i) {
     const HostFunction* callee = HostScope::find(call.function);
-    if (call.planned[i].defined() && (callee == nullptr || !callee->reuses(i))) call.planned[i] = dense_like(call.planned[i]);
+    if (call.planned[i].defined() && (callee == nullptr || !callee->reuses(i)))
+      call.planned[i] = dense_like(call.planned[i]);
   }
   for (std::size_t i = 0; i < call.planned.size(); ++i) {
     const at::Tensor& planned = call.planned[i];
-    call.dtypes.push_back(planned.defined() ? planned.scalar_type() : scalar_type_of(node.output(i)->type().dtype));
+    call.dtypes.push_back(planned.defined() ? planned.scalar_type()
+                                            : scalar_type_of(node.output(i)->type().dtype));
   }
   call.tracked = node.ints_attribute("_tracked", {});
   for (std::size_t i = 0; i < context.num_inputs(); ++i) call.exclusive.push_back(context.is_exclusive(i));
   Lowering lowering;
-  for (const at::Tensor& planned : call.planned) lowering.outputs.push_back(planned.defined() ? layout_of(planned) : Layout{});
+  for (const at::Tensor& planned : call.planned)
+    lowering.outputs.push_back(planned.defined() ? layout_of(planned) : Layout{});
   lowering.gives = true;
   lowering.keeps_inputs = true;  // whoever is called may keep what it is given
   lowering.held = graph::has_tape(node) ? 1 : 0;

@@ -1,5 +1,5 @@
-// Calls of host functions (session/host_function.h) and their gradients, as nodes of the torch domain. Internal to the
-// session room.
+// Calls of host functions (session/host_function.h) and their gradients, as nodes of the torch domain.
+// Internal to the session room.
 #pragma once
 
 #include <string_view>

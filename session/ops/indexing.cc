@@ -22,7 +22,8 @@ Lowering lower_embedding(const LowerContext& context) {
 // Inputs: dy, indices, weight*, base?. The result takes over the memory of a base that dies here.
 Lowering lower_embedding_gradient(const LowerContext& context) {
   const bool base = context.has(3);
-  const kernels::EmbeddingGradientOptions options{context.int_attribute("padding_idx", -1), /*accumulate=*/base};
+  const kernels::EmbeddingGradientOptions options{context.int_attribute("padding_idx", -1),
+                                                  /*accumulate=*/base};
   Lowering lowering = computed(context.dtype(0), context.sizes(2), [options, base](const Args& args) {
     if (base && args.out().const_data_ptr() != args.in(3).const_data_ptr()) {
       args.out().copy_(args.in(3));
@@ -42,7 +43,8 @@ Lowering lower_gather(const LowerContext& context) {
   const std::int64_t length = data[static_cast<std::size_t>(axis)];
   if (context.is_constant(1) && indices.empty()) {
     const std::int64_t at = context.ints(1).at(0), positive = at < 0 ? at + length : at;
-    TORCH_CHECK_INDEX(positive >= 0 && positive < length, "Gather index ", at, " is out of range for size ", length);
+    TORCH_CHECK_INDEX(positive >= 0 && positive < length, "Gather index ", at, " is out of range for size ",
+                      length);
     Lowering lowering = computed(context.dtype(0), sizes, [axis, positive](const Args& args) {
       args.out().copy_(args.in(0).select(axis, positive));
     });

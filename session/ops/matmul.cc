@@ -1,4 +1,5 @@
-// Matrix products. Leading dimensions are flattened into one so that each product is a single GEMM where it can be.
+// Matrix products. Leading dimensions are flattened into one so that each product is a single GEMM where it
+// can be.
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
@@ -11,17 +12,20 @@
 namespace rekindle::session {
 namespace {
 
-// [..., K] as [rows, K]. The planner gives row-major tensors, so this is a view; a strided caller's input is copied.
+// [..., K] as [rows, K]. The planner gives row-major tensors, so this is a view; a strided caller's input is
+// copied.
 at::Tensor as_matrix(const at::Tensor& x) {
   const auto leading = x.sizes().slice(0, static_cast<std::size_t>(x.dim() - 1));
-  return x.dim() == 2 ? x : x.reshape({c10::multiply_integers(leading), x.size(-1)});  // -1 cannot be told when K is 0
+  return x.dim() == 2
+             ? x
+             : x.reshape({c10::multiply_integers(leading), x.size(-1)});  // -1 cannot be told when K is 0
 }
 
 Lowering lower_linear(const LowerContext& context) {
   Sizes sizes = context.sizes(0);
   const at::Tensor& weight = context.meta(1);
-  TORCH_CHECK(!sizes.empty() && weight.dim() == 2 && sizes.back() == weight.size(1), "Linear of ", context.meta(0).sizes(),
-              " and weight ", weight.sizes());
+  TORCH_CHECK(!sizes.empty() && weight.dim() == 2 && sizes.back() == weight.size(1), "Linear of ",
+              context.meta(0).sizes(), " and weight ", weight.sizes());
   sizes.back() = weight.size(0);
   const bool bias = context.has(2);
   return computed(context.dtype(0), sizes, [bias](const Args& args) {
@@ -56,8 +60,10 @@ Sizes matmul_sizes(const Sizes& a, const Sizes& b) {
   TORCH_CHECK(!a.empty() && !b.empty(), "MatMul of a scalar");
   const std::int64_t inner = b.size() == 1 ? b[0] : b[b.size() - 2];
   TORCH_CHECK(a.back() == inner, "MatMul of ", at::IntArrayRef(a), " and ", at::IntArrayRef(b));
-  const Sizes batch_a(a.begin(), a.end() - std::min<std::ptrdiff_t>(2, static_cast<std::ptrdiff_t>(a.size())));
-  const Sizes batch_b(b.begin(), b.end() - std::min<std::ptrdiff_t>(2, static_cast<std::ptrdiff_t>(b.size())));
+  const Sizes batch_a(a.begin(),
+                      a.end() - std::min<std::ptrdiff_t>(2, static_cast<std::ptrdiff_t>(a.size())));
+  const Sizes batch_b(b.begin(),
+                      b.end() - std::min<std::ptrdiff_t>(2, static_cast<std::ptrdiff_t>(b.size())));
   Sizes sizes = broadcast_sizes(batch_a, batch_b);
   if (a.size() > 1) sizes.push_back(a[a.size() - 2]);
   if (b.size() > 1) sizes.push_back(b.back());
@@ -96,12 +102,14 @@ Lowering lower_matmul(const LowerContext& context) {
 
 // ONNX Gemm: alpha * A' * B' + beta * C, with C broadcast.
 Lowering lower_gemm(const LowerContext& context) {
-  const bool transpose_a = context.int_attribute("transA", 0) != 0, transpose_b = context.int_attribute("transB", 0) != 0;
+  const bool transpose_a = context.int_attribute("transA", 0) != 0,
+             transpose_b = context.int_attribute("transB", 0) != 0;
   const double alpha = context.float_attribute("alpha", 1.0), beta = context.float_attribute("beta", 1.0);
   const at::Tensor &a = context.meta(0), &b = context.meta(1);
   const bool bias = context.has(2);
   const Sizes sizes{a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
-  TORCH_CHECK(a.size(transpose_a ? 0 : 1) == b.size(transpose_b ? 1 : 0), "Gemm of ", a.sizes(), " and ", b.sizes());
+  TORCH_CHECK(a.size(transpose_a ? 0 : 1) == b.size(transpose_b ? 1 : 0), "Gemm of ", a.sizes(), " and ",
+              b.sizes());
   return computed(context.dtype(0), sizes, [=](const Args& args) {
     const at::Tensor left = transpose_a ? args.in(0).t() : args.in(0);
     const at::Tensor right = transpose_b ? args.in(1).t() : args.in(1);

@@ -6,7 +6,8 @@
 namespace rekindle::session {
 namespace {
 
-// As one row of all elements in memory order: where all tensors are laid out alike, any order of dimensions is right.
+// As one row of all elements in memory order: where all tensors are laid out alike, any order of dimensions
+// is right.
 at::Tensor in_memory_order(const at::Tensor& x) { return x.as_strided({x.numel()}, {1}); }
 
 // Eager draws in the order of the input's memory, and its results are laid out like the input.
@@ -47,7 +48,8 @@ Lowering lower_dropout_gradient(const LowerContext& context) {
   lowering.kernel = [ratio, alike](const Args& args) {
     if (!alike) args.out().copy_(args.in(0));
     at::Tensor dx = in_memory_order(args.out());
-    kernels::dropout_from_mask(alike ? in_memory_order(args.in(0)) : dx, in_memory_order(args.in(1)), ratio, dx);
+    kernels::dropout_from_mask(alike ? in_memory_order(args.in(0)) : dx, in_memory_order(args.in(1)), ratio,
+                               dx);
   };
   return lowering;
 }

@@ -59,7 +59,10 @@ Lowering unreduced(const LowerContext& context) {
   return computed(context.dtype(0), context.sizes(0), [op](const Args& args) {
     const at::Tensor& x = args.in(0);
     const bool absolute = op == "ReduceL1" || op == "ReduceL2";
-    args.out().copy_(absolute ? x.abs() : op == "ReduceSumSquare" ? x.mul(x) : op == "ReduceLogSum" ? x.log() : x);
+    args.out().copy_(absolute                  ? x.abs()
+                     : op == "ReduceSumSquare" ? x.mul(x)
+                     : op == "ReduceLogSum"    ? x.log()
+                                               : x);
   });
 }
 
@@ -67,13 +70,18 @@ template <ReduceOut function>
 Lowering reduce(const LowerContext& context) {
   Reduction reduction = reduction_of(context, 0, 1);
   if (reduction.axes.empty()) return unreduced(context);
-  return computed(context.dtype(0), reduction.sizes, [axes = reduction.axes, keep = reduction.keep](const Args& args) {
-    function(args.out(), args.in(0), axes, keep);
-  });
+  return computed(context.dtype(0), reduction.sizes,
+                  [axes = reduction.axes, keep = reduction.keep](const Args& args) {
+                    function(args.out(), args.in(0), axes, keep);
+                  });
 }
 
-void sum(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::sum_out(out, x, axes, keep, out.scalar_type()); }
-void mean(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) { at::mean_out(out, x, axes, keep); }
+void sum(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  at::sum_out(out, x, axes, keep, out.scalar_type());
+}
+void mean(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
+  at::mean_out(out, x, axes, keep);
+}
 // The extremum of nothing is the least, or the greatest, number of the type.
 at::Scalar extreme(at::ScalarType type, bool least) {
   if (at::isFloatingType(type)) return least ? -INFINITY : INFINITY;
@@ -190,12 +198,15 @@ Lowering cumulative(const LowerContext& context, bool reverse, bool product = fa
     } else if (exclusive) {
       x = at::full_like(x, product ? 1 : 0);
     }
-    const at::Tensor y = product ? at::cumprod(x, axis, x.scalar_type()) : at::cumsum(x, axis, x.scalar_type());
+    const at::Tensor y =
+        product ? at::cumprod(x, axis, x.scalar_type()) : at::cumsum(x, axis, x.scalar_type());
     args.out().copy_(reverse ? y.flip({axis}) : y);
   });
 }
 
-Lowering lower_cumsum(const LowerContext& context) { return cumulative(context, context.int_attribute("reverse", 0) != 0); }
+Lowering lower_cumsum(const LowerContext& context) {
+  return cumulative(context, context.int_attribute("reverse", 0) != 0);
+}
 Lowering lower_cumprod(const LowerContext& context) {
   return cumulative(context, context.int_attribute("reverse", 0) != 0, /*product=*/true);
 }

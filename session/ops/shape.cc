@@ -46,7 +46,8 @@ Lowering lower_reshape(const LowerContext& context) {
       known *= wanted[i];
     }
   }
-  if (unknown >= 0) wanted[static_cast<std::size_t>(unknown)] = known == 0 ? 0 : context.meta(0).numel() / known;
+  if (unknown >= 0)
+    wanted[static_cast<std::size_t>(unknown)] = known == 0 ? 0 : context.meta(0).numel() / known;
   return reshape_to(context, std::move(wanted));
 }
 
@@ -56,8 +57,8 @@ Lowering lower_flatten(const LowerContext& context) {
   const Sizes sizes = context.sizes(0);
   std::int64_t axis = context.int_attribute("axis", 1);
   if (axis < 0) axis += static_cast<std::int64_t>(sizes.size());
-  TORCH_CHECK(axis >= 0 && axis <= static_cast<std::int64_t>(sizes.size()), "axis ", axis, " is out of range for rank ",
-              sizes.size());
+  TORCH_CHECK(axis >= 0 && axis <= static_cast<std::int64_t>(sizes.size()), "axis ", axis,
+              " is out of range for rank ", sizes.size());
   const Sizes head(sizes.begin(), sizes.begin() + axis), tail(sizes.begin() + axis, sizes.end());
   return reshape_to(context, {product(head), product(tail)});
 }
@@ -69,7 +70,8 @@ Lowering lower_transpose(const LowerContext& context) {
   perm = context.node().ints_attribute("perm", perm);
   Sizes out;
   TORCH_CHECK(perm.size() == sizes.size(), "perm has ", perm.size(), " entries for rank ", sizes.size());
-  for (const std::int64_t axis : perm) out.push_back(sizes[static_cast<std::size_t>(context.axis(axis, context.rank(0)))]);
+  for (const std::int64_t axis : perm)
+    out.push_back(sizes[static_cast<std::size_t>(context.axis(axis, context.rank(0)))]);
   return viewed(context, out, [perm](const at::Tensor& x) { return x.permute(perm); });
 }
 
@@ -108,7 +110,8 @@ Lowering lower_squeeze(const LowerContext& context) {
 }
 
 Lowering expand_to(const LowerContext& context, Sizes sizes) {
-  Lowering lowering = computed(context.dtype(0), sizes, [](const Args& args) { args.out().copy_(args.in(0)); });
+  Lowering lowering =
+      computed(context.dtype(0), sizes, [](const Args& args) { args.out().copy_(args.in(0)); });
   lowering.views.push_back([sizes = std::move(sizes)](const at::Tensor& x) { return x.expand(sizes); });
   return lowering;
 }
@@ -160,7 +163,8 @@ Lowering split_into(const LowerContext& context, std::int64_t axis, const Sizes&
     Sizes sizes = context.sizes(0);
     sizes[static_cast<std::size_t>(axis)] = length;
     lowering.outputs.push_back({context.dtype(0), sizes, std::nullopt});
-    lowering.views.push_back([axis, start, length](const at::Tensor& x) { return x.narrow(axis, start, length); });
+    lowering.views.push_back(
+        [axis, start, length](const at::Tensor& x) { return x.narrow(axis, start, length); });
     start += length;
   }
   TORCH_CHECK(start == context.meta(0).size(axis), "the parts of a Split add up to ", start, ", not to ",
@@ -175,7 +179,8 @@ Lowering lower_split(const LowerContext& context) {
     const auto parts = static_cast<std::int64_t>(context.num_outputs());
     const std::int64_t total = context.meta(0).size(axis), each = (total + parts - 1) / parts;
     lengths.emplace();
-    for (std::int64_t i = 0; i < parts; ++i) lengths->push_back(std::clamp<std::int64_t>(total - i * each, 0, each));
+    for (std::int64_t i = 0; i < parts; ++i)
+      lengths->push_back(std::clamp<std::int64_t>(total - i * each, 0, each));
   }
   TORCH_CHECK(lengths->size() == context.num_outputs(), "Split has ", lengths->size(), " lengths and ",
               context.num_outputs(), " outputs");
@@ -202,7 +207,8 @@ std::vector<Range> ranges_of(const LowerContext& context, const Sizes& sizes, st
   if (context.has(first + 3)) steps = context.ints(first + 3);
   std::vector<Range> ranges;
   for (std::size_t i = 0; i < starts.size(); ++i) {
-    const std::int64_t axis = context.axis(axes.at(i), static_cast<std::int64_t>(sizes.size())), step = steps.at(i);
+    const std::int64_t axis = context.axis(axes.at(i), static_cast<std::int64_t>(sizes.size())),
+                       step = steps.at(i);
     TORCH_CHECK(step != 0, "Slice with step 0");
     const std::int64_t size = sizes[static_cast<std::size_t>(axis)];
     const auto clamp = [&](std::int64_t at) {
@@ -229,7 +235,8 @@ at::Tensor sliced(const at::Tensor& x, const std::vector<Range>& ranges) {
 }
 
 // Negative steps have no ATen view: those elements are gathered one slice at a time.
-void copy_slices(at::Tensor to, at::Tensor from, const std::vector<Range>& ranges, std::size_t i, bool scatter) {
+void copy_slices(at::Tensor to, at::Tensor from, const std::vector<Range>& ranges, std::size_t i,
+                 bool scatter) {
   if (i == ranges.size()) {
     to.copy_(from);
     return;
@@ -237,8 +244,8 @@ void copy_slices(at::Tensor to, at::Tensor from, const std::vector<Range>& range
   const Range& range = ranges[i];
   for (std::int64_t k = 0; k < range.length; ++k) {
     const std::int64_t at = range.start + k * range.step;
-    copy_slices(to.narrow(range.axis, scatter ? at : k, 1), from.narrow(range.axis, scatter ? k : at, 1), ranges, i + 1,
-                scatter);
+    copy_slices(to.narrow(range.axis, scatter ? at : k, 1), from.narrow(range.axis, scatter ? k : at, 1),
+                ranges, i + 1, scatter);
   }
 }
 
@@ -253,7 +260,8 @@ Lowering lower_slice(const LowerContext& context) {
   Lowering lowering = computed(context.dtype(0), sizes, [ranges](const Args& args) {
     copy_slices(args.out(), args.in(0), ranges, 0, false);
   });
-  if (forward_only(ranges)) lowering.views.push_back([ranges](const at::Tensor& x) { return sliced(x, ranges); });
+  if (forward_only(ranges))
+    lowering.views.push_back([ranges](const at::Tensor& x) { return sliced(x, ranges); });
   return lowering;
 }
 
@@ -275,7 +283,8 @@ Lowering lower_tile(const LowerContext& context) {
   const Sizes repeats = context.ints(1);
   Sizes sizes = context.sizes(0);
   for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] *= repeats.at(i);
-  return computed(context.dtype(0), sizes, [repeats](const Args& args) { at::repeat_out(args.out(), args.in(0), repeats); });
+  return computed(context.dtype(0), sizes,
+                  [repeats](const Args& args) { at::repeat_out(args.out(), args.in(0), repeats); });
 }
 
 Lowering lower_trilu(const LowerContext& context) {

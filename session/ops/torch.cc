@@ -1,6 +1,6 @@
-// Operators of PyTorch's dispatcher and their gradients: PyTorch runs them, allocates their results and differentiates
-// them. Layouts are those that the graph records, or else those of a run on meta tensors; a result that comes in
-// another layout is copied.
+// Operators of PyTorch's dispatcher and their gradients: PyTorch runs them, allocates their results and
+// differentiates them. Layouts are those that the graph records, or else those of a run on meta tensors; a
+// result that comes in another layout is copied.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -8,8 +8,8 @@
 #include "session/op.h"
 #include "session/ops/host.h"
 #include "session/recorded_results.h"
-#include "session/tensor_types.h"
 #include "session/tape.h"
+#include "session/tensor_types.h"
 #include "session/torch_operator.h"
 #include "src/graph/torch_node.h"
 
@@ -18,7 +18,8 @@ namespace {
 
 Layout layout_of(const at::Tensor& tensor) {
   const bool dense = tensor.is_non_overlapping_and_dense();
-  return {tensor.scalar_type(), tensor.sizes().vec(), dense ? std::optional(tensor.strides().vec()) : std::nullopt};
+  return {tensor.scalar_type(), tensor.sizes().vec(),
+          dense ? std::optional(tensor.strides().vec()) : std::nullopt};
 }
 
 std::optional<std::vector<Layout>> recorded_layouts(const LowerContext& context) {
@@ -31,7 +32,8 @@ std::optional<std::vector<Layout>> recorded_layouts(const LowerContext& context)
 
 std::vector<Layout> computed_layouts(const LowerContext& context, const TorchOperator& op) {
   std::vector<at::Tensor> metas;
-  for (std::size_t i = 0; i < context.num_inputs(); ++i) metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
+  for (std::size_t i = 0; i < context.num_inputs(); ++i)
+    metas.push_back(context.has(i) ? context.meta(i) : at::Tensor());
   for (const std::size_t i : op.number_inputs()) metas.at(i) = context.constant(i);
   std::vector<Layout> layouts;
   for (const at::Tensor& result : op.call_meta(metas)) {
@@ -39,8 +41,8 @@ std::vector<Layout> computed_layouts(const LowerContext& context, const TorchOpe
                                 " returns no dense tensor");
     layouts.push_back(layout_of(result));
   }
-  TORCH_CHECK(layouts.size() == graph::torch_results(context.node()), context.node().op_type(), " returns ", layouts.size(),
-              " tensors, not ", graph::torch_results(context.node()));
+  TORCH_CHECK(layouts.size() == graph::torch_results(context.node()), context.node().op_type(), " returns ",
+              layouts.size(), " tensors, not ", graph::torch_results(context.node()));
   return layouts;
 }
 
@@ -61,7 +63,8 @@ std::vector<at::Tensor> inputs_of(const Args& args, std::size_t count) {
 at::Tensor settled(at::Tensor tensor, const Layout& planned, bool shared, const std::string& name) {
   TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided, name, " returned no dense tensor");
   TORCH_CHECK(tensor.scalar_type() == planned.dtype && tensor.sizes() == planned.sizes, name, " returned ",
-              tensor.toString(), tensor.sizes(), " where ", planned.dtype, at::IntArrayRef(planned.sizes), " was planned");
+              tensor.toString(), tensor.sizes(), " where ", planned.dtype, at::IntArrayRef(planned.sizes),
+              " was planned");
   tensor = tensor.resolve_conj().resolve_neg();
   const Sizes strides = planned.strides.value_or(c10::TensorType::contiguousStridesOf(planned.sizes));
   if (!shared && tensor.strides() == strides && tensor.storage_offset() == 0) return tensor;
@@ -79,10 +82,13 @@ struct Results {
   std::string name;
   std::size_t count;
   std::vector<Layout> planned;  // none: they are taken as they come
-  std::vector<bool> unused;  // these may have another layout than planned
+  std::vector<bool> unused;     // these may have another layout than planned
 
   explicit Results(const graph::Node& node, std::vector<Layout> layouts)
-      : name(node.op_type()), count(graph::torch_results(node)), planned(std::move(layouts)), unused(planned.size(), false) {
+      : name(node.op_type()),
+        count(graph::torch_results(node)),
+        planned(std::move(layouts)),
+        unused(planned.size(), false) {
     for (const std::int64_t i : node.ints_attribute("_unused", {})) {
       if (i >= 0 && static_cast<std::size_t>(i) < unused.size()) unused[static_cast<std::size_t>(i)] = true;
     }
@@ -94,21 +100,25 @@ struct Results {
 
 // Of a node that is lowered when it runs. A result may share an input's memory.
 void give_as_they_are(const Args& args, const std::vector<at::Tensor>& results, const Results& to) {
-  TORCH_CHECK(results.size() == to.count, to.name, " returned ", results.size(), " tensors where ", to.count, " were exported");
+  TORCH_CHECK(results.size() == to.count, to.name, " returned ", results.size(), " tensors where ", to.count,
+              " were exported");
   for (std::size_t i = 0; i < results.size(); ++i) {
-    TORCH_CHECK(results[i].defined() && results[i].layout() == at::kStrided, to.name, " returned no dense tensor");
+    TORCH_CHECK(results[i].defined() && results[i].layout() == at::kStrided, to.name,
+                " returned no dense tensor");
     args.out(i) = results[i].resolve_conj().resolve_neg();
     if (!args.out(i).is_non_overlapping_and_dense()) args.out(i) = args.out(i).contiguous();
   }
 }
 
-void give(const Args& args, const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs, const Results& to) {
+void give(const Args& args, const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs,
+          const Results& to) {
   if (to.planned.empty()) return give_as_they_are(args, results, to);
   TORCH_CHECK(results.size() == to.planned.size(), to.name, " returned ", results.size(), " tensors where ",
               to.planned.size(), " were planned");
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (to.unused[i] && !to.fits(results[i], i)) {
-      args.out(i) = at::zeros(to.planned[i].sizes, at::TensorOptions(to.planned[i].dtype).device(results[0].device()));
+      args.out(i) =
+          at::zeros(to.planned[i].sizes, at::TensorOptions(to.planned[i].dtype).device(results[0].device()));
       continue;
     }
     const bool shared = results[i].defined() && shares_memory(results[i], inputs);
@@ -135,8 +145,7 @@ Lowering lower_torch(const LowerContext& context) {
     };
     return lowering;
   }
-  lowering.kernel = [op, count, to,
-                     tracked = node.ints_attribute("_tracked", {})](const Args& args) {
+  lowering.kernel = [op, count, to, tracked = node.ints_attribute("_tracked", {})](const Args& args) {
     const std::vector<at::Tensor> inputs = inputs_of(args, count);
     std::shared_ptr<Tape> tape;
     give(args, Tape::record(*op, inputs, tracked, tape), inputs, to);
@@ -160,17 +169,19 @@ Lowering lower_torch_gradient(const LowerContext& context) {
     const auto* tape = static_cast<const Tape*>(args.held_in(results).get());
     TORCH_CHECK(tape != nullptr, name, " needs a tape that was not recorded");
     const std::vector<at::Tensor> cotangents = inputs_of(args, results);
-    const auto given = std::find_if(cotangents.begin(), cotangents.end(), [](const at::Tensor& x) { return x.defined(); });
+    const auto given =
+        std::find_if(cotangents.begin(), cotangents.end(), [](const at::Tensor& x) { return x.defined(); });
     TORCH_CHECK(given != cotangents.end(), name, " has no cotangent");
     std::vector<at::Tensor> gradients = tape->backward(cotangents);
-    TORCH_CHECK(gradients.size() == planned.size(), name, " has ", gradients.size(), " parts where ", planned.size(),
-                " were planned");
+    TORCH_CHECK(gradients.size() == planned.size(), name, " has ", gradients.size(), " parts where ",
+                planned.size(), " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
       at::Tensor gradient = std::move(gradients[i]);
       args.out(i) = at::Tensor();
       if (!gradient.defined()) continue;
       // A gradient can be a view of a cotangent, or the same for two inputs; whoever gets it may write to it.
-      const bool shared = gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);
+      const bool shared =
+          gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);
       args.out(i) = settled(std::move(gradient), planned[i], shared, name);
     }
   };

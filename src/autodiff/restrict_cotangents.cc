@@ -79,7 +79,8 @@ class Restriction {
       return zeros_[value] = zeros_like(node.inputs().back(), before);
     }
     if (graph::is_torch_gradient(node)) {  // a gradient has the shape of its tracked input
-      return zeros_[value] = zeros_like(node.input(graph::gradient_cotangents(node) + 1 + value->index()), before);
+      return zeros_[value] =
+                 zeros_like(node.input(graph::gradient_cotangents(node) + 1 + value->index()), before);
     }
     return copy_on_zeros(node, value->index(), before);
   }

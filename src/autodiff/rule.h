@@ -56,7 +56,9 @@ class RuleContext {
   Value* int64s(const std::vector<std::int64_t>& values);
 
   // Tells the session a fact about the node itself.
-  void set_attribute(std::string name, Attribute value) { node_.set_attribute(std::move(name), std::move(value)); }
+  void set_attribute(std::string name, Attribute value) {
+    node_.set_attribute(std::move(name), std::move(value));
+  }
 
   // The gradient of input i, in its shape.
   void set_dx(std::size_t i, Value* dx);

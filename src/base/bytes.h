@@ -14,10 +14,11 @@ namespace rekindle {
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   void number(T value) {
     char raw[sizeof(T)];
-    std::memcpy(raw, &value, sizeof(T));  // x86-64 and AArch64 are little-endian; others are refused by the build
+    std::memcpy(raw, &value,
+                sizeof(T));  // x86-64 and AArch64 are little-endian; others are refused by the build
     bytes_.append(raw, sizeof(T));
   }
   void raw(std::string_view data) { bytes_.append(data); }
@@ -39,8 +40,7 @@ class ByteReader {
   explicit ByteReader(std::string_view data) : rest_(data) {}
 
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  T number() {
+  requires std::is_arithmetic_v<T> T number() {
     T value{};
     std::string_view raw_bytes = raw(sizeof(T));
     if (!failed_) std::memcpy(&value, raw_bytes.data(), sizeof(T));

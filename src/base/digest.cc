@@ -68,7 +68,9 @@ DigestStream::~DigestStream() = default;
 DigestStream::DigestStream(DigestStream&&) noexcept = default;
 DigestStream& DigestStream::operator=(DigestStream&&) noexcept = default;
 
-void DigestStream::update(std::string_view data) { XXH3_128bits_update(state_->xxh, data.data(), data.size()); }
+void DigestStream::update(std::string_view data) {
+  XXH3_128bits_update(state_->xxh, data.data(), data.size());
+}
 
 Digest DigestStream::finish() const { return canonical(XXH3_128bits_digest(state_->xxh)); }
 

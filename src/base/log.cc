@@ -12,7 +12,8 @@ namespace {
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     // Not registered with spdlog: a host program's own registry and default logger stay untouched.
-    auto made = std::make_shared<spdlog::logger>("rekindle", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made =
+        std::make_shared<spdlog::logger>("rekindle", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("rekindle: %v");
     return made;
   }();
@@ -27,12 +28,13 @@ Result<LogLevel> parse_log_level(std::string_view name) {
   if (name == "warning") return LogLevel::kWarning;
   if (name == "error") return LogLevel::kError;
   if (name == "off") return LogLevel::kOff;
-  return invalid_argument("log level '" + std::string(name) + "' is not one of debug, info, warning, error, off");
+  return invalid_argument("log level '" + std::string(name) +
+                          "' is not one of debug, info, warning, error, off");
 }
 
 void set_log_level(LogLevel level) {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::err, spdlog::level::off};
+  static constexpr spdlog::level::level_enum kLevels[] = {
+      spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err, spdlog::level::off};
   logger().set_level(kLevels[static_cast<int>(level)]);
 }
 

@@ -75,9 +75,9 @@ class [[nodiscard]] Result<void> {
 using Status = Result<void>;
 
 // Evaluates a Status or Result expression and returns its error from the enclosing function.
-#define REKINDLE_RETURN_IF_ERROR(expression)                    \
-  do {                                                          \
-    auto rekindle_status_ = (expression);                       \
+#define REKINDLE_RETURN_IF_ERROR(expression)                     \
+  do {                                                           \
+    auto rekindle_status_ = (expression);                        \
     if (!rekindle_status_.ok()) return rekindle_status_.error(); \
   } while (false)
 

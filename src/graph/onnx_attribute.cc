@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kExactPrefix = "rekindle.float64.";
 constexpr std::size_t kDigits = 16;
 
-// ONNX keeps 32 bits of a number that was written as 0.1 or 1e-05. The shortest decimal that gives these 32 bits is what
-// was written; in float32 both mean the same.
+// ONNX keeps 32 bits of a number that was written as 0.1 or 1e-05. The shortest decimal that gives these 32
+// bits is what was written; in float32 both mean the same.
 double as_written(float value) {
   if (!std::isfinite(value)) return value;
   char digits[32];

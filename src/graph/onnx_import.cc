@@ -17,7 +17,8 @@ Status import_opsets(const onnx::ModelProto& model, OnnxOpsets& opsets) {
   for (const onnx::OperatorSetIdProto& opset : model.opset_import()) {
     const std::string domain = opset.domain() == "ai.onnx" ? "" : opset.domain();
     // Another domain matters only when a node uses it, and is refused there.
-    if (!domain.empty() && domain != kRekindleDomain && domain != kTorchDomain && domain != kMicrosoftDomain) continue;
+    if (!domain.empty() && domain != kRekindleDomain && domain != kTorchDomain && domain != kMicrosoftDomain)
+      continue;
     if (domain.empty()) {
       if (opset.version() < kMinOnnxOpset || opset.version() > kMaxOnnxOpset) {
         return unsupported("ONNX model: opset " + std::to_string(opset.version()) + " is not among " +
@@ -28,7 +29,9 @@ Status import_opsets(const onnx::ModelProto& model, OnnxOpsets& opsets) {
       opsets.graph[domain] = std::max(opset.version(), kNormalOnnxOpset);
       continue;
     }
-    const std::int64_t own = domain == kTorchDomain ? kTorchOpset : domain == kMicrosoftDomain ? 1 : kRekindleOpset;
+    const std::int64_t own = domain == kTorchDomain       ? kTorchOpset
+                             : domain == kMicrosoftDomain ? 1
+                                                          : kRekindleOpset;
     if (opset.version() != own) {
       return unsupported("ONNX model: version " + std::to_string(opset.version()) + " of domain " + domain +
                          " is not " + std::to_string(own) + "; export it again with this release");
@@ -45,7 +48,8 @@ Result<std::unique_ptr<Graph>> import_model(onnx::ModelProto& model) {
   OnnxOpsets opsets;
   REKINDLE_RETURN_IF_ERROR(import_opsets(model, opsets));
   REKINDLE_ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph, OnnxGraphImporter(opsets).run(model.graph()));
-  if (Status status = verify(*graph); !status.ok()) return corruption("ONNX model: " + status.error().message);
+  if (Status status = verify(*graph); !status.ok())
+    return corruption("ONNX model: " + status.error().message);
   return graph;
 }
 

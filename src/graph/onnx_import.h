@@ -21,9 +21,9 @@ inline constexpr std::int64_t kNormalOnnxOpset = 20;
 //
 // kCorruption when the bytes are no model or contradict themselves (a tensor of the wrong length, a name
 // defined twice or not at all); kUnsupported, naming the node and its op, for what is valid ONNX but not for
-// Rekindle: unknown ops and domains, maps, sparse, string and external tensors. Control flow becomes nodes that own
-// graphs (src/graph/control_flow.h), calls of the model's own functions what they stand for; sequences and
-// optional values have no type.
+// Rekindle: unknown ops and domains, maps, sparse, string and external tensors. Control flow becomes nodes
+// that own graphs (src/graph/control_flow.h), calls of the model's own functions what they stand for;
+// sequences and optional values have no type.
 Result<std::unique_ptr<Graph>> import_onnx(std::string_view bytes);
 
 }  // namespace rekindle::graph

@@ -184,7 +184,8 @@ bool is_random(const Node& node) {
   if (is_torch(node)) return node.int_attribute("_random", 0) != 0;
   for (const auto& [name, attribute] : node.attributes()) {
     const auto* body = std::get_if<GraphPtr>(&attribute);
-    if (body != nullptr && std::ranges::any_of((*body)->nodes(), [](const auto& inner) { return is_random(*inner); }))
+    if (body != nullptr &&
+        std::ranges::any_of((*body)->nodes(), [](const auto& inner) { return is_random(*inner); }))
       return true;
   }
   const OpInfo* info = find_op(node.domain(), node.op_type());

@@ -246,7 +246,8 @@ class Parser {
   }
 
   static bool append_bits(std::optional<std::int64_t> bits, std::string& bytes) {
-    return bits && *bits >= 0 && *bits <= 255 && append_raw(std::optional(static_cast<std::uint8_t>(*bits)), bytes);
+    return bits && *bits >= 0 && *bits <= 255 &&
+           append_raw(std::optional(static_cast<std::uint8_t>(*bits)), bytes);
   }
 
   template <typename T>

@@ -128,7 +128,8 @@ std::string joined(const Items& items, Text text) {
 // The lines of a graph inside another one's.
 std::string indented(std::string text) {
   text.pop_back();  // the last line's end
-  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3) text.replace(at, 1, "\n  ");
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3)
+    text.replace(at, 1, "\n  ");
   return text;
 }
 

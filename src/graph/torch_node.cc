@@ -6,14 +6,15 @@ namespace rekindle::graph {
 namespace {
 
 bool all_below(const std::vector<std::int64_t>& positions, std::size_t end) {
-  return std::ranges::all_of(
-      positions, [end](std::int64_t i) { return i >= 0 && static_cast<std::size_t>(i) < end; });
+  return std::ranges::all_of(positions,
+                             [end](std::int64_t i) { return i >= 0 && static_cast<std::size_t>(i) < end; });
 }
 
 std::string wrong_operator(const Node& node) {
   const std::size_t outputs = node.outputs().size();
   const std::int64_t results = node.int_attribute("_results", 1);
-  if (results < 1 || (static_cast<std::size_t>(results) != outputs && static_cast<std::size_t>(results) + 1 != outputs)) {
+  if (results < 1 ||
+      (static_cast<std::size_t>(results) != outputs && static_cast<std::size_t>(results) + 1 != outputs)) {
     return "it has " + std::to_string(outputs) + " outputs, but _results is " + std::to_string(results);
   }
   if (!all_below(node.ints_attribute("_differentiable", {}), static_cast<std::size_t>(results)))
@@ -35,7 +36,8 @@ std::string wrong_gradient(const Node& node) {
   if (producer == nullptr || !has_tape(*producer) || tape->index() != torch_results(*producer))
     return "input " + std::to_string(cotangents) + " is not a tape";
   if (torch_results(*producer) != static_cast<std::size_t>(cotangents))
-    return "the tape is of " + std::to_string(torch_results(*producer)) + " results, not of " + std::to_string(cotangents);
+    return "the tape is of " + std::to_string(torch_results(*producer)) + " results, not of " +
+           std::to_string(cotangents);
   for (std::size_t i = static_cast<std::size_t>(cotangents) + 1; i < inputs; ++i) {
     if (node.input(i) == nullptr) return "input " + std::to_string(i) + " is absent but required";
   }

@@ -23,7 +23,8 @@ constexpr std::int64_t kUsualElement = 8;  // bytes; only complex128 is wider
 
 bool is_foldable(const Node& node) {
   // How much an operator of PyTorch's returns, nobody here knows; the planner folds those.
-  if (node.is("Constant") || node.inputs().empty() || graph::is_random(node) || graph::is_torch(node)) return false;
+  if (node.is("Constant") || node.inputs().empty() || graph::is_random(node) || graph::is_torch(node))
+    return false;
   return std::ranges::all_of(node.inputs(), [](const Value* input) {
     return input == nullptr || graph::constant_of(input) != nullptr;
   });

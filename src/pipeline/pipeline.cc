@@ -34,20 +34,22 @@ bool strictly_increasing_below(const std::vector<std::size_t>& indices, std::siz
 
 const std::vector<std::string_view>& forward_passes() {
   static const std::vector<std::string_view> passes{"eliminate_identity", "fold_shapes", "fold_constants",
-                                               "eliminate_common_subexpressions", "eliminate_dead_nodes"};
+                                                    "eliminate_common_subexpressions",
+                                                    "eliminate_dead_nodes"};
   return passes;
 }
 
 const std::vector<std::string_view>& joint_passes() {
   static const std::vector<std::string_view> passes{"eliminate_identity", "fold_constants",
-                                               "eliminate_common_subexpressions", "fuse_accumulation",
-                                               "eliminate_dead_nodes"};
+                                                    "eliminate_common_subexpressions", "fuse_accumulation",
+                                                    "eliminate_dead_nodes"};
   return passes;
 }
 
 std::string pipeline_fingerprint() {
-  std::string text = "joint " + std::to_string(kFormatVersion) + " rekindle opset " + std::to_string(graph::kRekindleOpset) +
-                     " torch opset " + std::to_string(graph::kTorchOpset);
+  std::string text = "joint " + std::to_string(kFormatVersion) + " rekindle opset " +
+                     std::to_string(graph::kRekindleOpset) + " torch opset " +
+                     std::to_string(graph::kTorchOpset);
   for (const auto* passes : {&forward_passes(), &joint_passes()}) {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
@@ -55,13 +57,15 @@ std::string pipeline_fingerprint() {
   return text;
 }
 
-Result<autodiff::JointGraph> build_joint_graph(std::string_view model, const std::vector<bool>& needs_gradient,
+Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
+                                               const std::vector<bool>& needs_gradient,
                                                const passes::ConstantEvaluator& evaluate,
                                                const TypeInference& infer_types) {
   REKINDLE_ASSIGN_OR_RETURN(std::unique_ptr<graph::Graph> forward, graph::import_onnx(model));
   if (needs_gradient.size() != forward->inputs().size()) {
-    return invalid_argument("the model has " + std::to_string(forward->inputs().size()) + " inputs, but needs_gradient has " +
-                            std::to_string(needs_gradient.size()) + " entries");
+    return invalid_argument("the model has " + std::to_string(forward->inputs().size()) +
+                            " inputs, but needs_gradient has " + std::to_string(needs_gradient.size()) +
+                            " entries");
   }
   passes::PassContext context;
   context.evaluate = evaluate;
@@ -88,7 +92,8 @@ Result<autodiff::JointGraph> parse_joint_graph(std::string_view bytes) {
   ByteReader reader(bytes);
   const auto version = reader.number<std::uint32_t>();
   if (!reader.failed() && version != kFormatVersion) {
-    return corruption("joint graph: format version " + std::to_string(version) + ", expected " + std::to_string(kFormatVersion));
+    return corruption("joint graph: format version " + std::to_string(version) + ", expected " +
+                      std::to_string(kFormatVersion));
   }
   autodiff::JointGraph joint;
   joint.forward_inputs = reader.number<std::uint64_t>();

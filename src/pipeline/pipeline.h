@@ -1,4 +1,5 @@
-// From exported bytes to a joint graph: import, simplify, differentiate, simplify again. And the bytes of a joint graph.
+// From exported bytes to a joint graph: import, simplify, differentiate, simplify again. And the bytes of a
+// joint graph.
 #pragma once
 
 #include <functional>
@@ -17,14 +18,16 @@ using TypeInference = std::function<void(graph::Graph&)>;
 // The passes that run on an imported graph and on a joint graph, in order. Part of the key of a joint graph.
 const std::vector<std::string_view>& forward_passes();
 const std::vector<std::string_view>& joint_passes();
-// Names of both lists and the version of this room's output; changes whenever cached joint graphs must not be reused.
+// Names of both lists and the version of this room's output; changes whenever cached joint graphs must not be
+// reused.
 std::string pipeline_fingerprint();
 
 // `model`: ONNX bytes, untrusted. `needs_gradient[i]`: whether the gradient of graph input i is wanted.
-// `evaluate` folds constants; it may be null. kCorruption or kInvalidArgument for bad bytes, kUnsupported (naming node
-// and op) for ops that cannot be imported or differentiated.
-// `infer_types` tells the types of values between the inputs and the outputs, which some gradients need; it may be null.
-Result<autodiff::JointGraph> build_joint_graph(std::string_view model, const std::vector<bool>& needs_gradient,
+// `evaluate` folds constants; it may be null. kCorruption or kInvalidArgument for bad bytes, kUnsupported
+// (naming node and op) for ops that cannot be imported or differentiated. `infer_types` tells the types of
+// values between the inputs and the outputs, which some gradients need; it may be null.
+Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
+                                               const std::vector<bool>& needs_gradient,
                                                const passes::ConstantEvaluator& evaluate,
                                                const TypeInference& infer_types = nullptr);
 

@@ -28,7 +28,8 @@ TEST_CASE("an output that PyTorch says is not differentiable stops the gradient"
   opset 20, torch 1
   %y: float32[4] = torch::aten.floor.default(%x) {_results = 1, _differentiable = []}
   return %y
-})", "1");
+})",
+                                    "1");
   CHECK(joint.cotangent_of.empty());
 }
 

@@ -21,7 +21,8 @@ std::string store(const std::string& dir, const std::string& name, const std::st
                   const std::string& model = "tiny.Tiny") {
   Entry entry = make_entry(name);
   entry.meta = R"({"model":"Tiny","class":")" + model + "\"}";
-  entry.leaves = {.model = model, .leaves = {{"model.scale", scale}, {"model.training", "True"}}, .parts = {}};
+  entry.leaves = {
+      .model = model, .leaves = {{"model.scale", scale}, {"model.training", "True"}}, .parts = {}};
   const auto id = open_cache(dir)->store(digest_of(name), "", entry);
   REQUIRE(id.ok());
   return id->hex();
@@ -46,7 +47,8 @@ TEST_CASE("two entries are compared leaf by leaf", "[cli]") {
           nlohmann::json({{"path", "model.scale"}, {"before", "1.0"}, {"after", "2.0"}, {"places", 1}}));
   const auto table = rekindle_command(explain(dir, one + " " + two));
   REQUIRE(table.code == 0);
-  REQUIRE(contains(table.output, one.substr(0, 12) + " -> " + two.substr(0, 12) + ", 1 of 2 leaves of the key equal\n"));
+  REQUIRE(contains(table.output,
+                   one.substr(0, 12) + " -> " + two.substr(0, 12) + ", 1 of 2 leaves of the key equal\n"));
   REQUIRE(contains(table.output, "  PATH         BEFORE  AFTER\n  model.scale  1.0     2.0\n"));
   REQUIRE(contains(rekindle_command(explain(dir, one + " " + one)).output, "no differences"));
 }
@@ -80,7 +82,12 @@ TEST_CASE("the last misses are shown, newest first", "[cli]") {
   const TempDir dir;
   const auto cache = open_cache(dir.path());
   REQUIRE(contains(rekindle_command(explain(dir, "")).output, "no miss is remembered in " + dir.path()));
-  Miss miss{.time = 1000, .model = "tiny.Tiny", .reason = "cold", .prekey = digest_of("prekey"), .nearest = {}, .differences = {}};
+  Miss miss{.time = 1000,
+            .model = "tiny.Tiny",
+            .reason = "cold",
+            .prekey = digest_of("prekey"),
+            .nearest = {},
+            .differences = {}};
   cache->record_miss(miss);
   miss.reason = "observations";
   miss.nearest = digest_of("entry");
@@ -102,7 +109,8 @@ TEST_CASE("the last misses are shown, newest first", "[cli]") {
 
   const auto table = rekindle_command(explain(dir, ""));
   REQUIRE(table.code == 0);
-  REQUIRE(contains(table.output, "ago  tiny.Tiny  observations, nearest " + digest_of("entry").hex().substr(0, 12)));
+  REQUIRE(contains(table.output,
+                   "ago  tiny.Tiny  observations, nearest " + digest_of("entry").hex().substr(0, 12)));
   REQUIRE(contains(table.output, "9 of 10 leaves equal"));
   REQUIRE(contains(table.output, "global tiny:SCALE (and 1 more)"));
   REQUIRE(!contains(table.output, "\x1b"));  // stored text cannot drive the terminal

@@ -174,7 +174,8 @@ TEST_CASE("corrupt manifests, summaries and usage are dropped and counted", "[ex
   REQUIRE(counters(*cache) == expected({.corrupt = 2, .stores = 1, .entries = 2}));
 }
 
-TEST_CASE("candidates come newest first, a bounded number of them, and take their entries along", "[export_cache]") {
+TEST_CASE("candidates come newest first, a bounded number of them, and take their entries along",
+          "[export_cache]") {
   const TempDir dir;
   auto cache = open_cache(dir.path());
   const Digest other = digest_of("another prekey");
@@ -194,7 +195,8 @@ TEST_CASE("candidates come newest first, a bounded number of them, and take thei
   REQUIRE(cache->store(kPrekey, "obs " + std::to_string(last), make_entry("again")).ok());
   REQUIRE(cache->lookup(kPrekey)->size() == kMaxCandidates);
   REQUIRE(!cache->load(entry_id(make_entry(std::to_string(last))))->has_value());
-  REQUIRE(counters(*cache) == expected({.lookups = 2, .misses = 2, .stores = kMaxCandidates + 4, .entries = kMaxCandidates + 1}));
+  REQUIRE(counters(*cache) ==
+          expected({.lookups = 2, .misses = 2, .stores = kMaxCandidates + 4, .entries = kMaxCandidates + 1}));
 }
 
 TEST_CASE("entries are found by a unique prefix and removed", "[export_cache]") {

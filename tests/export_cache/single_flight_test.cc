@@ -39,10 +39,12 @@ LeaseState wait_for(Lease& lease, std::chrono::milliseconds timeout = 20s) {
 
 bool inflight(const TempDir& dir) { return std::filesystem::exists(dir / ("inflight/" + kKey.hex())); }
 
-// Until another process holds the lease.
+// Until another process holds the lease: its file is made before it is locked, and written after.
 void wait_until_held(const TempDir& dir) {
-  for (int i = 0; i < 2000 && !inflight(dir); ++i) std::this_thread::sleep_for(5ms);
-  REQUIRE(inflight(dir));
+  const std::string file = dir / ("inflight/" + kKey.hex());
+  const auto held = [&] { return inflight(dir) && std::filesystem::file_size(file) > 0; };
+  for (int i = 0; i < 2000 && !held(); ++i) std::this_thread::sleep_for(5ms);
+  REQUIRE(held());
 }
 
 }  // namespace

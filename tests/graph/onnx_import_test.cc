@@ -227,8 +227,9 @@ TEST_CASE("what Rekindle does not support is refused by name", "[graph]") {
   check("node 1 (op Relu), attribute 'body' is a graph, which this op does not own", [](auto& m) {
     add_attribute(add_node(m, "Relu", {"x"}, {"z"}), "body", onnx::AttributeProto::GRAPH);
   });
-  check("(op StringConcat): Rekindle does not know",
-        [](auto& m) { add_node(m, "StringConcat", {"x", "x"}, {"z"}); });
+  check("(op StringConcat): Rekindle does not know", [](auto& m) {
+    add_node(m, "StringConcat", {"x", "x"}, {"z"});
+  });
   check("attribute 'mystery' is not known", [](auto& m) {
     add_attribute(add_node(m, "Relu", {"x"}, {"z"}), "mystery", onnx::AttributeProto::INT);
   });

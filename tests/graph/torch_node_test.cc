@@ -27,7 +27,8 @@ std::string problem(const std::string& body) {
 
 TEST_CASE("a node of the torch domain keeps all it has through text and ONNX", "[graph]") {
   const std::string text = text_of(
-      "%y: float32[2] = torch::aten.any_thing.Overload(%x, _, %x) {_differentiable = [0], _random = 1, _results = 1, "
+      "%y: float32[2] = torch::aten.any_thing.Overload(%x, _, %x) {_differentiable = [0], _random = 1, "
+      "_results = 1, "
       "alpha = float64[]{0.1}, axis = [1, 2], sizes = []}");
   const auto graph = parse(text);
   if (!graph.ok()) FAIL(graph.error().message);
@@ -45,13 +46,16 @@ TEST_CASE("attributes of a torch node that do not fit it are refused", "[graph]"
   CHECK_THAT(problem("%y = torch::aten.f.default(%x) {_results = 2}"), Contains("_results is 2"));
   CHECK_THAT(problem("%y = torch::aten.f.default(%x) {_results = -1}"), Contains("_results is -1"));
   CHECK_THAT(problem("%y = torch::aten.f.default(%x) {_results = \"1\"}"), Contains("must be an int"));
-  CHECK_THAT(problem("%y = torch::aten.f.default(%x) {_results = 1, _differentiable = [1]}"), Contains("no result"));
+  CHECK_THAT(problem("%y = torch::aten.f.default(%x) {_results = 1, _differentiable = [1]}"),
+             Contains("no result"));
   CHECK_THAT(problem("%y = torch::aten.f.default(%x) {_results = 1, _tracked = [1]}"), Contains("not there"));
   CHECK_THAT(problem("%y = rekindle::TorchGradient(%x, %x, %x) {cotangents = 1}"), Contains("is not a tape"));
   CHECK_THAT(problem("%z, %t = torch::aten.f.default(%x) {_results = 1}\n  "
-                     "%y = rekindle::TorchGradient(%x, %t, %x) {cotangents = 2}"), Contains("do not fit"));
+                     "%y = rekindle::TorchGradient(%x, %t, %x) {cotangents = 2}"),
+             Contains("do not fit"));
   CHECK_THAT(problem("%z, %t = torch::aten.f.default(%x) {_results = 1}\n  "
-                     "%y = rekindle::TorchGradient(%x, %x, %t, %x) {cotangents = 2}"), Contains("not of 2"));
+                     "%y = rekindle::TorchGradient(%x, %x, %t, %x) {cotangents = 2}"),
+             Contains("not of 2"));
   CHECK(problem("%z, %t = torch::aten.f.default(%x) {_results = 1}\n  "
                 "%y = rekindle::TorchGradient(%x, %t, %x) {cotangents = 1}") == "none");
 }

@@ -40,6 +40,7 @@ TEST_CASE("weights of 4 bits that do not fit are refused", "[kernels]") {
                     Catch::Matchers::Contains("block_size must be even"));
   CHECK_THROWS_WITH(kernels::dequantize_4bit(packed, at::ones({2}), 16, Code4Bit::kNf4, weight),
                     Catch::Matchers::Contains("absmax must have shape [1]"));
-  CHECK_THROWS_WITH(kernels::dequantize_4bit(packed.narrow(0, 0, 7), at::ones({1}), 16, Code4Bit::kNf4, weight),
-                    Catch::Matchers::Contains("packed must have shape [8]"));
+  CHECK_THROWS_WITH(
+      kernels::dequantize_4bit(packed.narrow(0, 0, 7), at::ones({1}), 16, Code4Bit::kNf4, weight),
+      Catch::Matchers::Contains("packed must have shape [8]"));
 }

@@ -1,4 +1,5 @@
-// Functions outside of C++ that a graph calls: what they are given, what is copied, gradients that are not there.
+// Functions outside of C++ that a graph calls: what they are given, what is copied, gradients that are not
+// there.
 #include "session/host_function.h"
 
 #include <ATen/ATen.h>
@@ -40,13 +41,15 @@ class Made : public HostFunction {
 };
 
 const std::string kCall =
-    "torch::rekindle.call_host.default(%h) {function = 0, inputs = 1, _results = 1, _differentiable = [0], _random = 1}";
+    "torch::rekindle.call_host.default(%h) {function = 0, inputs = 1, _results = 1, _differentiable = [0], "
+    "_random = 1}";
 
 std::shared_ptr<Session> session_of(const std::shared_ptr<Made>& function, const std::string& outputs = "%y",
                                     bool gradient = true) {
-  const auto graph = rekindle::graph::parse("graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n"
-                                            "  %h: float64[4, 5] = Tanh(%x)\n  %z: float64[4, 5] = " + kCall +
-                                            "\n  %y: float64[4, 5] = Exp(%z)\n  return " + outputs + "\n}");
+  const auto graph = rekindle::graph::parse(
+      "graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n"
+      "  %h: float64[4, 5] = Tanh(%x)\n  %z: float64[4, 5] = " +
+      kCall + "\n  %y: float64[4, 5] = Exp(%z)\n  return " + outputs + "\n}");
   if (!graph.ok()) FAIL(graph.error().message);
   auto joint = rekindle::autodiff::differentiate(**graph, {gradient});
   if (!joint.ok()) FAIL(joint.error().message);
@@ -132,5 +135,6 @@ TEST_CASE("other sizes are planned by what the function infers", "[session]") {
 TEST_CASE("a session without the function that its graph calls says so", "[session]") {
   const auto session = session_of(std::make_shared<Made>());
   session->set_functions({});
-  CHECK_THROWS_WITH(session->forward(std::vector{matrix().detach()}, false), Catch::Contains("host function 0"));
+  CHECK_THROWS_WITH(session->forward(std::vector{matrix().detach()}, false),
+                    Catch::Contains("host function 0"));
 }

@@ -1,5 +1,5 @@
-// What is registered, against golden lists: a linker that drops a registrar, or an op that vanishes, shows here.
-// REKINDLE_ACCEPT=1 rewrites the lists; the test then fails, so that it cannot pass by accident.
+// What is registered, against golden lists: a linker that drops a registrar, or an op that vanishes, shows
+// here. REKINDLE_ACCEPT=1 rewrites the lists; the test then fails, so that it cannot pass by accident.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -45,6 +45,7 @@ TEST_CASE("every op of the session is known to the graph", "[session]") {
     const std::size_t split = name.find("::");
     const bool own = split != std::string::npos;
     CAPTURE(name);
-    CHECK(rekindle::graph::find_op(own ? name.substr(0, split) : "", own ? name.substr(split + 2) : name) != nullptr);
+    CHECK(rekindle::graph::find_op(own ? name.substr(0, split) : "", own ? name.substr(split + 2) : name) !=
+          nullptr);
   }
 }

@@ -111,7 +111,8 @@ TEST_CASE("retain_graph repeats a backward, without it a second one is refused",
   REQUIRE_THROWS_WITH(loss.backward(), Catch::Contains("second time"));
 }
 
-TEST_CASE("an output modified in place before its backward is refused when the backward needs it", "[session]") {
+TEST_CASE("an output modified in place before its backward is refused when the backward needs it",
+          "[session]") {
   constexpr const char* text = R"(
 graph g(%x: float64[5]) {
   opset 20, rekindle 1
@@ -151,7 +152,8 @@ graph g(%x: float64[6], %w: float64[6]) {
 }
 )";
   const auto session = session_of(text, {true, true});
-  const std::vector<at::Tensor> in{at::randn({6}, at::kDouble).requires_grad_(), at::randn({6}, at::kDouble).requires_grad_()};
+  const std::vector<at::Tensor> in{at::randn({6}, at::kDouble).requires_grad_(),
+                                   at::randn({6}, at::kDouble).requires_grad_()};
   const auto run = [&](bool first, bool second, bool eager) {
     std::vector<at::Tensor> out;
     if (eager) out = {at::sigmoid(in[0] * in[1]), at::exp(in[0] * in[1])};
@@ -209,7 +211,8 @@ graph g(%w: float32[4, 2], %i: int64[3]) {
 }
 
 TEST_CASE("an op without a lowering is refused when the session is made", "[session]") {
-  auto graph = rekindle::graph::parse("graph g(%x: float32[2]) {\n  opset 20\n  %y = MaxRoiPool(%x, %x)\n  return %y\n}\n");
+  auto graph = rekindle::graph::parse(
+      "graph g(%x: float32[2]) {\n  opset 20\n  %y = MaxRoiPool(%x, %x)\n  return %y\n}\n");
   REQUIRE(graph.ok());
   auto session = Session::create(std::move(differentiate(**graph, {false})).value());
   REQUIRE_FALSE(session.ok());

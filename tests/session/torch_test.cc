@@ -14,7 +14,8 @@ namespace {
 using rekindle::autodiff::differentiate;
 using rekindle::session::Session;
 
-rekindle::Result<std::shared_ptr<Session>> try_session(const std::string& text, std::vector<bool> needs_gradient) {
+rekindle::Result<std::shared_ptr<Session>> try_session(const std::string& text,
+                                                       std::vector<bool> needs_gradient) {
   auto graph = rekindle::graph::parse(text);
   if (!graph.ok()) FAIL(graph.error().message);
   auto joint = differentiate(**graph, needs_gradient);
@@ -30,7 +31,8 @@ std::shared_ptr<Session> session_of(const std::string& text, std::vector<bool> n
 
 // One float64[4, 5] input; `body` defines the outputs.
 std::string of_matrix(const std::string& body, const std::string& outputs = "%y") {
-  return "graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n  " + body + "\n  return " + outputs + "\n}";
+  return "graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n  " + body + "\n  return " +
+         outputs + "\n}";
 }
 
 at::Tensor matrix() { return at::randn({4, 5}, at::kDouble).requires_grad_(); }
@@ -44,7 +46,8 @@ const std::string kTopK =
     "{k = 2, dim = -1, largest = 1, sorted = 1, _results = 2, _differentiable = [0]}";
 
 std::string unary(const std::string& y, const std::string& op, const std::string& x) {
-  return "%" + y + ": float64[4, 5] = torch::aten." + op + ".default(%" + x + ") {_results = 1, _differentiable = [0]}\n";
+  return "%" + y + ": float64[4, 5] = torch::aten." + op + ".default(%" + x +
+         ") {_results = 1, _differentiable = [0]}\n";
 }
 
 }  // namespace
@@ -66,10 +69,10 @@ TEST_CASE("an operator of PyTorch's and its gradient are eager's", "[session]") 
 
 TEST_CASE("what a tape saved outlives the arena", "[session]") {
   // Without memory of their own, %a and %b would be overwritten by the operators after them.
-  const auto session = session_of(
-      of_matrix("%a: float64[4, 5] = Exp(%x)\n" + unary("b", "sinc", "a") + "%c: float64[4, 5] = Mul(%b, %b)\n" +
-                unary("d", "sinh", "c") + "%e: float64[4, 5] = Neg(%d)\n%y: float64[4, 5] = Mul(%e, %e)"),
-      {true});
+  const auto session = session_of(of_matrix("%a: float64[4, 5] = Exp(%x)\n" + unary("b", "sinc", "a") +
+                                            "%c: float64[4, 5] = Mul(%b, %b)\n" + unary("d", "sinh", "c") +
+                                            "%e: float64[4, 5] = Neg(%d)\n%y: float64[4, 5] = Mul(%e, %e)"),
+                                  {true});
   const at::Tensor x = matrix(), dy = at::randn({4, 5}, at::kDouble);
   const at::Tensor eager = at::sinh(at::sinc(x.exp()).square()).neg().square();
   const auto ours = session->forward(std::vector{x}, true);
@@ -101,7 +104,11 @@ TEST_CASE("a retained tape is read again, a spent one is not", "[session]") {
 }
 
 TEST_CASE("a tape is kept for whichever outputs a backward begins at", "[session]") {
-  const auto session = session_of(of_matrix(kTopK + "\n%y: float64[4, 2] = torch::aten.sinc.default(%v) {_results = 1, _differentiable = [0]}", "%v, %y"), {true});
+  const auto session = session_of(
+      of_matrix(
+          kTopK + "\n%y: float64[4, 2] = torch::aten.sinc.default(%v) {_results = 1, _differentiable = [0]}",
+          "%v, %y"),
+      {true});
   const at::Tensor dy = at::randn({4, 2}, at::kDouble);
   for (const std::size_t output : {1, 0, 1}) {
     const at::Tensor x = matrix();
@@ -113,21 +120,25 @@ TEST_CASE("a tape is kept for whichever outputs a backward begins at", "[session
 
 TEST_CASE("an input modified in place is found where eager finds it", "[session]") {
   const auto saves_input = session_of(of_matrix(unary("y", "sinc", "x")), {true});
-  const auto saves_nothing = session_of(
-      of_matrix("%y: float64[4] = torch::aten.diagonal.default(%x) "
-                "{offset = 0, dim1 = 0, dim2 = 1, _results = 1, _differentiable = [0]}"), {true});
+  const auto saves_nothing =
+      session_of(of_matrix("%y: float64[4] = torch::aten.diagonal.default(%x) "
+                           "{offset = 0, dim1 = 0, dim2 = 1, _results = 1, _differentiable = [0]}"),
+                 {true});
   const at::Tensor x = matrix();
-  const auto first = saves_input->forward(std::vector{x}, true), second = saves_nothing->forward(std::vector{x}, true);
+  const auto first = saves_input->forward(std::vector{x}, true),
+             second = saves_nothing->forward(std::vector{x}, true);
   {
     const c10::NoGradGuard no_grad;
     x.add_(1);
   }
-  CHECK_THROWS_WITH(grad(first[0], x, at::ones({4, 5}, at::kDouble)), Catch::Contains("modified by an inplace operation"));
+  CHECK_THROWS_WITH(grad(first[0], x, at::ones({4, 5}, at::kDouble)),
+                    Catch::Contains("modified by an inplace operation"));
   CHECK(at::equal(grad(second[0], x, at::ones({4}, at::kDouble)), at::eye(4, 5, at::kDouble)));
 }
 
 TEST_CASE("a result that is a view of an input gets memory of its own", "[session]") {
-  const auto session = session_of(of_matrix("%y: float64[4, 5] = torch::aten.view_as.default(%x, %x) {_results = 1}"), {false});
+  const auto session = session_of(
+      of_matrix("%y: float64[4, 5] = torch::aten.view_as.default(%x, %x) {_results = 1}"), {false});
   const at::Tensor x = at::randn({4, 5}, at::kDouble);
   const auto ours = session->forward(std::vector{x}, false);
   CHECK(at::equal(ours[0], x));
@@ -139,8 +150,10 @@ TEST_CASE("two gradients that PyTorch shares do not share memory", "[session]") 
   opset 20, rekindle 1, torch 1
   %y: float64[3] = torch::aten.add.Tensor(%a, %b) {alpha = int64[]{1}, _results = 1, _differentiable = [0]}
   return %y
-})", {true, true});
-  const at::Tensor a = at::randn({3}, at::kDouble).requires_grad_(), b = at::randn({3}, at::kDouble).requires_grad_();
+})",
+                                  {true, true});
+  const at::Tensor a = at::randn({3}, at::kDouble).requires_grad_(),
+                   b = at::randn({3}, at::kDouble).requires_grad_();
   const at::Tensor dy = at::randn({3}, at::kDouble);
   const auto ours = session->forward(std::vector{a, b}, true);
   const auto gradients = torch::autograd::grad({ours[0]}, {a, b}, {dy});
@@ -161,7 +174,8 @@ TEST_CASE("without a backward nothing is recorded", "[session]") {
 TEST_CASE("an operator that draws random numbers draws eager's", "[session]") {
   const auto session = session_of(
       of_matrix("%y: float64[4, 5] = torch::aten.dropout.default(%x) "
-                "{p = float64[]{0.5}, train = 1, _results = 1, _differentiable = [0], _random = 1}"), {true});
+                "{p = float64[]{0.5}, train = 1, _results = 1, _differentiable = [0], _random = 1}"),
+      {true});
   const at::Tensor x = matrix(), dy = at::randn({4, 5}, at::kDouble);
   at::manual_seed(3);
   const auto ours = session->forward(std::vector{x}, true);
@@ -177,7 +191,8 @@ TEST_CASE("lists, absent tensors and plans for other sizes", "[session]") {
   %s: float64[2, 2, 3] = torch::aten.stack.default(%a, %a) {tensors = 2, dim = 0, _results = 1, _differentiable = [0]}
   %y: float64[2, 2, 2] = torch::aten.index.Tensor(%s, _, _, %i) {indices = 3, _results = 1, _differentiable = [0]}
   return %y
-})", {true, false});
+})",
+                                  {true, false});
   for (const std::int64_t rows : {2, 5}) {
     const at::Tensor a = at::randn({rows, 3}, at::kDouble).requires_grad_(), i = at::tensor({2, 0});
     const at::Tensor eager = at::stack({a, a}).index_select(2, i), dy = at::randn_like(eager);
@@ -193,18 +208,27 @@ TEST_CASE("what a graph must not name is refused before anything runs", "[sessio
     return session.ok() ? std::string("accepted") : session.error().message;
   };
   using Catch::Contains;
-  CHECK_THAT(message("%y = torch::aten.no_such_thing.default(%x) {_results = 1}"), Contains("there is no operator"));
+  CHECK_THAT(message("%y = torch::aten.no_such_thing.default(%x) {_results = 1}"),
+             Contains("there is no operator"));
   CHECK_THAT(message("%y = torch::conv2d(%x) {_results = 1}"), Contains("does not name an operator"));
   CHECK_THAT(message("%y = torch::aten.relu_.default(%x) {_results = 1}"), Contains("writes to its inputs"));
   CHECK_THAT(message("%y = torch::aten.size.int(%x) {dim = 0, _results = 1}"), Contains("not a tensor"));
-  CHECK_THAT(message("%y = torch::aten.topk.default(%x) {_results = 1}"), Contains("is missing") && Contains("argument 'k'"));
-  CHECK_THAT(message("%y = torch::aten.sinc.default(%x) {beta = 1, _results = 1}"), Contains("no argument 'beta'"));
-  CHECK_THAT(message("%y = torch::aten.diag.default(%x) {diagonal = \"1\", _results = 1}"), Contains("is not an int"));
+  CHECK_THAT(message("%y = torch::aten.topk.default(%x) {_results = 1}"),
+             Contains("is missing") && Contains("argument 'k'"));
+  CHECK_THAT(message("%y = torch::aten.sinc.default(%x) {beta = 1, _results = 1}"),
+             Contains("no argument 'beta'"));
+  CHECK_THAT(message("%y = torch::aten.diag.default(%x) {diagonal = \"1\", _results = 1}"),
+             Contains("is not an int"));
   CHECK_THAT(message("%y = torch::aten.sinc.default(%x, %x) {_results = 1}"), Contains("the node has 2"));
-  CHECK_THAT(message("%y = torch::aten.stack.default(%x) {tensors = -1, dim = 0, _results = 1}"), Contains("has length -1"));
-  CHECK_THAT(message("%y = torch::aten.bernoulli.default(%x) {_results = 1}"), Contains("draws random numbers"));
+  CHECK_THAT(message("%y = torch::aten.stack.default(%x) {tensors = -1, dim = 0, _results = 1}"),
+             Contains("has length -1"));
+  CHECK_THAT(message("%y = torch::aten.bernoulli.default(%x) {_results = 1}"),
+             Contains("draws random numbers"));
   CHECK_THAT(message("%y = torch::aten.from_file.default() {filename = \"/tmp/x\", size = 1, _results = 1}"),
              Contains("more than compute"));
-  CHECK_THAT(message("%y = torch::aten.batch_norm.default(%x, _, _, %x, %x) {training = 1, momentum = float64[]{0.1}, "
-                     "eps = float64[]{0.1}, cudnn_enabled = 0, _results = 1}"), Contains("running statistics"));
+  CHECK_THAT(
+      message(
+          "%y = torch::aten.batch_norm.default(%x, _, _, %x, %x) {training = 1, momentum = float64[]{0.1}, "
+          "eps = float64[]{0.1}, cudnn_enabled = 0, _results = 1}"),
+      Contains("running statistics"));
 }

@@ -1,5 +1,5 @@
-// Preloaded into a program, lets it believe that it is REKINDLE_TEST_CLOCK seconds later (or earlier) than it is. Only
-// time(), which all of Rekindle's stamps come from.
+// Preloaded into a program, lets it believe that it is REKINDLE_TEST_CLOCK seconds later (or earlier) than it
+// is. Only time(), which all of Rekindle's stamps come from.
 #include <cstdlib>
 #include <ctime>
 

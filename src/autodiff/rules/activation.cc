@@ -48,8 +48,10 @@ Status elu_gradient(RuleContext& ctx) {
 Status hard_sigmoid_gradient(RuleContext& ctx) {
   Value *x = ctx.x(), *dy = ctx.dy();
   Value* alpha = ctx.scalar(ctx.node().float_attribute("alpha", 0.2), x);
-  Value* line = ctx.op("Add", {ctx.op("Mul", {alpha, x}), ctx.scalar(ctx.node().float_attribute("beta", 0.5), x)});
-  Value* rising = ctx.op("And", {ctx.op("Greater", {line, ctx.scalar(0, x)}), ctx.op("Less", {line, ctx.scalar(1, x)})});
+  Value* line =
+      ctx.op("Add", {ctx.op("Mul", {alpha, x}), ctx.scalar(ctx.node().float_attribute("beta", 0.5), x)});
+  Value* rising =
+      ctx.op("And", {ctx.op("Greater", {line, ctx.scalar(0, x)}), ctx.op("Less", {line, ctx.scalar(1, x)})});
   ctx.set_dx(0, ctx.op("Where", {rising, ctx.op("Mul", {dy, alpha}), ctx.scalar(0, x)}));
   return {};
 }

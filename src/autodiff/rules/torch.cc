@@ -1,4 +1,5 @@
-// The one rule for every operator of PyTorch's dispatcher: PyTorch records its forward on a tape and differentiates it.
+// The one rule for every operator of PyTorch's dispatcher: PyTorch records its forward on a tape and
+// differentiates it.
 #include "src/autodiff/rule.h"
 #include "src/graph/torch_node.h"
 
@@ -17,9 +18,10 @@ Status torch_gradient(RuleContext& ctx) {
   }
   inputs.push_back(ctx.y(results));
   inputs.insert(inputs.end(), tracked.begin(), tracked.end());
-  const auto gradients = ctx.rekindle_op("TorchGradient", inputs, {{"cotangents", static_cast<std::int64_t>(results)}},
-                                         tracked.size());
-  for (std::size_t i = 0; i < tracked.size(); ++i) ctx.set_dx(static_cast<std::size_t>(positions[i]), gradients[i]);
+  const auto gradients = ctx.rekindle_op(
+      "TorchGradient", inputs, {{"cotangents", static_cast<std::int64_t>(results)}}, tracked.size());
+  for (std::size_t i = 0; i < tracked.size(); ++i)
+    ctx.set_dx(static_cast<std::size_t>(positions[i]), gradients[i]);
   ctx.set_attribute("_tracked", std::move(positions));
   return {};
 }
