@@ -21,6 +21,7 @@ class Calls(nn.Module):
         self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The operator's tensors, none of them an argument itself."""
         return [x.clone() if isinstance(x, torch.Tensor) else x for x in tree_leaves(self.function(*args, **kwargs))]
 
 

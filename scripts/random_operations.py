@@ -183,7 +183,8 @@ _UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ones_like": lambda x: torch.ones_like(x) * x, "double": lambda x: x.double(), "float": lambda x: x.float(),
     "bfloat16": lambda x: x.bfloat16().to(x.dtype), "long": lambda x: (x * 3).long(), "type_as": lambda x: (x > 0).type_as(x),
     "contiguous": lambda x: x.contiguous(), "dropout": lambda x: F.dropout(x, 0.3), "rand_like": lambda x: x + torch.rand_like(x),
-    "logical": lambda x: ((x > 0) & (x < 1)).to(x.dtype), "reciprocal": lambda x: 1 / (x.abs() + 1), "item sum": lambda x: x - x.sum(),
+    "logical": lambda x: ((x > 0) & (x < 1)).to(x.dtype), "reciprocal": lambda x: 1 / (x.abs() + 1),
+    "item sum": lambda x: x - x.sum(),
 }  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {
@@ -194,12 +195,15 @@ OPERATIONS: dict[str, Operation] = {
     "pow": _with(lambda x, n: (x.abs() + 0.1) ** n, 0, _number),
     "add": _pair(torch.add), "sub": _pair(torch.sub), "mul": _pair(torch.mul),
     "div": _pair(lambda x, y: x / (y.abs() + 1)),
-    "maximum": _pair(torch.maximum), "minimum": _pair(torch.minimum), "where": _pair(_where), "atan2": _pair(lambda x, y: torch.atan2(x, y + 3)),
+    "maximum": _pair(torch.maximum), "minimum": _pair(torch.minimum), "where": _pair(_where),
+    "atan2": _pair(lambda x, y: torch.atan2(x, y + 3)),
     "lerp": _pair(lambda x, y, n: torch.lerp(x, y.to(x.dtype), n), _broadcasts, _number),
     "addcmul": _pair(lambda x, y: torch.addcmul(x, x, y.to(x.dtype), value=0.5), _writes_into),
     "matmul": _pair(torch.matmul, _multiplies),
     "gram": _with(lambda x: x @ x.transpose(-1, -2) / x.shape[-1], 2),
-    "linear": _with(lambda x, n, seed: F.linear(x, _constant(x, seed, n, x.shape[-1])), 1, lambda rng, _: rng.randint(1, 6), _seed),
+    "linear": _with(
+        lambda x, n, seed: F.linear(x, _constant(x, seed, n, x.shape[-1])), 1, lambda rng, _: rng.randint(1, 6), _seed
+    ),
     "reshape": _with(lambda x, sizes: x.reshape(sizes), 0, _shape),
     "flatten": _with(lambda x: x.flatten(), 1),
     "transpose": _with(lambda x, a, b: x.transpose(a, b), 1, _dim, _dim),

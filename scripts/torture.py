@@ -56,7 +56,8 @@ def kill_rounds(worker: Worker, rounds: int, seed: int) -> str:
                 raise Broken(f"the cache does not recover: {report}")
             repaired += report["problems"] > 0
     shutil.rmtree(directory, ignore_errors=True)
-    return f"{rounds} rounds of {PROCESSES} killed processes, {total} committed entries: none lost, no wrong byte; {repaired} rounds needed a repair"
+    killed = f"{rounds} rounds of {PROCESSES} killed processes, {total} committed entries"
+    return f"{killed}: none lost, no wrong byte; {repaired} rounds needed a repair"
 
 
 def corrupt_rounds(worker: Worker, rounds: int, seed: int) -> str:

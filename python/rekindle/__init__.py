@@ -8,11 +8,6 @@ cache. See README.md and docs/options.md.
 
 from __future__ import annotations
 
-import sys
-
-if sys.version_info < (3, 11):
-    raise ImportError(f"rekindle needs Python 3.11 or newer, this is {sys.version.split()[0]}")
-
 import torch  # noqa: F401  (loads the libraries that _native links to)
 
 from rekindle import errors

@@ -81,7 +81,7 @@ def verify(
 ) -> list[Layout]:
     """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state.
 
-    Returns how eager's gradient of each input lies; where eager ran again, it did so without a trace, in which gradients can lie otherwise.
+    Returns how eager's gradient of each input lies: where eager ran again, that run's, as a trace can make it lie otherwise.
     """
     every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
@@ -93,8 +93,8 @@ def verify(
         with torch.set_grad_enabled(request.grad):
             state = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
             gradients = compare_session(
-                session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes, len(layouts),
-                lambda: outputs_again(request, exported.writes, state, exported.effects), keep=bool(calls),
+                session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes,
+                len(layouts), lambda: outputs_again(request, exported.writes, state, exported.effects), keep=bool(calls),
             )  # fmt: skip
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None

@@ -58,26 +58,24 @@ class Comparison:
 
     def __str__(self) -> str:
         width = max((len(row.what) for row in self.rows), default=0)
-        lines = [
-            f"{'' if row.equal else 'DIFFERS':<8}{row.kind:<9}{row.what:<{width}}  {row.difference:9.2e} of {row.scale:9.2e}{_errors(row)}"
-            for row in self.rows
-        ]
+        lines = [f"{'' if row.equal else 'DIFFERS':<8}{row.kind:<9}{row.what:<{width}}  {_numbers(row)}" for row in self.rows]
         verdict = "agrees with eager" if self else f"{len(self.differences)} of {len(self.rows)} results differ from eager"
         return "\n".join([*lines, f"{verdict} (graph: {self.source})"])
 
 
-def _errors(row: Row) -> str:
-    return "" if row.error is None else f"   error {row.error:.2e}, eager's {row.eager_error:.2e}"
+def _numbers(row: Row) -> str:
+    errors = "" if row.error is None else f"   error {row.error:.2e}, eager's {row.eager_error:.2e}"
+    return f"{row.difference:9.2e} of {row.scale:9.2e}{errors}"
 
 
 def verify(model: Module, *args: Any, **kwargs: Any) -> Comparison:
     """Compare `model(*args, **kwargs)` with the same call of the module in eager.
 
-    Compared are the results and their strides, the gradients of every parameter and of every floating-point input for random cotangents, the
-    buffers and the state of the random generator after the call. A result agrees when it is within rounding of eager's or,
-    where a copy of the module can run in float64, not farther from that run than twice what eager is.
-    Parameters, `.grad`, buffers, the inputs and the random state are afterwards what they were before; what else the forward changes is
-    changed once for each run. Raises TypeError for a module that is not wrapped, and what the call raises.
+    Compared are the results and their strides, the gradients of every parameter and of every floating-point input for
+    random cotangents, the buffers and the state of the random generator after the call. A result agrees when it is within
+    rounding of eager's or, where a copy of the module can run in float64, not farther from that run than twice what eager is.
+    Parameters, `.grad`, buffers, the inputs and the random state are afterwards what they were before; what else the
+    forward changes is changed once for each run. Raises TypeError for a module that is not wrapped, and what the call raises.
     """
     if not isinstance(model, Module):
         raise TypeError(f"rekindle.verify takes a rekindle.Module, not a {type(model).__name__}")
@@ -140,7 +138,7 @@ def _run(callee: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], k
 
 
 def _flattened(result: Any, path: str, above: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
-    """The structure of a result, and its leaves by path; of plain objects in it, such as a cache of keys and values, the attributes.
+    """The structure of a result, and its leaves by path; of plain objects in it, such as a key-value cache, the attributes.
 
     above: objects that hold the result.
     """

@@ -46,8 +46,8 @@ class DebugOptions:
     """What ORTModule logs and saves.
 
     log_level: the environment variable ORTMODULE_LOG_LEVEL wins over it. save_onnx: write the exported graph of every call
-    signature as `<onnx_prefix>_torch_exported_<training|inference>.onnx` into ORTMODULE_SAVE_ONNX_PATH, or the working directory. Raises
-    TypeError, ValueError or OSError for a level, a prefix or a directory that cannot be used.
+    signature as `<onnx_prefix>_torch_exported_<training|inference>.onnx` into ORTMODULE_SAVE_ONNX_PATH, or the working
+    directory. Raises TypeError, ValueError or OSError for a level, a prefix or a directory that cannot be used.
     """
 
     def __init__(

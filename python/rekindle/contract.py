@@ -183,7 +183,7 @@ def _find_class(name: list[str]) -> type | None:
 
 
 def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int] = ()) -> Any:
-    """The module's result; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is not there any more."""
+    """The module's result; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is gone."""
     made: list[torch.Tensor] = []
     if "with_views" in layout:
         made, layout = views.made_again(layout["with_views"], outputs, inputs), layout["result"]

@@ -58,8 +58,9 @@ class Explanation:
     """Why a call hits or misses.
 
     outcome: "hit", "miss" or "bypass". reason: of a miss "cold" (the cache has no entry of this model), "key"
-    (the key differs), "version" (so do the versions), "sizes" (the call's branches on sizes may be others), "observations" (what an export read has changed), or
-    what became of the entry: "evicted", "corrupt", "removed", "cleared"; of a bypass its code; of a hit "".
+    (the key differs), "version" (so do the versions), "sizes" (the call's branches on sizes may be others),
+    "observations" (what an export read has changed), or what became of the entry: "evicted", "corrupt", "removed",
+    "cleared"; of a bypass its code; of a hit "".
     message: of a bypass. nearest: the entry that hits, or that the differences are against.
     """
 

@@ -47,7 +47,7 @@ def layout_of(tensor: torch.Tensor, open_sizes: bool) -> Layout:
 
 
 def same_strides(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether tensors of one shape lie alike: dimensions of size 1, and tensors without elements, have strides that mean nothing."""
+    """Whether tensors of one shape lie alike. Strides of dimensions of size 1, and of empty tensors, mean nothing."""
     pairs = zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
     return tensor.numel() == 0 or all(size == 1 or stride == theirs for size, stride, theirs in pairs)
 
@@ -69,8 +69,11 @@ def _lies_in(tensor: torch.Tensor, order: Sequence[int]) -> bool:
 
 
 def arrangement(tensor: torch.Tensor) -> str | None:
-    """How the elements lie, whatever the sizes are: empty if contiguous, else the dimensions larger than 1 from the outermost, with
-    `+` where there are gaps between its items, `*` where these are one and the same. None for all other ways."""
+    """How the elements lie, whatever the sizes are; None for ways that this cannot tell.
+
+    Empty if contiguous, else the dimensions larger than 1 from the outermost, with `+` where there are gaps between its
+    items, `*` where these are one and the same.
+    """
     if tensor.is_contiguous():
         return ""
     found = _arranged(tensor)

@@ -24,8 +24,9 @@ class Module(nn.Module):
     """`Module(module, Options(...))`: same parameters, buffers, state_dict keys, signature, methods and attributes.
 
     The wrapped module stays the one place of state; this object shares its tables of parameters, buffers and submodules.
-    isinstance finds it to be of the wrapped module's class too. Forward hooks registered here run around the graph; hooks on submodules leave it to the submodules to run from graphs of their own.
-    Wrapping runs nothing. The first call of each kind looks the cache up, and exports on a miss.
+    isinstance finds it to be of the wrapped module's class too. Forward hooks registered here run around the graph; hooks on
+    submodules leave it to the submodules to run from graphs of their own. Wrapping runs nothing. The first call of each kind
+    looks the cache up, and exports on a miss.
     """
 
     def __init__(self, module: nn.Module, options: Options | None = None) -> None:
@@ -48,14 +49,17 @@ class Module(nn.Module):
             self.__dict__["_own_forward"] = self.__dict__["forward"] = _with_signature_of(module, self._runtime)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As nn.Module's: hooks of this object run around the forward."""
         if _global_hooks_only(self.__dict__):  # the wrapped module runs them; they must not run for this one too
             return self.forward(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The wrapped module's forward, from a cached graph where that can be."""
         return self._runtime.call(args, kwargs)
 
     def train(self, mode: bool = True) -> Module:
+        """Of the wrapped module."""
         self.module.train(mode)
         self.__dict__["training"] = mode
         return self
@@ -65,10 +69,12 @@ class Module(nn.Module):
         return self
 
     def apply(self, fn: Any) -> Module:
+        """Of the wrapped module."""
         self.module.apply(fn)
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
+        """Of the wrapped module."""
         self.module.requires_grad_(requires_grad)
         return self
 
@@ -94,18 +100,22 @@ class Module(nn.Module):
         return bool(self.module)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped module: no key tells of the wrapper."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Into the wrapped module, from a state_dict of it with or without a wrapper."""
         return self.module.load_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self.module._load_from_state_dict(*args, **kwargs)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of the wrapped module."""
         self.module.zero_grad(set_to_none)
 
     def extra_repr(self) -> str:
+        """Of the wrapped module."""
         return self.module.extra_repr()
 
     def _get_name(self) -> str:
@@ -140,7 +150,7 @@ class Module(nn.Module):
 
     @property
     def __class__(self) -> type:
-        """The wrapped module's class, for those who ask isinstance or read what a class's forward takes; type() tells the truth."""
+        """The wrapped module's class, for isinstance and for who reads what a class's forward takes; type() tells the truth."""
         return type(self.__dict__["module"]) if "module" in self.__dict__ else type(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

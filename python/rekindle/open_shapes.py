@@ -24,8 +24,12 @@ class WrongElsewhere(Exception):
 
 @dataclass
 class Trials:
-    """shapes: those that the entry is for. exact: those of the call itself. calls: of eager, at other sizes where symbols are left, to compare with.
-    answers: the graph of exporters.Exported.answers, optimized. closed: symbol -> why it is left no more."""
+    """What a graph with open sizes is tried on.
+
+    shapes: those that the entry is for. exact: those of the call itself. calls: of eager, at other sizes where symbols are
+    left, to compare with. answers: the graph of exporters.Exported.answers, optimized. closed: symbol -> why it is left no
+    more.
+    """
 
     shapes: Shapes
     exact: Shapes

@@ -55,7 +55,7 @@ def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
 
 
 def candidates(module: nn.Module, itself: bool) -> dict[str, nn.Module]:
-    """The outermost submodules, by name, that are worth a graph; itself: the module as well, if it has hooks, which run around."""
+    """The outermost submodules, by name, that are worth a graph; itself: the module too, if it has hooks, which run around."""
     if itself and any(module.__dict__[name] for name in _HOOKS) and _can_be_part(module):
         return {"": module}
     found: dict[str, nn.Module] = {}

@@ -78,7 +78,7 @@ def call_again(
 def _run(
     request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], objects: list[Any]
 ) -> tuple[Any, list[torch.Tensor]]:
-    """(structure, outputs) as of the graph of eager's call with `tensors`: arguments, parameters and buffers, which are not written to."""
+    """(structure, outputs) as of the graph, of eager's call with `tensors`: arguments, parameters and buffers, none written."""
     first_buffer = len(request.arguments) + len(request.parameters)
     every = [copied(tensor) if i in writes or i >= first_buffer else tensor for i, tensor in enumerate(tensors)]
     state = dict(zip([*request.parameters, *request.buffers], every[len(request.arguments) :], strict=True))

@@ -8,7 +8,8 @@ objects, closures) is made again from its parts. An entry can thus name only wha
                "others": [value*], "dirty": [position*], "sizes": rule or None}
     value := {"tensor": position among the node's inputs} | {"plain": None, bool, int, float or str} | {"object": path}
            | {"list" | "tuple": [value*]} | {"dict": [[value, value]*]} | {"dtype" | "device": name} | {"size": [int*]}
-           | {"method": [value, path]} | {"partial": [value, value, value]} | {"closure": [path of the outer function, path of its code, name, value, value, [value*]]}
+           | {"method": [value, path]} | {"partial": [value, value, value]}
+           | {"closure": [path of the outer function, path of its code, name, value, value, [value*]]}
 
 `tensors` says which inputs of the node are arguments of their own: only these have gradients. `results` are the positions of
 the tensors among what the Function returns; `others` is the rest, which is the same whenever it runs. `dirty` inputs are
@@ -208,8 +209,11 @@ def _made(kind: str, content: list[Any], model: nn.Module, tensors: list[torch.T
 
 
 def bind(call: Call, model: nn.Module) -> Any:
-    """What the graph calls, a _native.PythonOp. Raises Bypass(python_op) when a path leads nowhere, or not to an autograd Function,
-    and PythonOpError for a declaration that does not fit the call."""
+    """What the graph calls, a _native.PythonOp.
+
+    Raises Bypass(python_op) when a path leads nowhere, or not to an autograd Function, and PythonOpError for a declaration
+    that does not fit the call.
+    """
     try:
         function = follow(call["function"], model)
         arguments = [_resolve(value, model, [None] * len(call["tensors"])) for value in call["arguments"]]
@@ -256,8 +260,9 @@ def _reuse(call: Call, function: type, output: int, argument: int) -> tuple[int,
     """A pair of an inplace_map as result and input of the node."""
     if output not in call["results"] or argument not in call["tensors"]:
         raise PythonOpError(
-            f"inplace_map of the autograd Function {function.__qualname__} says that output {output} reuses input {argument}, but of a call with "
-            f"{len(call['arguments'])} inputs the tensors are {call['tensors']}, and of its outputs {call['results']}"
+            f"inplace_map of the autograd Function {function.__qualname__} says that output {output} reuses input {argument}, "
+            f"but of a call with {len(call['arguments'])} inputs the tensors are {call['tensors']}, and of its outputs "
+            f"{call['results']}"
         )
     return call["results"].index(output), call["tensors"].index(argument)
 

@@ -29,6 +29,7 @@ class Statistics(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> None:
+        """None: statistics are not trained."""
         return None
 
 

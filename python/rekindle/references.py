@@ -5,7 +5,8 @@ the user runs, nothing is imported, and nothing is reached that the live model d
 
     path  := start step*
     start := ["model"] | ["module", name of a loaded module]
-    step  := ["submodule", name] | ["code", position among the constants] | ["attribute", name] | ["item", key or position] | ["cell", position] | ["function"] | ["class", position in its MRO]
+    step  := ["submodule", name] | ["code", position among the constants] | ["attribute", name] | ["item", key or position]
+           | ["cell", position] | ["function"] | ["class", position in its MRO]
 """
 
 from __future__ import annotations

@@ -46,8 +46,9 @@ def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
 class Replay:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
-    request: the call. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes as long as the module is what it was at the forward. It is asked under the autocast state of the forward.
-    Keeps no tensor of the call.
+    request: the call. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes
+    as long as the module is what it was at the forward; it is asked under the autocast state of the forward. Keeps no tensor
+    of the call.
     """
 
     def __init__(

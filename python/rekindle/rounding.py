@@ -1,8 +1,8 @@
 """How far a result may be from eager's: no farther from the exact one than twice what eager's rounding explains.
 
 `Exact` runs beside eager: each operation on floating-point tensors is done once more in double precision, on what the
-operations before it gave there. What is discrete stays eager's: integers, masks, random numbers, steps such as `floor`. Results in double
-are kept by memory, so that views, writes in place and what autograd has saved find theirs.
+operations before it gave there. What is discrete stays eager's: integers, masks, random numbers, steps such as `floor`.
+Results in double are kept by memory, so that views, writes in place and what autograd has saved find theirs.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Runtime:
             self._supplier.store.record_bypass(str(bypass.reason))
 
     def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
-        """Run a call in eager for which a variant turned out not to be right; it stays only where that is up to the call's data."""
+        """Run a call in eager whose variant turned out not to be right; that stays only where it was up to the call's data."""
         with self._lock:
             if isinstance(bypass, SizedByData) and bypass.function is not None:
                 self._sized_functions |= {bypass.function}

@@ -50,4 +50,5 @@ class Status:
 
     @property
     def fallback(self) -> list[tuple[str, str]]:
+        """(code, message) of what ran in eager: `bypass` by ORTModule's word."""
         return self.bypass

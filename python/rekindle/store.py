@@ -93,6 +93,7 @@ class Store:
         return self._cache if self._mode not in ("refresh", "readonly") else None
 
     def prekey(self, fingerprint: Fingerprint) -> str:
+        """The digest of a fingerprint's fields, in hexadecimal."""
         builder = _native.KeyBuilder()
         builder.add_all(fingerprint.fields)
         return builder.digest_hex()
@@ -205,10 +206,12 @@ class Store:
             _native.log_warning(f"a miss could not be explained: {type(error).__name__}: {error}")
 
     def record_hit(self, entry: StoredEntry, saved_seconds: float) -> None:
+        """Count a hit, and what it saved, in the journal of this process."""
         if self._cache is not None:
             self._cache.record_hit(entry.id, saved_seconds)
 
     def record_bypass(self, code: str) -> None:
+        """Count a bypass by its reason's code in the journal of this process."""
         if self._cache is not None:
             self._cache.record_bypass(code)
 

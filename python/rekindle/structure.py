@@ -53,10 +53,7 @@ def kind_of(value: Any) -> str:
     kind = type(value)
     if kind in (list, tuple, dict, OrderedDict):
         return kind.__name__
-    if _is_namedtuple(kind):
-        name = "namedtuple"
-    else:
-        name = "model_output" if _is_model_output(kind) else "dataclass"
+    name = "namedtuple" if _is_namedtuple(kind) else "model_output" if _is_model_output(kind) else "dataclass"
     return f"{name} {kind.__module__}.{kind.__qualname__}"
 
 

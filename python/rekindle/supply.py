@@ -130,7 +130,7 @@ class Supplier:
         self.store.reject(found, why)
 
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
-        """The variant of an entry that somebody else made; None when it is not for these sizes or cannot be run, and is removed."""
+        """The variant of an entry that was found; None when it is not for these sizes, or cannot be run and is removed."""
         variant = self._variant(wanted.prekey, found, source)
         if variant is None or not variant.admits(wanted.request.arguments, wanted.state):
             return None

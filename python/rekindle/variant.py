@@ -128,6 +128,7 @@ class Variant:
         return found
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
+        """The module's result for a call's tensors, in flattening order; buffers and arguments are written as eager does."""
         inputs = arguments + self.state
         if self.writes:
             return self._run_and_write(inputs, arguments)

@@ -44,14 +44,14 @@ def compare_session(
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
     keep: bool = False,
 ) -> list[torch.Tensor | None]:
-    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs, except where that is None.
+    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs that are not None.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
     Bypass(verification_failed) naming the first difference. The tolerance is that of a result's own dtype or, where it is
     larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. The first `laid_out`
-    outputs must have eager's strides as well. What is beyond the tolerance, eager's own rounding may still explain (rounding.py), if
-    it can run `again`. `check` sees the session's outputs first. If `keep`, `expected` can be compared with once more. Leaves
-    the random state at `states[0]`. Returns eager's gradients, one an input.
+    outputs must have eager's strides as well. What is beyond the tolerance, eager's own rounding may still explain
+    (rounding.py), if it can run `again`. `check` sees the session's outputs first. If `keep`, `expected` can be compared with
+    once more. Leaves the random state at `states[0]`. Returns eager's gradients, one an input.
     """
     doubts: list[_Doubt] = []
     try:
@@ -114,9 +114,8 @@ def _compare_gradients(
     scale = max(sizes, default=0.0)
     for i, (name, mine, other, size) in enumerate(zip(names, ours, theirs, sizes, strict=True)):
         if (mine is None) != (other is None):
-            raise _failed(
-                f"the gradient of {name} is {'None' if mine is None else 'there'}, in eager {'None' if other is None else 'there'}"
-            )
+            here, in_eager = ("None" if gradient is None else "there" for gradient in (mine, other))
+            raise _failed(f"the gradient of {name} is {here}, in eager {in_eager}")
         if mine is not None and other is not None:
             doubts += _compare(f"the gradient of {name}", outputs + i, mine, other, size, 1e-3 * scale, tolerance)
     return doubts

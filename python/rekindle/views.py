@@ -27,8 +27,8 @@ View = dict[str, Any]
 _VIEW_NODES = frozenset(
     f"{name}Backward0"
     for name in (
-        "Alias", "AsStrided", "Diagonal", "Expand", "MovedimIntList", "Narrow", "Permute", "ReshapeAlias", "Select", "Slice", "Split",
-        "SplitWithSizes", "Squeeze", "SqueezeDim", "T", "Transpose", "Unbind", "Unfold", "Unsqueeze", "View",
+        "Alias", "AsStrided", "Diagonal", "Expand", "MovedimIntList", "Narrow", "Permute", "ReshapeAlias", "Select", "Slice",
+        "Split", "SplitWithSizes", "Squeeze", "SqueezeDim", "T", "Transpose", "Unbind", "Unfold", "Unsqueeze", "View",
     )
 ) | {"SqueezeBackward1", "SqueezeBackward2", "TransposeBackward1"}  # fmt: skip
 
@@ -127,7 +127,7 @@ def _leads_by_views(tensor: torch.Tensor, base: torch.Tensor) -> bool:
 def _refused(tensor: torch.Tensor, what: str) -> Bypass:
     return Bypass(
         Reason.UNSUPPORTED_OUTPUT,
-        f"an output of shape {tuple(tensor.shape)} shares memory with {what} otherwise than a view by strides does; return a clone",
+        f"an output of shape {tuple(tensor.shape)} shares memory with {what} but is no view of it by strides; return a clone",
     )
 
 

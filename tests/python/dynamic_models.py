@@ -196,7 +196,8 @@ _THREE = [x(4, 5, 6), x(7, 3, 6), x(2, 9, 6)]
 CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     **{forward.__name__: ((lambda forward=forward: Model(forward)), _THREE, 1) for forward in (
         view, arange, made_of_sizes, expand, scale, halves, positions, noise, assigned, resized)},
-    "linear layers": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)), [x(4, 6), x(7, 6), x(2, 6), x(33, 6)], 1),
+    "linear layers": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)),
+        [x(4, 6), x(7, 6), x(2, 6), x(33, 6)], 1),
     "batches of 0 and 1": (lambda: nn.Linear(6, 8), [x(4, 6), x(0, 6), x(1, 6), x(2, 6), x(7, 6), x(0, 6)], 3),
     "encoder": (Encoder, [ids(4, 6), ids(3, 9), ids(2, 2)], 1),
     "attention": (Attention, [x(4, 6, 8), x(3, 9, 8)], 1),
@@ -217,7 +218,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "iterated": (lambda: Model(iterated), [(torch.randn(2, 4, 6),), (torch.randn(2, 5, 6),)], 1),
     "own weight": (lambda: Model(own_weight), [x(4, 5, 6), x(7, 5, 6)], 1),
     "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 1),
-    "equal sizes": (lambda: Model(sums), [(*x(4, 6), *x(4, 6)), (*x(5, 6), *x(5, 6)), (*x(4, 6), *x(7, 6)), (*x(3, 6), *x(2, 6))], 2),
+    "equal sizes": (lambda: Model(sums),
+        [(*x(4, 6), *x(4, 6)), (*x(5, 6), *x(5, 6)), (*x(4, 6), *x(7, 6)), (*x(3, 6), *x(2, 6))], 2),
     "other dtype and rank": (lambda: Model(lambda self, x: x.float() @ self.matrix),
         [x(4, 6), (x(4, 6)[0].double(),), x(2, 4, 6), x(3, 6)], 3),
 }  # fmt: skip

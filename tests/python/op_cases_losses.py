@@ -1,8 +1,5 @@
 """Losses, normalizations, attention and dropout."""
 
-# One case a line reads best.
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 from typing import Any

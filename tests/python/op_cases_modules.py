@@ -1,8 +1,5 @@
 """Modules and calls whose shape matters more than their ops: sharing, outputs, stopped gradients, convolutions."""
 
-# One case a line reads best.
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 from typing import Any

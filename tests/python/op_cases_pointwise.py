@@ -1,8 +1,5 @@
 """Arithmetic, comparisons, casts and activations."""
 
-# One case a line reads best.
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import torch

@@ -1,8 +1,5 @@
 """Matrix products, ops that move elements, lookups and reductions."""
 
-# One case a line reads best.
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import torch

@@ -75,7 +75,7 @@ def nograd(model: nn.Module) -> Any:
 
 @case(made_of(lambda self, x: (self.a(x), self.b(x))))
 def unused_branch(model: nn.Module) -> Any:
-    a, b = model(rows())
+    a, _ = model(rows())
     a.sum().backward()
     return [p.grad is None for p in model.parameters()]
 
@@ -139,9 +139,9 @@ def param_version(model: nn.Module) -> Any:
 
 @case(made_of(lambda self, x: (self.a(x), self.b(x).sum())))
 def none_cot(model: nn.Module) -> Any:
-    a, b = model(rows())
+    _, b = model(rows())
     b.backward()
-    a2, b2 = model(rows(1))
+    a2, _ = model(rows(1))
     a2.sum().backward()
     a3, b3 = model(rows(2))
     (a3.sum() + b3).backward()
@@ -256,9 +256,9 @@ def ema(model: nn.Module) -> Any:
     t = copy.deepcopy(model.module if hasattr(model, "module") else model)
     results = []
     for i in range(2):
-        l = (model(rows(i)) - t(rows(i)).detach()).square().mean()
-        l.backward()
-        results.append(l.detach())
+        loss = (model(rows(i)) - t(rows(i)).detach()).square().mean()
+        loss.backward()
+        results.append(loss.detach())
         with torch.no_grad():
             for p, q in zip(t.parameters(), model.parameters()):
                 p.lerp_(q, 0.1)

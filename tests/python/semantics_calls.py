@@ -1,4 +1,7 @@
-"""What goes into a call and what comes out: signatures, containers, dtypes, shapes, errors. Each case runs in eager, with a cold and with a warm cache."""
+"""What goes into a call and what comes out: signatures, containers, dtypes, shapes, errors.
+
+Each case runs in eager, with a cold and with a warm cache.
+"""
 
 from __future__ import annotations
 
@@ -252,7 +255,7 @@ def error_user(model: nn.Module) -> Any:
         model(rows(0, 2, 4))
     except OwnError as e:
         results.append(str(e))
-    return results + [backward(model(rows()))]
+    return [*results, backward(model(rows()))]
 
 
 @case(Perceptron)
@@ -288,8 +291,8 @@ def mutated_dict(model: nn.Module) -> Any:
     return [d, d2]
 
 
-def _forward_mutated_list(self, l):
-    y = self.a(l.pop())
+def _forward_mutated_list(self, inputs):
+    y = self.a(inputs.pop())
     return y
 
 

@@ -1,4 +1,7 @@
-"""What forwards do: layers, control flow, random numbers, writes in place. Each case runs in eager, with a cold and with a warm cache."""
+"""What forwards do: layers, control flow, random numbers, writes in place.
+
+Each case runs in eager, with a cold and with a warm cache.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def mha(model: nn.Module) -> Any:
 def tel(model: nn.Module) -> Any:
     results = [backward(model(rows(0, 2, 5, 8)))]
     model.eval()
-    return results + [model(rows(1, 2, 5, 8)).detach()]
+    return [*results, model(rows(1, 2, 5, 8)).detach()]
 
 
 @case(lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True))

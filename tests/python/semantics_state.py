@@ -1,4 +1,7 @@
-"""What a module holds and what a run changes: attributes, parameters, buffers, modes, hooks, optimizers. Each case runs in eager, with a cold and with a warm cache."""
+"""What a module holds and what a run changes: attributes, parameters, buffers, modes, hooks, optimizers.
+
+Each case runs in eager, with a cold and with a warm cache.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,7 @@ def sub_hooks(model: nn.Module) -> Any:
     h.remove()
     h2.remove()
     results.append(backward(model(rows())))
-    return results + [log]
+    return [*results, log]
 
 
 @case(made_of(lambda self, x: self.drop(self.a(x))))
@@ -131,7 +134,7 @@ def rank(model: nn.Module) -> Any:
     results.append(backward(model(rows().double())))
     model.float()
     model.zero_grad()
-    return results + [backward(model(rows()))]
+    return [*results, backward(model(rows()))]
 
 
 def _forward_counter(self, x):
@@ -185,7 +188,7 @@ def bn_frozen(model: nn.Module) -> Any:
     model[1].eval()
     results = [backward(model(rows(i))) for i in range(3)]
     model[1].train()
-    return results + [backward(model(rows()))]
+    return [*results, backward(model(rows()))]
 
 
 @case(lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)))
@@ -248,7 +251,7 @@ def add_module(model: nn.Module) -> Any:
     results = [backward(model(rows()))]
     model.add_module("c", nn.Linear(2, 2))
     results.append(backward(model(rows())))
-    return results + [sorted(dict(model.named_parameters()))]
+    return [*results, sorted(dict(model.named_parameters()))]
 
 
 @case(Perceptron)
@@ -257,11 +260,11 @@ def opt(model: nn.Module) -> Any:
     results = []
     for i in range(4):
         opt.zero_grad()
-        l = model(rows(i)).square().mean()
-        l.backward()
+        loss = model(rows(i)).square().mean()
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         opt.step()
-        results.append(l.detach())
+        results.append(loss.detach())
     return results
 
 
@@ -282,7 +285,7 @@ def module_hooks_top(model: nn.Module) -> Any:
     h.remove()
     h2.remove()
     h3.remove()
-    return results + [log, backward(model(rows()))]
+    return [*results, log, backward(model(rows()))]
 
 
 @case(Perceptron)
@@ -293,14 +296,15 @@ def global_hooks(model: nn.Module) -> Any:
         results = backward(model(rows()))
     finally:
         h.remove()
-    return [results, [l for l in log if l != "Module"]]
+    return [results, [name for name in log if name != "Module"]]
 
 
 @case(Perceptron)
 def deepcopy(model: nn.Module) -> Any:
     backward(model(rows()))
-    c = copy.deepcopy(model)
+    copied = copy.deepcopy(model)
     model.zero_grad()
+    return backward(copied(rows(1)))
 
 
 @case(Perceptron)
@@ -338,7 +342,7 @@ def _forward_moduledict(self, x):
 @case(
     made_of(
         _forward_moduledict,
-        lambda self: setattr(self, "heads", nn.ModuleDict(dict(p=nn.Linear(4, 2), q=nn.Linear(4, 3)))),
+        lambda self: setattr(self, "heads", nn.ModuleDict({"p": nn.Linear(4, 2), "q": nn.Linear(4, 3)})),
     )
 )
 def moduledict(model: nn.Module) -> Any:
@@ -374,7 +378,7 @@ def shared_memory(model: nn.Module) -> Any:
     results = [backward(model(rows()))]
     model.share_memory()
     results.append(backward(model(rows(1))))
-    return results + [all(parameter.is_shared() for parameter in model.parameters())]
+    return [*results, all(parameter.is_shared() for parameter in model.parameters())]
 
 
 @case(Perceptron)
@@ -400,7 +404,7 @@ def wrapped_submodule(model: nn.Module) -> Any:
     if isinstance(model, rekindle.Module):
         model[1] = rekindle.Module(model[1], rekindle.Options(log="error"))
     results.append(backward(model(rows(1))))
-    return results + [sorted(model.state_dict())]
+    return [*results, sorted(model.state_dict())]
 
 
 @case(Perceptron)

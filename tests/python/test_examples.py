@@ -110,7 +110,8 @@ for kind in ("eager", "cold", "warm"):
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     losses = []
     for step in range(4):
-        loss = nn.functional.cross_entropy(model(examples.numbers(4, 8, seed=10 * step + rank)), examples.labels(4, 3, seed=10 * step + rank))
+        seed = 10 * step + rank
+        loss = nn.functional.cross_entropy(model(examples.numbers(4, 8, seed=seed)), examples.labels(4, 3, seed=seed))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

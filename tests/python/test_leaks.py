@@ -1,4 +1,4 @@
-"""Nothing is left of a dropped module, and a step leaves and allocates no more than its results; scripts/leaks is the long form."""
+"""Nothing is left of a dropped module, and a step leaves and allocates only its results; scripts/leaks is the long form."""
 
 from __future__ import annotations
 

@@ -105,7 +105,9 @@ CHANGES: dict[str, tuple[Callable[[], Any], Read, Callable[[Any], Any]]] = {
     "deleted slot": (lambda: Slotted(1.0), lambda held: getattr(held, "k", 3.0), lambda held: delattr(held, "k")),
     "item of a deque": (lambda: collections.deque([1.0]), lambda held: held[0], lambda held: held.__setitem__(0, 3.0)),
     "length of a deque": (lambda: collections.deque([1.0]), len, lambda held: held.append(3.0)),
-    "object in a deque": (lambda: collections.deque([Plain(1.0)]), lambda held: held[0].k, lambda held: setattr(held[0], "k", 3.0)),
+    "object in a deque": (
+        lambda: collections.deque([Plain(1.0)]), lambda held: held[0].k, lambda held: setattr(held[0], "k", 3.0)
+    ),
     "bytearray": (lambda: bytearray(b"\1"), lambda held: held[0], lambda held: held.__setitem__(0, 3)),
     "array": (lambda: array.array("d", [1.0]), lambda held: held[0], lambda held: held.__setitem__(0, 3.0)),
     "context variable": (lambda: None, lambda _: SETTING.get(), lambda _: SETTING.set(3.0)),

@@ -68,8 +68,9 @@ def _scattered(self: Any, x: torch.Tensor) -> Any:
 def _without_gradient_builders(self: Any, x: torch.Tensor) -> Any:
     y, z = self.a(x), self.b(x)
     return [
-        torch.atan(y), torch.tan(y), nn.functional.elu(y), nn.functional.mish(z), y.cumsum(0), y.prod(0), z.amax(1), z.round() * y,
-        torch.einsum("ij,kj->ik", y, z), y.norm(p=1, dim=1), torch.remainder(y, 2.0), y.flip(0), nn.functional.smooth_l1_loss(y, z),
+        torch.atan(y), torch.tan(y), nn.functional.elu(y), nn.functional.mish(z), y.cumsum(0), y.prod(0), z.amax(1),
+        z.round() * y, torch.einsum("ij,kj->ik", y, z), y.norm(p=1, dim=1), torch.remainder(y, 2.0), y.flip(0),
+        nn.functional.smooth_l1_loss(y, z),
     ]  # fmt: skip
 
 

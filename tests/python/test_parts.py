@@ -150,7 +150,7 @@ def trained(model: nn.Module, module: nn.Module, steps: int = 4) -> dict[str, An
 def compared(
     make: Callable[[], Model], prepare: Callable[[Any, Model], Any] = lambda model, module: None, **options: Any
 ) -> rekindle.Status:
-    """Train in eager, with a cold and with a warm cache; `prepare` gets the model and its module, and returns what else is compared."""
+    """Train in eager, with a cold and a warm cache; `prepare` gets the model and its module, and returns what else to compare."""
     torch.manual_seed(0)
     module, expected = make(), None
     for kind in ("eager", "cold", "warm"):

@@ -55,8 +55,8 @@ LOCAL, HANDLE = MODEL.use()
 @pytest.mark.parametrize(
     "target",
     [
-        Named, Named.Inner, made, MODEL, MODEL.layers[1][0], LOCAL, HANDLE, MODEL.partial.func()[0], MODEL.config, MODEL.config.handle,
-        MODEL.options["a"][1]["b"], Model.shared, REGISTRY["group"], REGISTRY["nested"][1][1],
+        Named, Named.Inner, made, MODEL, MODEL.layers[1][0], LOCAL, HANDLE, MODEL.partial.func()[0], MODEL.config,
+        MODEL.config.handle, MODEL.options["a"][1]["b"], Model.shared, REGISTRY["group"], REGISTRY["nested"][1][1],
     ],
     ids=range(14),
 )  # fmt: skip

@@ -101,5 +101,5 @@ def test_the_wait_is_bounded(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("value", ["soon", "-1", "inf", "nan"])
 def test_a_wait_that_is_no_number_of_seconds_is_refused(value: str) -> None:
-    with pytest.raises(rekindle.errors.OptionError, match="wait_seconds.*0 or more"):
+    with pytest.raises(rekindle.errors.OptionError, match=r"wait_seconds.*0 or more"):
         rekindle.Options(wait_seconds=value)

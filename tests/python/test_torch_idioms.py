@@ -1,4 +1,4 @@
-"""What everyday models do with torch's own libraries runs from a graph: distributions, parametrizations, masks, codebooks, observers."""
+"""What models do with torch's own libraries runs from a graph: distributions, parametrizations, masks, codebooks."""
 
 from __future__ import annotations
 

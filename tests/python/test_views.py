@@ -1,4 +1,4 @@
-"""Outputs that share memory with inputs, state or each other, and inputs that a forward writes: as eager has them, cold and warm."""
+"""Outputs that share memory with inputs, state or each other, and inputs that a forward writes: as in eager, cold and warm."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ CASES = (
         "global backward hook",
         modes=("train",),
         explained="hook",
-        mutate="nn.modules.module.register_module_full_backward_hook(lambda m, gi, go: tuple(g and g * 2 if g is None else g * 2 for g in gi))",
+        mutate="nn.modules.module.register_module_full_backward_hook("
+        "lambda m, gi, go: tuple(g and g * 2 if g is None else g * 2 for g in gi))",
     ),
     Case(
         "hook",

@@ -33,8 +33,8 @@ class ExportRequest:
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
     become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
-    around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the autograd
-    Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
+    around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the
+    autograd Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
     `closed_because` why none, where that is no option of the user's. `watch` is entered around the forward.
     """
 
@@ -68,10 +68,11 @@ class Exported:
     """What an export gives.
 
     model: ONNX bytes; outputs are the distinct output tensors. used: the inputs of the model as positions among the
-    arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's result is rebuilt from them (see contract.py). outputs: the tensors eager
-    computed during the export, with their autograd graph, for verification. random_states: of the CPU generator before and
-    after the forward. arguments: the copies of the arguments that eager computed with. autocast_dtypes: those in which
-    autocast computed some of it. writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
+    arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's
+    result is rebuilt from the outputs (see contract.py). outputs: the tensors eager computed during the export, with their
+    autograd graph, for verification. random_states: of the CPU generator before and after the forward. arguments: the
+    copies of the arguments that eager computed with. autocast_dtypes: those in which autocast computed some of it.
+    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
     effects: how many outputs before those of `writes` are there only to keep what nothing reads, or answer `data_guards`.
 
@@ -80,9 +81,9 @@ class Exported:
     same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
     new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
     allowed: what the forward may be tried on besides the call.
-    data_guards: guards whose answers depend on data, so that they are known when the graph has run: one vector before the outputs
-    of `writes`, if there are any; some are about the truth of a tensor (assumptions.py). sized_by_data: whether sizes depend on data.
-    function_sizes: of the calls of `functions`, see function_sizes.py.
+    data_guards: guards whose answers depend on data, so that they are known when the graph has run: one vector before the
+    outputs of `writes`, if there are any; some are about the truth of a tensor (assumptions.py). sized_by_data: whether
+    sizes depend on data. function_sizes: of the calls of `functions`, see function_sizes.py.
     """
 
     model: bytes

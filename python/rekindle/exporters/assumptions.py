@@ -1,6 +1,9 @@
-"""Yes-or-no questions about tensors that installed code asks in a forward: whether parameters of a distribution are valid, whether
-a mask is causal. The answer is nearly always the same, so that the graph is for that answer, and says at each run whether it still
-is right. A branch in the user's own code is left to eager: it is there to be taken both ways."""
+"""Yes-or-no questions about tensors that installed code asks in a forward.
+
+Whether parameters of a distribution are valid, say, or whether a mask is causal. The answer is nearly always the same, so
+that the graph is for that answer, and says at each run whether it still is right. A branch in the user's own code is left to
+eager: it is there to be taken both ways.
+"""
 
 from __future__ import annotations
 

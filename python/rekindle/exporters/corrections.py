@@ -123,7 +123,7 @@ def _type_placeholders(graph: Any) -> None:
 
 
 def _forget_sizes(graph: Any, open_inputs: Collection[int]) -> None:
-    """Leave rank and dtype only to all that depends on open inputs, or is sized by data: what is known is written into the graph."""
+    """Leave only rank and dtype to what depends on open inputs or is sized by data: what is known is written into the graph."""
     inputs = list(graph.inputs())
     opened = {inputs[i].debugName() for i in open_inputs}
     changed = [inputs[i] for i in open_inputs]
@@ -156,7 +156,7 @@ def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Call
 
 
 def _casting_to_bfloat16(analyse: Callable[..., Any]) -> Callable[..., Any]:
-    """The exporter casts numbers to torch's number of the dtype, which to ONNX is complex128; nothing complex is written as ONNX."""
+    """The exporter casts to torch's number of the dtype, which to ONNX is complex128; nothing complex is written as ONNX."""
 
     def run(graph: Any, *args: Any) -> Any:
         result = analyse(graph, *args)

@@ -95,7 +95,8 @@ _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr"}
 _SIZED_BY_DATA = {
     f"aten::{name}"
     for name in """
-        _pack_padded_sequence _pad_packed_sequence _unique _unique2 argwhere bincount masked_select nonzero nonzero_numpy repeat_interleave.Tensor repeat_interleave.self_Tensor
-        tensor_split.tensor_indices_or_sections unique_consecutive unique_dim unique_dim_consecutive
+        _pack_padded_sequence _pad_packed_sequence _unique _unique2 argwhere bincount masked_select nonzero nonzero_numpy
+        repeat_interleave.Tensor repeat_interleave.self_Tensor tensor_split.tensor_indices_or_sections unique_consecutive
+        unique_dim unique_dim_consecutive
     """.split()
 }

@@ -2,8 +2,8 @@
 
     rule := [[dtype, [int | [input, dimension]]*]*]: for each tensor among the results its dtype and where each size comes from
 
-A rule is what a plan is made for. Each call compares what the Function does return (python_ops.py), so that a rule which does not hold
-costs the graph, not the result.
+A rule is what a plan is made for. Each call compares what the Function does return (python_ops.py), so that a rule which
+does not hold costs the graph, not the result.
 """
 
 from __future__ import annotations

@@ -44,8 +44,10 @@ class _Recorded(torch.autograd.Function):
 
 
 class Functions:
-    """Those of one export; `calls` are numbered as the nodes call them. inline: whether every Function is inlined. sized_by_data: those
-    whose results have sizes that depend on data."""
+    """Those of one export; `calls` are numbered as the nodes call them.
+
+    inline: whether every Function is inlined. sized_by_data: those whose results have sizes that depend on data.
+    """
 
     def __init__(self, model: torch.nn.Module, inline: bool = False, sized_by_data: frozenset[type] = frozenset()) -> None:
         self.calls: list[Call] = []
@@ -125,7 +127,7 @@ class Functions:
         return facts
 
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """One result of each call, and of each random draw, that no output depends on: as a further output it keeps it in the graph."""
+        """One result of each call and random draw that no output depends on: as a further output it keeps it in the graph."""
         needed: set[Any] = set()
         left = [torch._C._get_value_trace(tensor).node() for tensor in outputs]
         found = []

@@ -164,7 +164,7 @@ class OpenSizes:
                 tensor.__dict__["_rekindle_closed"] = True
 
     def settle(self, arguments: Iterable[torch.Tensor], results: list[torch.Tensor]) -> None:
-        """Results of a Function, whose sizes follow from those of arguments. They may be the module's own tensors: no mark is left."""
+        """Results of a Function, whose sizes follow from its arguments'. No mark is left: they may be the module's own."""
         if all(map(self._is_closed, arguments)):
             self._held += results  # so that no other tensor gets their identity
             self._closed.update(map(id, results))

@@ -1,4 +1,4 @@
-"""Functions of torch that a trace of them gets wrong, written so that it gets them right: writes, and the order of random draws."""
+"""Functions of torch that a trace gets wrong, written so that it gets them right: writes, and the order of random draws."""
 
 from __future__ import annotations
 

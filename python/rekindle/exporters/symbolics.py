@@ -45,6 +45,7 @@ def _traced(g: Any, i: int) -> Any:
 
 
 def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
+    """aten::linear, whole: its gradients are three matrix products. A weight of one dimension gives a product only."""
     if _traced(g, 1).dim() == 1:
         product = g.op("MatMul", x, weight)
         return _like(g, product if _is_none(bias) else g.op("Add", product, bias))
@@ -53,10 +54,12 @@ def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def detach(g: Any, x: Any) -> Any:
+    """aten::detach, which ONNX would drop: no gradient passes."""
     return _like(g, g.op("rekindle::StopGradient", x))
 
 
 def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any) -> Any:
+    """aten::embedding, whole, as a Gather has no `padding_idx`: the row without a gradient."""
     if _constant(scale_grad_by_freq, "b", "scale_grad_by_freq") or _constant(sparse, "b", "sparse"):
         raise Bypass(Reason.UNSUPPORTED_OP, "embedding with scale_grad_by_freq or sparse gradients; switch them off")
     padding = _constant(padding_idx, "i", "padding_idx")
@@ -66,6 +69,7 @@ def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by
 def cross_entropy_loss(
     g: Any, scores: Any, target: Any, weight: Any, reduction: Any, ignore_index: Any, label_smoothing: Any
 ) -> Any:
+    """aten::cross_entropy_loss with class indices as targets."""
     if target.type().scalarType() != "Long":
         raise Bypass(Reason.UNSUPPORTED_OP, "cross_entropy with class probabilities as targets; pass class indices")
     inputs = [scores, target] if _is_none(weight) else [scores, target, weight]
@@ -83,6 +87,7 @@ def cross_entropy_loss(
 def scaled_dot_product_attention(
     g: Any, query: Any, key: Any, value: Any, mask: Any, dropout: Any, causal: Any, scale: Any, gqa: Any = None
 ) -> Any:
+    """aten::scaled_dot_product_attention."""
     if gqa is not None and not _is_none(gqa) and _constant(gqa, "b", "enable_gqa"):
         raise Bypass(Reason.UNSUPPORTED_OP, "scaled_dot_product_attention with enable_gqa; repeat the heads instead")
     shapes = [sizes_seen(value) for value in list(g.original_node.inputs())[:3]]  # the op checks its own
@@ -119,7 +124,7 @@ def _lengths(g: Any, query: Any, key: Any) -> Any:
 def _attention_in_parts(
     g: Any, query: Any, key: Any, value: Any, mask: Any, probability: float, causal: bool, factor: float
 ) -> Any:
-    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product; in float32 at least."""
+    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product; at least float32."""
     dtype = torch.float64 if _traced(g, 0).scalarType() == "Double" else torch.float32
     reduced = _traced(g, 0).scalarType() in _REDUCED
     if reduced:
@@ -140,10 +145,7 @@ def _attention_in_parts(
         mask = g.op("Where", mask, number(0.0), number(-math.inf))
     elif mask is not None and reduced:
         mask = g.op("Cast", mask, to_i=_FLOAT32)
-    if mask is None:
-        weights = g.op("Softmax", scores, axis_i=-1)
-    else:
-        weights = _safe_softmax(g, g.op("Add", scores, mask), number)
+    weights = g.op("Softmax", scores, axis_i=-1) if mask is None else _safe_softmax(g, g.op("Add", scores, mask), number)
     if probability > 0.0:
         ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float64))
         weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
@@ -191,6 +193,7 @@ def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None)
 
 
 def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
+    """The product with a weight of four bits as ONNX Runtime's operator; numbers: K, N, block size, type of the code."""
     names = ("K", "N", "block_size", "quant_type")
     attributes = {f"{name}_i": _constant(number, "i", name) for name, number in zip(names, numbers, strict=True)}
     return _like(g, g.op("com.microsoft::MatMulBnb4", x, packed, absmax, **attributes, bits_i=4, transB_i=1))

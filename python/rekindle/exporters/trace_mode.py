@@ -135,9 +135,11 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class TraceMode(TorchFunctionMode):
-    """Active around the one forward of an export. `parameters` must not be written, `writable` (arguments and buffers) may be;
-    `grad` is the caller's grad mode; `sizes` is None where all sizes are fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values. note_draw: called with
-    what random numbers were drawn for.
+    """Active around the one forward of an export.
+
+    `parameters` must not be written, `writable` (arguments and buffers) may be; `grad` is the caller's grad mode; `sizes` is
+    None where all sizes are fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values.
+    note_draw: called with what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
     allowed: what the forward may be tried on.

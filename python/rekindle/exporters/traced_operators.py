@@ -64,7 +64,7 @@ def has_open_sizes(value: Value) -> bool:
 
 
 def schema_of(node: Node) -> Any:
-    """The operator's schema, of the functional variant for an in-place one that has one; None when the tracer has no operator here."""
+    """The operator's schema, for an in-place one that of its functional variant if any; None where the tracer has no operator."""
     text = node.schema()
     if text.startswith("("):
         return None

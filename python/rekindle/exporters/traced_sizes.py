@@ -220,6 +220,7 @@ class TracedShape(tuple):
         return torch.Size
 
     def numel(self) -> Any:
+        """The product of the sizes."""
         product: Any = 1
         for size in self:
             product = product * size

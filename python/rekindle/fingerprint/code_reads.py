@@ -25,8 +25,10 @@ class CodeReads:
         self._noted, self._covered, self._environment = noted, covered, environment
 
     def record(self, frame: types.FrameType) -> None:
-        """Note the code that a frame of the user's runs, unless it is covered, and what the code reads. Raises Bypass for code that
-        cannot be found again."""
+        """Note the code that a frame of the user's runs, unless it is covered, and what the code reads.
+
+        Raises Bypass for code that cannot be found again.
+        """
         code, caller = frame.f_code, frame.f_back
         if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
             where = place_of(caller) if caller and is_user(caller) else place_of(frame)

@@ -25,6 +25,7 @@ def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> 
 
 
 def frames_from(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The frame and its callers, from the inside out."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -40,6 +41,7 @@ def beyond(frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tu
 
 
 def first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
+    """The first argument of a call of `code` if it is a class, else its class: a method's; None without arguments."""
     if not code.co_argcount:
         return None
     first = frame.f_locals.get(code.co_varnames[0], ABSENT)
@@ -47,9 +49,11 @@ def first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
 
 
 def is_user(frame: types.FrameType) -> bool:
+    """Whether the frame runs code of the user's."""
     return origin_of_frame(frame) is Origin.USER
 
 
 def place_of(frame: types.FrameType) -> str:
+    """Module and qualified name of the code that the frame runs."""
     code = frame.f_code
     return f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"

@@ -4,8 +4,9 @@ kinds: "function" and "class" (code that ran, under a name), "global" (a name an
 it), "from" (a name imported inside a function), "module" (all that a module of the user's defines), "import"
 (whether a module can be imported), "env" (an environment variable), "file" (the source of a module first
 loaded by the forward), "code" and "library" (code of torch or Python that ran, and names it read), "version"
-(of an installed package), "binary" (the build of an extension module), "query" (a question about the process), "order" (that of the items of sets),
-"answers" (of a cached function; not a text to be equal to), "shape" (of an argument, with symbols) and "size" (what the forward asked about sizes, and the answer): the caller compares
+(of an installed package), "binary" (the build of an extension module), "query" (a question about the process),
+"order" (that of the items of sets), "answers" (of a cached function; not a text to be equal to), "shape" (of an
+argument, with symbols) and "size" (what the forward asked about sizes, and the answer): the caller compares
 these two. text is None for what is absent.
 """
 

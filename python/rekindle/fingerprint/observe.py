@@ -41,8 +41,8 @@ class Recorder:
 
     fingerprint: of the same call; code that it covers needs no observation of its own. Bypass is raised where the recorded
     forward begins to do what cannot be checked later or would be missed, and once more when it is left, should the forward
-    have caught it; `bypass` holds it. Records the thread it was entered on. undo: is told of what the forward reads before it runs.
-    effects_allowed: it may print, as what a graph calls at each step may.
+    have caught it; `bypass` holds it. Records the thread it was entered on. undo: is told of what the forward reads
+    before it runs. effects_allowed: it may print, as what a graph calls at each step may.
     """
 
     def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None, effects_allowed: bool = False) -> None:

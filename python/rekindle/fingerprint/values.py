@@ -104,10 +104,11 @@ class Walker:
 
     containers: every mutable dict, list or set met, in order, and every object whose class may be changed. reads: (object,
     function) where function(object) returns a tuple of other mutable parts, which identity tells apart. tensors: (path,
-    tensor, array or bytearray) whose content was digested. functions, classes: what the walk covers by code. registered: (value, digest) of values of
-    registered types. excluded: attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their
-    code; inside the digest of a class other classes are named only, so that no digest depends on where the
-    walk began, and collected in `named`. known: objects by identity that have a path already.
+    tensor, array or bytearray) whose content was digested. functions, classes: what the walk covers by code.
+    registered: (value, digest) of values of registered types. excluded: attributes to leave out, as of
+    Options.exclude_attributes. deep_classes: follow class values into their code; inside the digest of a class
+    other classes are named only, so that no digest depends on where the walk began, and collected in `named`.
+    known: objects by identity that have a path already.
     """
 
     def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None) -> None:
