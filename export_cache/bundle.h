@@ -26,9 +26,9 @@ inline constexpr std::uint32_t kBundleVersion = 1;
 Status write_bundle(const std::string& path, const std::vector<Digest>& ids,
                     const std::function<Result<std::string>(const Digest& id)>& object_of);
 
-// Checks the whole bundle, then visits each object. kNotFound when there is no file, kCorruption when it is
-// not a sound bundle (nothing was visited then), kUnsupported for another version. Stops at the first Error
-// of `visit`.
+// Checks the whole bundle, then visits each object. kNotFound when there is no file, kCorruption
+// when it is not a sound bundle (nothing was visited then), kUnsupported for another version. Stops
+// at the first Error of `visit`.
 Status read_bundle(const std::string& path, const std::function<Status(std::string_view object)>& visit);
 
 struct UnpackReport {

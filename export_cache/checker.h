@@ -11,8 +11,8 @@ namespace rekindle {
 // Reads and reports; repairs nothing.
 Result<VerifyReport> check_store(TierReader& view, const VerifyOptions& options);
 
-// Drops what is wrong or writes it again from what is sound, and marks the problem. In the order of the
-// report.
+// Drops what is wrong or writes it again from what is sound, and marks
+// the problem. In the order of the report.
 Status repair_problem(Change& change, VerifyProblem& problem);
 
 }  // namespace rekindle

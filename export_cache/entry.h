@@ -4,8 +4,8 @@
 //   entry   := meta:string count:u64 section*
 //   section := name:string bytes:string                                   string := length:u64 byte*
 //
-// Sections come in ascending order of their names, each name once. Format version history: the record's
-// version.
+// Sections come in ascending order of their names, each name once. Format
+// version history: the record's version.
 #pragma once
 
 #include <cstdint>

@@ -77,8 +77,8 @@ class ExportCache {
   // counts a store failure. Folds the journals.
   Result<Digest> store(const Digest& prekey, std::string observations, const Entry& entry);
 
-  // For one export per prekey among the processes of this machine: see single_flight.h. Only of use when not
-  // read-only.
+  // For one export per prekey among the processes of this machine: see
+  // single_flight.h. Only of use when not read-only.
   std::unique_ptr<Lease> lease(const Digest& prekey) const;
 
   // The entry is in use and saved so many seconds. Appends to the journal of this process; never fails: what

@@ -17,8 +17,8 @@ namespace rekindle {
 // Names of files that are not in place yet begin so; a killed writer leaves them behind.
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
-// kIo: "cannot <verb> <path>: <errno's text>", with the remedy for full disks, quotas, and too many open
-// files.
+// kIo: "cannot <verb> <path>: <errno's text>", with the remedy for full
+// disks, quotas, and too many open files.
 Error system_error(const std::string& verb, const std::string& path, int error_number);
 
 // std::nullopt when there is none. kIo when the system refuses; kCorruption, unread, above `most` bytes.
@@ -30,8 +30,8 @@ Status sync_directory(const std::string& dir);
 // Makes everything written to the file system of `dir` durable.
 Status sync_file_system(const std::string& dir);
 
-// A file that appears under its name as a whole or not at all. Not thread-safe; destroyed before publish, it
-// leaves nothing.
+// A file that appears under its name as a whole or not at all. Not thread-safe;
+// destroyed before publish, it leaves nothing.
 class NewFile {
  public:
   // Beside `target`, with permissions `mode` whatever the umask says.

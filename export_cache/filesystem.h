@@ -12,8 +12,8 @@ namespace rekindle {
 std::string filesystem_type(const std::string& path);
 using FilesystemProbe = std::function<std::string(const std::string& path)>;
 
-// Whether other machines may write to a file system of this type. True for every "fuse" that is not known to
-// be local.
+// Whether other machines may write to a file system of this type. True for
+// every "fuse" that is not known to be local.
 bool is_network_filesystem(std::string_view type);
 
 // What mountinfo(5) text says of an absolute path without links: the type of its longest mount point.

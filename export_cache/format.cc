@@ -44,8 +44,8 @@ Status check_format(const std::string& dir, bool writable) {
     }
     return {};
   }
-  // Format 1 kept everything in the database; beside entries of their own the file was lost, and is written
-  // again.
+  // Format 1 kept everything in the database; beside entries of their own
+  // the file was lost, and is written again.
   std::error_code unreadable;
   if (std::filesystem::exists(dir + "/db", unreadable) &&
       !std::filesystem::exists(dir + "/objects", unreadable)) {

@@ -1,5 +1,5 @@
-// The format of a cache directory as a whole: the file `format` at its root, one line "rekindle cache format
-// N".
+// The format of a cache directory as a whole: the file `format` at its
+// root, one line "rekindle cache format N".
 //
 // Version history
 //   1  everything in the database; had no such file

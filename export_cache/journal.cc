@@ -137,8 +137,8 @@ Status Journal::append_once(const std::string& bytes, bool& retry) {
     return failure("open", path);
   }
   struct stat info;
-  // Locked or unlinked: a writer is folding this file. A name is never used again, its folded length is
-  // recorded.
+  // Locked or unlinked: a writer is folding this file. A name is never
+  // used again, its folded length is recorded.
   retry = flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &info) != 0 || info.st_nlink == 0;
   Status status;
   if (retry) {

@@ -1,8 +1,8 @@
 // ObjectFiles: the bytes of entries, each in a file of its own named by the entry's id, so that a damaged one
 // harms no other, readers need no database and no lock, and a removed one gives its space back at once.
 //
-// Thread rule: reads may come from anywhere at any time. Writes come from the holder of the exclusive lock of
-// the cache.
+// Thread rule: reads may come from anywhere at any time. Writes come from the
+// holder of the exclusive lock of the cache.
 #pragma once
 
 #include <map>

@@ -19,8 +19,8 @@ enum class CacheMode {
 inline constexpr std::uint64_t kDefaultSizeLimit = std::uint64_t{5} << 30;
 inline constexpr double kLowWater = 0.85;
 
-// REKINDLE_CACHE_SIZE (units.h), else kDefaultSizeLimit; a value that is no size is warned of once and
-// ignored.
+// REKINDLE_CACHE_SIZE (units.h), else kDefaultSizeLimit; a value that is
+// no size is warned of once and ignored.
 std::uint64_t default_size_limit();
 // REKINDLE_REMOTE: see remote.h.
 std::string default_remote();
@@ -47,9 +47,9 @@ struct CacheOptions {
 // first of user_cache_dirs. Never fails, creates nothing.
 std::string default_cache_dir();
 
-// $XDG_CACHE_HOME/rekindle (when absolute, as its standard asks), $HOME/.cache/rekindle (when the home exists
-// and can be written), /var/tmp/rekindle-<uid>; those that there are, in this order. Never asks the user
-// database.
+// $XDG_CACHE_HOME/rekindle (when absolute, as its standard asks), $HOME/.cache/rekindle (when
+// the home exists and can be written), /var/tmp/rekindle-<uid>; those that there are, in this
+// order. Never asks the user database.
 std::vector<std::string> user_cache_dirs();
 
 }  // namespace rekindle

@@ -24,8 +24,8 @@ std::string age_text(std::int64_t seconds) {
   return std::to_string(seconds) + " seconds";
 }
 
-// Why the entry must stay; empty when it need not. Far ahead of our clock is not in use: it would stay for
-// ever.
+// Why the entry must stay; empty when it need not. Far ahead of our clock
+// is not in use: it would stay for ever.
 std::string protection(const EntryInfo& entry, std::int64_t now) {
   if (entry.pinned) return "pinned";
   if (std::abs(now - touched(entry)) < kInUseSeconds) return "in use";

@@ -1,5 +1,5 @@
-// Record: the envelope of everything the cache stores. Bytes read back are untrusted until decode_record
-// accepts them.
+// Record: the envelope of everything the cache stores. Bytes read back are
+// untrusted until decode_record accepts them.
 //
 //   record  := magic version kind codec key raw_length stored_length raw_digest payload checksum
 //   magic         := "RKND"          4 bytes
@@ -47,13 +47,13 @@ enum class RecordKind : std::uint8_t {
 };
 const char* record_kind_name(RecordKind kind);
 
-// Wraps `raw`. Compressed with zstd when that makes it smaller. kInvalidArgument when `raw` exceeds
-// kMaxRawBytes.
+// Wraps `raw`. Compressed with zstd when that makes it smaller.
+// kInvalidArgument when `raw` exceeds kMaxRawBytes.
 Result<std::string> encode_record(RecordKind kind, const Digest& key, std::string_view raw);
 
-// The raw bytes. kCorruption, naming what failed, unless every field, the checksum, the lengths and the
-// digest hold and the record is of `kind` and was stored under `key`. Allocates nothing before the lengths
-// are checked.
+// The raw bytes. kCorruption, naming what failed, unless every field, the checksum, the lengths
+// and the digest hold and the record is of `kind` and was stored under `key`. Allocates nothing
+// before the lengths are checked.
 Result<std::string> decode_record(std::string_view record, RecordKind kind, const Digest& key);
 
 // The size of the record that `bytes` begins with, and the key it was stored under, as its header claims:

@@ -1,5 +1,5 @@
-// RemoteTier: a place beyond the local cache, which others share: three verbs over content that everybody
-// checks.
+// RemoteTier: a place beyond the local cache, which others share: three
+// verbs over content that everybody checks.
 //
 // Layout, on a path or below a URL, the one that bazel-remote and plain web servers offer:
 //   ac/<prekey>     a manifest record, export_cache/manifest.h: may be replaced at any time
@@ -35,8 +35,8 @@ class RemoteTier {
 // "ac" or "cas".
 const char* space_name(RemoteTier::Space space);
 
-// Makes a tier for what follows "<scheme>://"; does no I/O. kInvalidArgument when it is no place for this
-// scheme.
+// Makes a tier for what follows "<scheme>://"; does no I/O.
+// kInvalidArgument when it is no place for this scheme.
 using RemoteTierFactory = Result<std::unique_ptr<RemoteTier>> (*)(const std::string& place);
 
 Registry<RemoteTierFactory>& remote_tiers();

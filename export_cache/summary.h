@@ -43,8 +43,8 @@ struct EntryInfo {
 // Without prekeys and usage.
 EntryInfo make_info(const Entry& entry, std::uint64_t stored_bytes, std::int64_t created);
 Result<std::string> encode_summary(const EntryInfo& info);
-// kCorruption, naming what failed, unless `record` is a sound summary stored under `id`. Usage fields stay
-// zero.
+// kCorruption, naming what failed, unless `record` is a sound summary
+// stored under `id`. Usage fields stay zero.
 Result<EntryInfo> decode_summary(std::string_view record, const Digest& id);
 
 // A scalar of `info.meta` as text; empty when it is absent.

@@ -1,5 +1,5 @@
-// Tier: one level of storage for records, as tables of 16-byte keys. It moves bytes and understands none of
-// them.
+// Tier: one level of storage for records, as tables of 16-byte keys. It
+// moves bytes and understands none of them.
 //
 // Thread rule: all calls may come from any thread. Views and writers live for one call and never leave it.
 #pragma once

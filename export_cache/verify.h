@@ -19,10 +19,10 @@ struct VerifyOptions {
   };
   Depth depth = Depth::kDefault;
   double sample = 1;  // of the entries whose bytes are read; 0 to 1, chosen anew each time
-  bool repair =
-      false;  // drop what is unsound (counted as corrupt), write again what can be derived from the rest
-  // kDeep: an Error names what is wrong with the entry. The cache knows bytes only, so the caller brings
-  // this.
+  // Drop what is unsound (counted as corrupt), write again what can be derived from the rest.
+  bool repair = false;
+  // kDeep: an Error names what is wrong with the entry. The cache knows
+  // bytes only, so the caller brings this.
   std::function<Status(const Digest& id, const Entry& entry)> inspect{};
 };
 

@@ -27,8 +27,8 @@ struct RowsAndColumns {
 
 RowsAndColumns rows_and_columns(const at::Tensor& x, std::int64_t axis);
 
-// Groups of rows whose parameter gradients are summed apart: a matter of shape, so that threads change no
-// result.
+// Groups of rows whose parameter gradients are summed apart: a matter of
+// shape, so that threads change no result.
 inline std::int64_t layer_norm_chunks(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / 16, 1, 32);
 }

@@ -1,11 +1,11 @@
 // Cross entropy with class indices, without ever storing log-probabilities.
 //
-// Values, gradients and errors are those of at::cross_entropy_loss; the backward pass needs the scores and
-// one number per row. Shapes: scores [C], [N, C] or [N, C, ...]; target int64 of scores' shape without the
-// class dimension. dtypes: float64, float32, bfloat16 and float16, summed in float64 or float32. `logsumexp`
-// has target's shape and float64 for float64 scores, else float32; it is nan or -inf where a row's softmax is
-// nan (a nan, an inf, or only -inf among the scores). `weight` [C] has scores' dtype; an undefined tensor
-// means none.
+// Values, gradients and errors are those of at::cross_entropy_loss; the backward pass needs the scores
+// and one number per row. Shapes: scores [C], [N, C] or [N, C, ...]; target int64 of scores' shape
+// without the class dimension. dtypes: float64, float32, bfloat16 and float16, summed in float64 or
+// float32. `logsumexp` has target's shape and float64 for float64 scores, else float32; it is nan or -inf
+// where a row's softmax is nan (a nan, an inf, or only -inf among the scores). `weight` [C] has scores'
+// dtype; an undefined tensor means none.
 //
 // All tensors are contiguous and on one device. Results depend on the shapes alone, not on the number of
 // threads. CPU: nothing is allocated. Errors are c10::Error, and c10::IndexError for a target that is neither

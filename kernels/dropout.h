@@ -14,9 +14,9 @@ class Tensor;
 
 namespace rekindle::kernels {
 
-// Fills `mask` (true: keep) with the draws that torch.nn.functional.dropout(x, p, training=True) takes from
-// the device's default generator for a contiguous x of this dtype and shape, and leaves the generator as that
-// call does.
+// Fills `mask` (true: keep) with the draws that torch.nn.functional.dropout(x, p, training=True)
+// takes from the device's default generator for a contiguous x of this dtype and shape, and leaves
+// the generator as that call does.
 void dropout_sample_mask(at::Tensor& mask, double p, c10::ScalarType dtype);
 
 // y = x * mask / (1 - p), bit for bit what eager computes from that mask. y may be the same memory as x.

@@ -21,8 +21,8 @@ struct LayerNormOptions {
   double epsilon = 1e-5;   // added to the variance; the backward pass does not use it
 };
 
-// y = (x - mean) * inv_std * weight + bias, inv_std = 1 / sqrt(variance + epsilon). y may be the same memory
-// as x.
+// y = (x - mean) * inv_std * weight + bias, inv_std = 1 / sqrt(variance +
+// epsilon). y may be the same memory as x.
 void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
                         at::Tensor& inv_std);

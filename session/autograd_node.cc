@@ -126,8 +126,8 @@ void Backward::run_to(Run& run, std::size_t part) const {
 
 variable_list Backward::replay(const variable_list& cotangents) const {
   TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr,
-                              "create_graph=True and is_grads_batched=True need a session with a replay "
-                              "(Session::set_replay)");
+                              "create_graph=True and is_grads_batched=True need a session with a "
+                              "replay (Session::set_replay)");
   std::vector<at::Tensor> inputs;
   for (const SlotId slot : frame_->plan().forward.inputs) inputs.push_back((*frame_)[slot]);
   return (*replay_.replay)(inputs, replay_.random_state, cotangents);

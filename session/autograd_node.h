@@ -1,10 +1,10 @@
 // The autograd nodes behind the outputs of one recorded forward: a chain, so that each gradient is delivered,
 // and may be freed, as soon as it exists.
 //
-// The first node takes the cotangents and runs the backward up to its first delivery (see Plan::deliveries);
-// each further node runs it up to the next. The engine prefers a leaf's AccumulateGrad to the next node of
-// the chain, so hooks, gradient reduction and optimizers that work inside the backward find gradients in
-// backward order.
+// The first node takes the cotangents and runs the backward up to its first delivery (see
+// Plan::deliveries); each further node runs it up to the next. The engine prefers a leaf's AccumulateGrad
+// to the next node of the chain, so hooks, gradient reduction and optimizers that work inside the backward
+// find gradients in backward order.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -24,8 +24,8 @@ struct ReplayState {
   at::Tensor random_state;
 };
 
-// What one forward left for its backwards: the frame, and how far each backward in flight is. Shared by a
-// chain's nodes.
+// What one forward left for its backwards: the frame, and how far each backward
+// in flight is. Shared by a chain's nodes.
 class Backward {
  public:
   Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay);
@@ -43,8 +43,7 @@ class Backward {
     std::unique_ptr<Frame> copy;
     FramePool::Handle other;
     Frame* frame = nullptr;
-    std::vector<std::size_t>
-        places;  // per gradient of the frame's plan: its place in the full graph's gradient_of
+    std::vector<std::size_t> places;      // per gradient of the frame's plan: which one of the full graph's
     std::size_t done = 0, delivered = 0;  // instructions, deliveries
     torch::autograd::variable_list gradients;
   };

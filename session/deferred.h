@@ -8,8 +8,8 @@
 
 namespace rekindle::session {
 
-// The kernel is run(): inputs as the node's, results in tensors of their own or, for views, in their input's
-// memory.
+// The kernel is run(): inputs as the node's, results in tensors of their own
+// or, for views, in their input's memory.
 struct Deferred {
   const graph::Node* node = nullptr;
   Lower lower = nullptr;
@@ -25,8 +25,8 @@ struct Deferred {
   void run(const Args& args) const;
 };
 
-// Whether absent inputs of a deferred node may stay undefined: it is a sum of what is there, or a recorded
-// derivative.
+// Whether absent inputs of a deferred node may stay undefined: it is a sum of
+// what is there, or a recorded derivative.
 bool takes_absent_deferred(const graph::Node& node);
 
 }  // namespace rekindle::session

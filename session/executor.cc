@@ -24,8 +24,8 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
   return text;
 }
 
-// Settles what is absent among the inputs in which an instruction is linear; returns whether it has nothing
-// to compute.
+// Settles what is absent among the inputs in which an instruction is linear;
+// returns whether it has nothing to compute.
 bool is_skipped(const Instruction& instruction, Frame& frame) {
   const auto& linear = instruction.linear_in;
   if (!frame.any_absent()) return false;
@@ -72,8 +72,8 @@ void execute(const Program& program, Frame& frame) {
 }
 
 void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
-  // Kernels run below autograd, but some (matmul_out) ask the grad mode themselves before they write into an
-  // output.
+  // Kernels run below autograd, but some (matmul_out) ask the grad mode
+  // themselves before they write into an output.
   const at::NoGradGuard no_grad;
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];

@@ -1,5 +1,5 @@
-// Frame: the tensors of one run of a plan, and the arena that holds the intermediates. Frames are pooled per
-// plan.
+// Frame: the tensors of one run of a plan, and the arena that holds the
+// intermediates. Frames are pooled per plan.
 #pragma once
 
 #include <memory>
@@ -58,8 +58,8 @@ class Frame {
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
 };
 
-// Runs a program on a frame whose inputs are bound. Throws c10::Error with the node, its op, source and input
-// shapes.
+// Runs a program on a frame whose inputs are bound. Throws c10::Error with
+// the node, its op, source and input shapes.
 void execute(const Program& program, Frame& frame);
 // The instructions from `begin` up to `end`.
 void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end);

@@ -18,8 +18,7 @@ namespace rekindle::session {
 
 struct HostResults {
   std::vector<at::Tensor> tensors;  // under autograd with their history
-  std::vector<bool>
-      copy;  // per tensor: it is in the memory of an input, which nobody declared; the graph copies it
+  std::vector<bool> copy;           // per tensor: it is in an input's memory, undeclared; the graph copies it
 };
 
 class HostFunction {
@@ -41,8 +40,8 @@ class HostFunction {
   // them, as a Python Function's does; its outputs are the inputs' gradients in order. Others are
   // differentiated by the engine.
   virtual bool has_one_node() const { return false; }
-  // Meta tensors like the results for inputs like these meta tensors; nullopt when it does not know without
-  // running.
+  // Meta tensors like the results for inputs like these meta tensors;
+  // nullopt when it does not know without running.
   virtual std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const = 0;
 };
 

@@ -31,8 +31,8 @@ HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inp
   std::shared_ptr<torch::autograd::Node> end;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || inputs[i].requires_grad() == is_tracked[i]) continue;
-    // The detached tensor shares its version counter with the value, so that an edit in place is found as in
-    // eager.
+    // The detached tensor shares its version counter with the value, so
+    // that an edit in place is found as in eager.
     inputs[i] = inputs[i].tensor_data();
     if (!is_tracked[i]) continue;
     if (end == nullptr) end = make_tape_end("RekindleHostTape");

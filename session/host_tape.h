@@ -1,5 +1,5 @@
-// HostTape: what PyTorch recorded while it ran a host function, for the function's backward. Internal to the
-// session room.
+// HostTape: what PyTorch recorded while it ran a host function, for the
+// function's backward. Internal to the session room.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>

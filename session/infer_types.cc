@@ -28,8 +28,8 @@ constexpr std::int64_t kSmall = 3, kLarge = 10007;
 // In the three runs, and not a size of any symbol there.
 constexpr std::array<std::int64_t, 3> kDataSizes{5003, 7, 20011};
 
-// No input may have more elements than this at the sizes that are tried: its bytes have to be a number of 63
-// bits.
+// No input may have more elements than this at the sizes that are tried:
+// its bytes have to be a number of 63 bits.
 constexpr double kMaxElements = 1e17;
 
 struct Known {
@@ -42,9 +42,9 @@ using Symbols = std::map<std::string, std::int64_t>;
 // One run through the graph, for given sizes of inputs.
 class Inference {
  public:
-  // asks_torch: whether PyTorch's meta kernels may be asked; loading them takes a while, and some run a loop
-  // over a size. data_size: in the place of every size that depends on data; without one, what has such sizes
-  // stays unknown.
+  // asks_torch: whether PyTorch's meta kernels may be asked; loading them takes a while, and some
+  // run a loop over a size. data_size: in the place of every size that depends on data; without one,
+  // what has such sizes stays unknown.
   Inference(const graph::Graph& graph, bool asks_torch, std::optional<std::int64_t> data_size = std::nullopt)
       : graph_(graph), asks_torch_(asks_torch), data_size_(data_size) {}
 
@@ -149,8 +149,8 @@ Symbols sizes_from(std::int64_t least, const Symbols& names) {
   return sizes;
 }
 
-// Where the large sizes begin: lower than kLarge for a graph whose inputs have many dimensions of unknown
-// size.
+// Where the large sizes begin: lower than kLarge for a graph whose inputs
+// have many dimensions of unknown size.
 std::int64_t large_for(const graph::Graph& graph) {
   std::int64_t least = kLarge;
   for (const graph::Value* input : graph.inputs()) {

@@ -1,6 +1,6 @@
-// infer_types(): what each op's lowering says of its outputs, before there is a plan. Gradient rules receive
-// it as a callback, for they need to know ranks. answer_from_sizes(): what a graph says that is known without
-// data.
+// infer_types(): what each op's lowering says of its outputs, before there is a plan. Gradient
+// rules receive it as a callback, for they need to know ranks. answer_from_sizes(): what a graph
+// says that is known without data.
 #pragma once
 
 #include <ATen/core/Tensor.h>

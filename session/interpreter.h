@@ -18,8 +18,8 @@ namespace rekindle::session {
 using RunValue = c10::IValue;
 using RunValues = std::vector<RunValue>;
 
-// One value per output. `inputs`: one per graph input. Throws c10::Error naming the node, its op and its
-// source.
+// One value per output. `inputs`: one per graph input. Throws c10::Error
+// naming the node, its op and its source.
 RunValues interpret(const graph::Graph& graph, RunValues inputs);
 
 // Ops on values that are no tensors, and control flow: they have no lowering, only this.

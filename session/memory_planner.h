@@ -18,8 +18,8 @@ struct Buffer {
 
 inline constexpr std::size_t kArenaAlignment = 64;
 
-// Sets every offset and returns the arena's size in bytes. Buffers whose lifetimes share an instruction never
-// overlap.
+// Sets every offset and returns the arena's size in bytes. Buffers whose
+// lifetimes share an instruction never overlap.
 std::size_t plan_memory(std::vector<Buffer>& buffers);
 
 }  // namespace rekindle::session

@@ -1,6 +1,6 @@
-// Model: an ONNX graph made ready to run, without gradients. Planned when the sizes of all values follow from
-// those of the inputs, interpreted when they depend on data, or values are no tensors. Safe to run from
-// several threads.
+// Model: an ONNX graph made ready to run, without gradients. Planned when the sizes of all values
+// follow from those of the inputs, interpreted when they depend on data, or values are no tensors.
+// Safe to run from several threads.
 #pragma once
 
 #include <atomic>

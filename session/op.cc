@@ -175,8 +175,8 @@ std::size_t output_bytes(const Lowering& lowering) {
 }
 
 Lowering viewed(const LowerContext& context, Sizes sizes, View view) {
-  // The copy for layouts that cannot be viewed: the output, seen in the input's shape, takes the input's
-  // elements.
+  // The copy for layouts that cannot be viewed: the output, seen in the
+  // input's shape, takes the input's elements.
   Lowering lowering = computed(context.dtype(0), std::move(sizes), [](const Args& args) {
     args.out().view(args.in(0).sizes()).copy_(args.in(0));
   });

@@ -31,8 +31,8 @@ class Args {
   Args(at::Tensor* slots, Held* held, const std::uint32_t* inputs, const std::uint32_t* outputs)
       : slots_(slots), held_(held), inputs_(inputs), outputs_(outputs) {}
   const at::Tensor& in(std::size_t i) const { return slots_[inputs_[i]]; }
-  // Outputs first, then scratch. Planned memory: write into it, do not replace it, unless the lowering says
-  // `gives`.
+  // Outputs first, then scratch. Planned memory: write into it, do not
+  // replace it, unless the lowering says `gives`.
   at::Tensor& out(std::size_t i = 0) const { return slots_[outputs_[i]]; }
   const Held& held_in(std::size_t i) const { return held_[inputs_[i]]; }
   Held& held_out(std::size_t i) const { return held_[outputs_[i]]; }
@@ -65,22 +65,20 @@ struct Lowering {
   std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)
   bool gives = false;         // the kernel sets the outputs to tensors of its own, laid out as `outputs` says
   bool gives_absent = false;  // the kernel leaves outputs undefined that are zero and not there in eager
-  bool takes_absent = false;  // inputs that are not there in eager may be undefined; otherwise they are zero.
-                              // Needs keeps_inputs
-  bool keeps_inputs =
-      false;             // the kernel may keep inputs beyond the instruction: they need memory of their own
-  std::size_t held = 0;  // outputs after `outputs` that are no tensors
+  bool takes_absent = false;  // inputs absent in eager may be undefined, else zero; needs keeps_inputs
+  bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: no planned memory
+  std::size_t held = 0;       // outputs after `outputs` that are no tensors
 };
 
-// Thrown by a lowering that needs what only a run can tell: the contents of an input, or what a function
-// returns.
+// Thrown by a lowering that needs what only a run can tell: the contents
+// of an input, or what a function returns.
 class NeedsData : public c10::NotImplementedError {
  public:
   explicit NeedsData(const std::string& what) : NotImplementedError({__func__, __FILE__, __LINE__}, what) {}
 };
 
-// What a lowering may ask. Every question that cannot be answered throws c10::Error; the planner adds the
-// node's name.
+// What a lowering may ask. Every question that cannot be answered throws
+// c10::Error; the planner adds the node's name.
 class LowerContext {
  public:
   // `metas`: meta tensors with each input's dtype, sizes and strides; `constants`: defined where the contents
@@ -91,8 +89,8 @@ class LowerContext {
   // For running the node once, on these tensors: all is known.
   LowerContext(const graph::Node& node, const std::vector<at::Tensor>& values, bool recording = false)
       : node_(node), metas_(values), constants_(values), recording_(recording), running_(true) {}
-  // Per input: whether nothing but this node ever reads its memory; per output: whether it is a result of the
-  // graph.
+  // Per input: whether nothing but this node ever reads its memory; per
+  // output: whether it is a result of the graph.
   void set_owners(std::vector<bool> exclusive, std::vector<bool> delivered) {
     exclusive_ = std::move(exclusive);
     delivered_ = std::move(delivered);

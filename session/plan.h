@@ -54,10 +54,9 @@ struct Instruction {
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
   bool gives_absent = false;            // may leave given slots undefined: they count as absent
   bool takes_absent = false;            // absent inputs stay undefined
-  std::vector<SlotId>
-      linear_in;  // roots of the inputs in which it is linear; when all are absent, so are its outputs
-  std::vector<SlotId> given;    // kGiven slots that this instruction sets
-  std::vector<SlotId> release;  // slots that own memory and are not used after this instruction
+  std::vector<SlotId> linear_in;        // roots of inputs it is linear in: all absent, its outputs are too
+  std::vector<SlotId> given;            // kGiven slots that this instruction sets
+  std::vector<SlotId> release;          // slots that own memory and are not used after this instruction
 };
 
 struct Program {
@@ -82,8 +81,8 @@ struct Plan {
   std::vector<Slot> slots;
   Program forward, backward;
   std::vector<Delivery> deliveries;  // of the backward, in order; every gradient is in one of them
-  // Slots that the backward program reads and the forward program (or the caller) wrote: inputs, fresh and
-  // arena roots.
+  // Slots that the backward program reads and the forward program (or the
+  // caller) wrote: inputs, fresh and arena roots.
   std::vector<SlotId> saved;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved arena slots

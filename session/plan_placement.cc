@@ -1,5 +1,5 @@
-// Memory: what may be in the arena, lifetimes, in-place takeovers, offsets, what the forward saves, what goes
-// early.
+// Memory: what may be in the arena, lifetimes, in-place takeovers, offsets,
+// what the forward saves, what goes early.
 #include <algorithm>
 
 #include "session/plan_builder.h"

@@ -30,8 +30,8 @@ struct SessionOptions {
   std::vector<bool> expected_cotangents;
   // Per forward output, and per forward input for its gradient; those past the end lie as they are computed.
   std::vector<ResultLayout> output_layouts, gradient_layouts;
-  // Whether nodes whose sizes depend on data are lowered when they run; otherwise there is no plan for such a
-  // graph.
+  // Whether nodes whose sizes depend on data are lowered when they run;
+  // otherwise there is no plan for such a graph.
   bool defers = true;
 };
 

@@ -9,9 +9,9 @@
 
 namespace rekindle::session {
 
-// Meta tensors like the results of a node of the torch domain that is sized by data, were all the sizes that
-// depend on data `size`. nullopt for an operator, or a host function, of which nobody knows which sizes these
-// are.
+// Meta tensors like the results of a node of the torch domain that is sized by data, were all
+// the sizes that depend on data `size`. nullopt for an operator, or a host function, of which
+// nobody knows which sizes these are.
 std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node,
                                                        const std::vector<at::Tensor>& inputs,
                                                        std::int64_t size);

@@ -1,5 +1,5 @@
-// Database: a RocksDB database opened for one operation. The only file besides its .cc that stands for
-// RocksDB.
+// Database: a RocksDB database opened for one operation. The only file
+// besides its .cc that stands for RocksDB.
 //
 // Used by one thread. Locks nothing: see RocksDbTier.
 #pragma once
@@ -23,8 +23,8 @@ class Database {
   using Batch = std::map<std::string, std::optional<std::string>, std::less<>>;
   using Visitor = std::function<void(std::string_view key, std::string_view value)>;
 
-  // kWrite creates it in a directory that is missing. kCorruption when its files are damaged, kIo when the
-  // system refuses.
+  // kWrite creates it in a directory that is missing. kCorruption when its files
+  // are damaged, kIo when the system refuses.
   static Result<std::unique_ptr<Database>> open(const std::string& dir, Access access);
   // Whether `dir` holds a database, damaged or not. kIo when that cannot be told.
   static Result<bool> exists(const std::string& dir);

@@ -1,8 +1,8 @@
 // ForkGuard: keeps a forked child from hanging in RocksDB.
 //
-// RocksDB's background threads do not survive a fork and its mutexes may be held at that moment. So a child
-// refuses writes when its parent had written, and everything when a call was under way in the parent as it
-// forked.
+// RocksDB's background threads do not survive a fork and its mutexes may be held at that moment.
+// So a child refuses writes when its parent had written, and everything when a call was under
+// way in the parent as it forked.
 #pragma once
 
 #include "src/base/result.h"

@@ -138,8 +138,8 @@ class RocksDbTier : public Tier {
     return io_error("the cache database " + db_dir_ + " is damaged again and again; check the disk");
   }
 
-  // Null, for a read, when there is none yet. Fills `damage` when it is damaged or older than the commit
-  // `committed`.
+  // Null, for a read, when there is none yet. Fills `damage` when it is
+  // damaged or older than the commit `committed`.
   Result<std::unique_ptr<Database>> open_database(Database::Access access, std::uint64_t committed,
                                                   std::string& damage) {
     REKINDLE_ASSIGN_OR_RETURN(const bool there, Database::exists(db_dir_));

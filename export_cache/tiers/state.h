@@ -4,8 +4,8 @@
 //   stored := record(kind state, key = zero, raw = state)                 see export_cache/record.h
 //   state  := sequence:u64 note:u64
 //
-// It may be older than the database (it is written after each commit, without waiting for the disk), never
-// newer.
+// It may be older than the database (it is written after each commit,
+// without waiting for the disk), never newer.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// View: what one call sees of a RocksDbTier: the database, the entries' files, and the changes not yet
-// committed.
+// View: what one call sees of a RocksDbTier: the database, the entries'
+// files, and the changes not yet committed.
 #pragma once
 
 #include <functional>

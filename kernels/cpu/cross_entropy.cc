@@ -15,8 +15,8 @@ namespace {
 constexpr std::int64_t kMaxChunks = 256;        // partial losses, summed in order
 constexpr std::int64_t kGrainScores = 1 << 14;  // fewer are not worth another thread
 
-// What both directions know. A unit is one row, or a tile of neighbouring rows when classes are not
-// innermost.
+// What both directions know. A unit is one row, or a tile of
+// neighbouring rows when classes are not innermost.
 template <typename T>
 struct Problem {
   CrossEntropyShape shape;

@@ -101,8 +101,8 @@ REKINDLE_INLINE Accumulator<T> weight_at(const T* weight, std::int64_t c) {
   return weight == nullptr ? Accumulator<T>(1) : widen(weight[c]);
 }
 
-// Calls a loop with the function of the class that gives label smoothing's part: one loop each, without a
-// branch.
+// Calls a loop with the function of the class that gives label smoothing's
+// part: one loop each, without a branch.
 template <typename T, typename Loop>
 REKINDLE_INLINE void for_weights(const T* weight, Accumulator<T> smooth, const Loop& loop) {
   using A = Accumulator<T>;

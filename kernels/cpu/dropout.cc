@@ -25,8 +25,8 @@ REKINDLE_INLINE std::uint32_t twist(std::uint32_t u, std::uint32_t v) {
   return (mixed >> 1) ^ ((0u - (v & 1u)) & 0x9908b0dfu);
 }
 
-// The next 624 words of MT19937's state. Each loop reads only what is at least 227 words away, or not yet
-// replaced.
+// The next 624 words of MT19937's state. Each loop reads only what is at
+// least 227 words away, or not yet replaced.
 REKINDLE_CPU_CLONES void advance_state(std::uint32_t* state) {
   constexpr int kFirst = kStateWords - kShiftWords;
 #pragma omp simd
@@ -43,8 +43,8 @@ REKINDLE_INLINE std::uint32_t temper(std::uint32_t y) {
   return y ^ (y >> 18);
 }
 
-// A draw is 53 bits: 21 of one word, above the next. Whether it is less than the threshold, without 64-bit
-// lanes.
+// A draw is 53 bits: 21 of one word, above the next. Whether it is less
+// than the threshold, without 64-bit lanes.
 REKINDLE_CPU_CLONES void compare_draws(const std::uint32_t* words, std::int64_t draws,
                                        std::uint64_t threshold, std::uint8_t* mask) {
   const auto high_threshold = static_cast<std::uint32_t>(threshold >> 32);
@@ -111,8 +111,8 @@ void sample_into(at::CPUGeneratorImpl& generator, double keep, std::int64_t coun
   generator.set_engine(engine);
 }
 
-// Whether this ATen draws as sample_into does: on some processors it uses a vendor library's generator
-// instead.
+// Whether this ATen draws as sample_into does: on some processors it uses
+// a vendor library's generator instead.
 bool aten_draws_alike() {
   constexpr std::int64_t kDraws = 2 * kStateWords + 1;
   constexpr double kKeep = 0.7;

@@ -32,8 +32,8 @@ inline constexpr bool kIsReduced = sizeof(T) == 2;
 REKINDLE_INLINE std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
 REKINDLE_INLINE float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-// The 16-bit conversions are c10's, value for value, but written as selections so that loops over them
-// vectorize.
+// The 16-bit conversions are c10's, value for value, but written as
+// selections so that loops over them vectorize.
 REKINDLE_INLINE float widen(float value) { return value; }
 REKINDLE_INLINE double widen(double value) { return value; }
 REKINDLE_INLINE float widen(c10::BFloat16 value) { return float_of(std::uint32_t{value.x} << 16); }

@@ -16,8 +16,8 @@ namespace {
 constexpr int kSumThreads = 1024;
 constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
 
-// Totals over the batch: one block, a fixed order. totals[0]: weights of targets that count; [1]: of all
-// classes.
+// Totals over the batch: one block, a fixed order. totals[0]: weights of
+// targets that count; [1]: of all classes.
 template <typename T>
 __global__ void totals_kernel(Problem<T> problem, double* totals) {
   __shared__ double shared[kMaxWarps];

@@ -129,8 +129,8 @@ py::object nearest(ExportCache& self, const LeafTree& tree) {
                         std::move(found->leaves));
 }
 
-// `row` has the names of struct Miss; `nearest` may be empty, `differences` are (path, before, after,
-// places).
+// `row` has the names of struct Miss; `nearest` may be empty,
+// `differences` are (path, before, after, places).
 void record_miss(ExportCache& self, const py::dict& row) {
   Miss miss;
   miss.time = row["time"].cast<std::int64_t>();

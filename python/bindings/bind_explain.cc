@@ -1,5 +1,5 @@
-// Leaf trees and their differences. No logic here: their contracts are export_cache/leaf_tree.h and
-// differences.h.
+// Leaf trees and their differences. No logic here: their contracts are
+// export_cache/leaf_tree.h and differences.h.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -35,8 +35,8 @@ py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gra
   return joint;
 }
 
-// As in the contract: [kind, numbers]. Throws what Python sees as InvalidArgument for a kind that there is
-// not.
+// As in the contract: [kind, numbers]. Throws what Python sees as
+// InvalidArgument for a kind that there is not.
 using NamedLayouts = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
 
 std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
@@ -109,8 +109,8 @@ std::string joint_text(const py::bytes& joint) {
 void bind_session(py::module_& m) {
   m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
         py::arg("sizes") = std::map<std::string, std::int64_t>(),
-        "ONNX bytes -> bytes of the differentiated, optimized graph. sizes: of the symbols, where the model "
-        "was made.");
+        "ONNX bytes -> bytes of the differentiated, optimized graph. "
+        "sizes: of the symbols, where the model was made.");
   m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
   m.def("supported_ops", &session::supported_ops);

@@ -64,9 +64,8 @@ void start(py::object on_iteration) {
 void bind_sets(py::module_& m) {
   m.def("watch_sets", &start,
         "Call `on_iteration(set)` whenever this thread begins to iterate over a set or frozenset of several "
-        "items, until "
-        "unwatch_sets. Those of subclasses made before, and loops inside C that use no iterator, are not "
-        "seen.");
+        "items, until unwatch_sets. Those of subclasses made before, and loops inside C that use no "
+        "iterator, are not seen.");
   m.def("unwatch_sets", &stop);
 }
 

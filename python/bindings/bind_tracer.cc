@@ -102,9 +102,8 @@ void bind_tracer(py::module_& m) {
       "clear_traced_arguments", &clear_traced_arguments,
       "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
   m.def("record_stacks", &record_stacks, py::arg("wanted"),
-        "Whether nodes that this thread traces remember the whole Python stack, or only the user's place in "
-        "it; "
-        "returns what held before.");
+        "Whether nodes that this thread traces remember the whole Python stack, or only the user's place "
+        "in it; returns what held before.");
 }
 
 }  // namespace rekindle::python

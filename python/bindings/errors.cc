@@ -46,8 +46,8 @@ void note_python_error(const std::string& text) {
   } catch (const py::error_already_set& error) {
     add_note(error.value().ptr(), text);
   } catch (...) {
-    // An error of no language that has notes: it goes on without one, for the caller (executor.cc) throws it
-    // again.
+    // An error of no language that has notes: it goes on without one, for
+    // the caller (executor.cc) throws it again.
   }
 }
 

@@ -1,5 +1,5 @@
-// Guard: is everything that a variant was made for still the same object? One flat pass of pointer
-// comparisons.
+// Guard: is everything that a variant was made for still the same object?
+// One flat pass of pointer comparisons.
 //
 // A guard never says yes to a change; it may say no to a harmless one (an equal but new object), and the
 // caller then looks the call up by content again. Needs the GIL. Holds references to what it compares with.

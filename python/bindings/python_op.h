@@ -13,18 +13,16 @@ namespace rekindle::python {
 
 // What a graph's call means here and now; see python/rekindle/python_ops.py for how it is described.
 struct PythonCall {
-  pybind11::object apply;     // Function.apply, without the layers of Python around it
-  pybind11::tuple arguments;  // None in the place of each tensor
-  std::vector<std::int64_t>
-      places;  // per input of the node: the argument that it is, or -1 for one inside of an argument
+  pybind11::object apply;            // Function.apply, without the layers of Python around it
+  pybind11::tuple arguments;         // None in the place of each tensor
+  std::vector<std::int64_t> places;  // per input of the node: the argument it is; -1: one inside of another
   pybind11::object make_arguments;   // None, or called with the inputs for the whole tuple
   std::vector<std::size_t> results;  // which of the things returned are tensors
   pybind11::tuple others;            // what the rest is
   std::vector<std::size_t> dirty;    // inputs written in place
-  std::map<std::size_t, std::size_t>
-      reuses;              // tensor results that are declared to be in the memory of an input
-  pybind11::object watch;  // told what is otherwise: changed(result), wrote(inputs), reused(result, input),
-                           // does_not_reuse(...)
+  std::map<std::size_t, std::size_t> reuses;  // result -> the input in whose memory it is declared to be
+  // Told what is otherwise: changed(result), wrote(inputs), reused(result, input), does_not_reuse(...).
+  pybind11::object watch;
   pybind11::object infer;  // None, or called with meta tensors for meta tensors
 };
 

@@ -1,6 +1,6 @@
-// ScaledDotProductAttention without dropout, by PyTorch's fused CPU kernels. These have no out variant: what
-// they return is copied into planned memory, so that it outlives nothing and views of it are known to the
-// plan.
+// ScaledDotProductAttention without dropout, by PyTorch's fused CPU kernels. These have no out
+// variant: what they return is copied into planned memory, so that it outlives nothing and
+// views of it are known to the plan.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/scalar_tensor.h>

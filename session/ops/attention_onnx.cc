@@ -42,8 +42,8 @@ at::Tensor positions_allowed(const Attention& how, std::int64_t queries, std::in
   return allowed;
 }
 
-// in: q, k, v, mask?, past key?, past value?, number of keys that are no padding?. The bias on the scores;
-// undefined: none.
+// in: q, k, v, mask?, past key?, past value?, number of keys that are no
+// padding?. The bias on the scores; undefined: none.
 at::Tensor bias_of(const Attention& how, const Tensors& in, const at::Tensor& q, std::int64_t keys) {
   const auto given = [&](std::size_t i) { return i < in.size() && in[i].defined(); };
   const std::int64_t queries = q.size(2);

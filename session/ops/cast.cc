@@ -19,8 +19,8 @@ double largest(at::ScalarType type) {
   }
 }
 
-// `saturate`: numbers beyond a float8 type's largest become that; otherwise infinite or NaN, as PyTorch
-// converts them.
+// `saturate`: numbers beyond a float8 type's largest become that; otherwise
+// infinite or NaN, as PyTorch converts them.
 Lowering lower_cast_to(const LowerContext& context, at::ScalarType type) {
   if (type == context.dtype(0)) {
     return viewed(context, context.sizes(0),

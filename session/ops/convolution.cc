@@ -1,5 +1,5 @@
-// Convolutions, also of integers: those are computed in float64, which is exact for the sums that int32
-// holds.
+// Convolutions, also of integers: those are computed in float64, which
+// is exact for the sums that int32 holds.
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 

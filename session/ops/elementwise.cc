@@ -124,8 +124,8 @@ Lowering lower_div(const LowerContext& context) {
                   {0, 1});
 }
 
-// The exponent may have another type; the result has the base's. A number known now takes ATen's fast scalar
-// paths.
+// The exponent may have another type; the result has the base's. A number
+// known now takes ATen's fast scalar paths.
 Lowering lower_pow(const LowerContext& context) {
   if (context.is_constant(1) && context.constant(1).numel() == 1 && context.rank(1) <= context.rank(0)) {
     const at::Scalar exponent = context.constant(1).item();

@@ -16,8 +16,8 @@ std::int64_t reduction_of(const LowerContext& context) {
   return at::Reduction::None;
 }
 
-// An ignored class is written as one that no class has: PyTorch takes any number, but checks those of other
-// targets.
+// An ignored class is written as one that no class has: PyTorch takes any
+// number, but checks those of other targets.
 struct Loss {
   std::int64_t reduction;
   std::optional<std::int64_t> ignored;

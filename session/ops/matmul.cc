@@ -1,5 +1,5 @@
-// Matrix products. Leading dimensions are flattened into one so that each product is a single GEMM where it
-// can be.
+// Matrix products. Leading dimensions are flattened into one so that each
+// product is a single GEMM where it can be.
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
@@ -12,8 +12,8 @@
 namespace rekindle::session {
 namespace {
 
-// [..., K] as [rows, K]. The planner gives row-major tensors, so this is a view; a strided caller's input is
-// copied.
+// [..., K] as [rows, K]. The planner gives row-major tensors, so this is a
+// view; a strided caller's input is copied.
 at::Tensor as_matrix(const at::Tensor& x) {
   const auto leading = x.sizes().slice(0, static_cast<std::size_t>(x.dim() - 1));
   return x.dim() == 2

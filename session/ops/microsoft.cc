@@ -1,5 +1,5 @@
-// Ops of the domain com.microsoft that optimized transformer models carry. Defined by onnxruntime's
-// ContribOperators.md.
+// Ops of the domain com.microsoft that optimized transformer models carry.
+// Defined by onnxruntime's ContribOperators.md.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -45,8 +45,8 @@ Lowering lower_fused_matmul(const LowerContext& context) {
   });
 }
 
-// Outputs: y, mean, 1 / deviation, the sum that was normalized. `simplified`: no mean is taken off, nor beta
-// an input.
+// Outputs: y, mean, 1 / deviation, the sum that was normalized. `simplified`:
+// no mean is taken off, nor beta an input.
 template <bool simplified>
 Lowering skip_normalization(const LowerContext& context) {
   const double epsilon = context.float_attribute("epsilon", simplified ? 1e-5 : 1e-12);
@@ -82,8 +82,8 @@ Lowering lower_rotary_embedding(const LowerContext& context) {
   });
 }
 
-// Inputs: query, key, value, bias of all three?, key padding mask?, bias on the scores?, past key?, past
-// value?.
+// Inputs: query, key, value, bias of all three?, key padding mask?, bias
+// on the scores?, past key?, past value?.
 Lowering lower_multi_head_attention(const LowerContext& context) {
   const std::int64_t heads = context.int_attribute("num_heads", 0);
   TORCH_CHECK_NOT_IMPLEMENTED(context.has(1) && context.has(2),

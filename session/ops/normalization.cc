@@ -7,8 +7,8 @@
 namespace rekindle::session {
 namespace {
 
-// Of mean and inverse standard deviation: as PyTorch's kernels for the CPU have it, float32 if only the scale
-// is.
+// Of mean and inverse standard deviation: as PyTorch's kernels for the CPU
+// have it, float32 if only the scale is.
 at::ScalarType statistics_type(at::ScalarType input, at::ScalarType scale) {
   return at::isReducedFloatingType(input) && scale == at::kFloat ? at::kFloat : input;
 }

@@ -1,5 +1,5 @@
-// Pointwise ops of models that come as ONNX: one output like input 0, or like the inputs broadcast. No
-// gradient rules.
+// Pointwise ops of models that come as ONNX: one output like input 0, or like
+// the inputs broadcast. No gradient rules.
 #include <ATen/ops/celu.h>
 #include <ATen/ops/elu.h>
 #include <ATen/ops/mish.h>

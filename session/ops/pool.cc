@@ -35,8 +35,8 @@ at::Scalar least(at::ScalarType type) {
   return type == at::kByte ? 0 : -(std::int64_t{1} << (8 * c10::elementSize(type) - 1));
 }
 
-// The number of each spatial element, as MaxPool's second output gives it: row-major, or column-major
-// (storage_order).
+// The number of each spatial element, as MaxPool's second output gives it:
+// row-major, or column-major (storage_order).
 at::Tensor numbers_of(at::IntArrayRef sizes, bool column_major) {
   const at::IntArrayRef spatial = sizes.slice(2);
   const std::int64_t count = c10::multiply_integers(spatial);

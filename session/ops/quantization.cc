@@ -1,5 +1,5 @@
-// Linear quantization, and products of quantized matrices (integers in float64: exact for the sums that int32
-// holds).
+// Linear quantization, and products of quantized matrices (integers in
+// float64: exact for the sums that int32 holds).
 #include "session/ops/quantization.h"
 
 #include <ATen/ops/matmul.h>
@@ -12,8 +12,8 @@ namespace {
 
 bool is_float8(at::ScalarType type) { return graph::is_float8(dtype_of(type)); }
 
-// A scale or zero point brought to x's shape: one for all, one per slice along `axis`, or one per block along
-// it.
+// A scale or zero point brought to x's shape: one for all, one per slice
+// along `axis`, or one per block along it.
 at::Tensor spread(const at::Tensor& parameter, const at::Tensor& x, std::int64_t axis, std::int64_t block) {
   if (parameter.numel() == 1 && parameter.dim() <= 1) return parameter.reshape({});
   if (parameter.dim() == 1 && block == 0) return along_axis(parameter, x.dim(), axis);

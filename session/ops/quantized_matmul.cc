@@ -77,8 +77,8 @@ REKINDLE_OP("rekindle", "MatMulBnb4Gradient", lower_matmul_bnb4_gradient);
 
 TORCH_LIBRARY_FRAGMENT(rekindle, library) {
   library.def(
-      "matmul_bnb4(Tensor x, Tensor packed, Tensor absmax, int K, int N, int block_size, int quant_type) -> "
-      "Tensor",
+      "matmul_bnb4(Tensor x, Tensor packed, Tensor absmax, int K, int N, int block_size, int quant_type)"
+      " -> Tensor",
       &matmul_bnb4);
 }
 

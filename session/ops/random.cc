@@ -6,8 +6,8 @@
 namespace rekindle::session {
 namespace {
 
-// As one row of all elements in memory order: where all tensors are laid out alike, any order of dimensions
-// is right.
+// As one row of all elements in memory order: where all tensors are laid out
+// alike, any order of dimensions is right.
 at::Tensor in_memory_order(const at::Tensor& x) { return x.as_strided({x.numel()}, {1}); }
 
 // Eager draws in the order of the input's memory, and its results are laid out like the input.

@@ -40,8 +40,8 @@ Lowering lower_scatter_elements(const LowerContext& context) {
                   {0});
 }
 
-// Tuples of indices (last dimension of `indices`) into the dimensions of `sizes` as numbers of the flattened
-// ones.
+// Tuples of indices (last dimension of `indices`) into the dimensions of
+// `sizes` as numbers of the flattened ones.
 at::Tensor flat_places(const at::Tensor& indices, const Sizes& sizes) {
   Sizes leading = indices.sizes().vec();
   leading.pop_back();

@@ -1,5 +1,5 @@
-// Ops that pick elements by their values: order, uniqueness, conditions. Most results have sizes that depend
-// on data.
+// Ops that pick elements by their values: order, uniqueness, conditions. Most
+// results have sizes that depend on data.
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>

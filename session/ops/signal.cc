@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::int64_t kUnscaled = 0, kByLength = 2;  // how ATen scales a transform
 
-// [..., 1] or [..., 2] as complex [...], in double: sums that cancel leave no more than the input's own
-// rounding.
+// [..., 1] or [..., 2] as complex [...], in double: sums that cancel leave
+// no more than the input's own rounding.
 at::Tensor as_complex(const at::Tensor& x) {
   TORCH_CHECK(x.size(-1) == 1 || x.size(-1) == 2, "the last dimension must be 1 or 2, not ", x.size(-1));
   const at::Tensor wide = x.to(at::kDouble);

@@ -24,8 +24,8 @@ at::Tensor steps(const at::Tensor& x, std::int64_t heads) {
   return x.to(at::kFloat).view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(0, 1);
 }
 
-// in: query, key, value, state[B, heads, d_k, d_v]?, decay?, beta?. Outputs: y[B, T, q_heads * d_v], last
-// state.
+// in: query, key, value, state[B, heads, d_k, d_v]?, decay?, beta?.
+// Outputs: y[B, T, q_heads * d_v], last state.
 Tensors attend(const LinearAttention& how, const Tensors& in) {
   const at::Tensor q = steps(in[0], how.q_heads), k = steps(in[1], how.kv_heads),
                    v = steps(in[2], how.kv_heads);
@@ -65,8 +65,8 @@ Lowering lower_linear_attention(const LowerContext& context) {
   return functional(context, [how](const Tensors& in) { return attend(how, in); });
 }
 
-// Inputs: x[B, C, L], weight[C, 1, K], bias?, the K - 1 elements before x?. Outputs: y[B, C, L], the last K -
-// 1 elements.
+// Inputs: x[B, C, L], weight[C, 1, K], bias?, the K - 1 elements before x?.
+// Outputs: y[B, C, L], the last K - 1 elements.
 Lowering lower_causal_conv_with_state(const LowerContext& context) {
   const std::string activation = context.string_attribute("activation", "none");
   TORCH_CHECK(activation == "none" || activation == "silu" || activation == "swish", "activation '",

@@ -1,5 +1,5 @@
-// Sliding windows over the spatial dimensions of [N, C, d1, d2, ...], as ONNX's convolutions and pools
-// describe them.
+// Sliding windows over the spatial dimensions of [N, C, d1, d2, ...], as
+// ONNX's convolutions and pools describe them.
 #pragma once
 
 #include "session/op.h"

@@ -7,8 +7,8 @@
 
 namespace rekindle::session {
 
-// Indices in [0, size), as int64: negative ones count from the end; the rest is left for the kernel's own
-// check.
+// Indices in [0, size), as int64: negative ones count from the end; the
+// rest is left for the kernel's own check.
 inline at::Tensor wrapped(const at::Tensor& indices, std::int64_t size) {
   const at::Tensor wide = indices.to(at::kLong);
   return at::where(wide.lt(0), wide.add(size), wide);

@@ -1,5 +1,5 @@
-// Removal of backward nodes that turned out to be unused; shared by differentiate() and
-// restrict_cotangents().
+// Removal of backward nodes that turned out to be unused; shared by
+// differentiate() and restrict_cotangents().
 #pragma once
 
 #include "src/graph/graph.h"

@@ -176,8 +176,8 @@ class ReverseWalk {
     }
   }
 
-  // A cotangent that no gradient reads was asked for in vain: its output only seemed to depend on a wanted
-  // input.
+  // A cotangent that no gradient reads was asked for in vain: its output
+  // only seemed to depend on a wanted input.
   void drop_unused(const std::vector<Value*>& cotangents) {
     for (std::size_t i = cotangents.size(); i-- > 0;) {
       if (!cotangents[i]->uses().empty() || graph_.is_output(cotangents[i])) continue;

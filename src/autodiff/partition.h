@@ -1,5 +1,5 @@
-// partition(): which nodes of a joint graph run in the forward pass, and which values it must save for the
-// backward.
+// partition(): which nodes of a joint graph run in the forward pass, and
+// which values it must save for the backward.
 #pragma once
 
 #include <vector>
@@ -17,9 +17,9 @@ struct Partition {
   std::vector<const graph::Value*> saved;
 };
 
-// Forward nodes are those that a forward output depends on, or that draw random numbers (whoever uses the
-// draw), with what these depend on; every other one is backward: cheap nodes that only the backward needs
-// stay there.
+// Forward nodes are those that a forward output depends on, or that draw random numbers (whoever
+// uses the draw), with what these depend on; every other one is backward: cheap nodes that only
+// the backward needs stay there.
 Partition partition(const JointGraph& joint);
 
 }  // namespace rekindle::autodiff

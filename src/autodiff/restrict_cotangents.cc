@@ -126,8 +126,8 @@ class Restriction {
 
   JointGraph& joint_;
   Graph& graph_;
-  std::unordered_set<const Value*> present_,
-      absent_;  // values that depend on a cotangent, by what it amounts to
+  // Values that depend on a cotangent, by what it amounts to.
+  std::unordered_set<const Value*> present_, absent_;
   std::unordered_map<const Value*, Value*> output_of_;  // cotangent -> its forward output
   std::unordered_map<const Value*, Value*> zeros_;
 };

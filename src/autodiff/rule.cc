@@ -75,8 +75,8 @@ Error RuleContext::unsupported(std::string_view reason) const {
 }
 
 Registry<Rule>& rules() {
-  static Registry<Rule>
-      registry;  // made on first use: registrars of other files run before main() in any order
+  // Made on first use: registrars of other files run before main() in any order.
+  static Registry<Rule> registry;
   return registry;
 }
 

@@ -28,8 +28,8 @@ using Attributes = std::map<std::string, Attribute, std::less<>>;
 // What a rule sees of one node, and how it emits nodes and hands back its results.
 class RuleContext {
  public:
-  // `dy[i]` is null where nobody gave a cotangent; at least one is given and at least one input needs its
-  // gradient.
+  // `dy[i]` is null where nobody gave a cotangent; at least one is given
+  // and at least one input needs its gradient.
   RuleContext(graph::Graph& graph, Node& node, std::vector<Value*> dy, std::vector<bool> needs);
 
   const Node& node() const { return node_; }
@@ -90,8 +90,8 @@ class RuleContext {
 // Null for an op whose outputs do not depend differentiably on its inputs (REKINDLE_NO_GRADIENT).
 using Rule = Status (*)(RuleContext& context);
 
-// Keyed by qualified_name(). An op that is not there has no rule, which is an error when its gradient is
-// needed.
+// Keyed by qualified_name(). An op that is not there has no rule, which
+// is an error when its gradient is needed.
 Registry<Rule>& rules();
 // The rule for a node's op; null when there is none. All of the torch domain share one.
 const Rule* find_rule(const Node& node);

@@ -126,8 +126,8 @@ Finding check_lock(const std::string& dir) {
   }
   if (value.empty()) return {"lock", "free"};
   return {"lock", value, Verdict::kNote,
-          "Locks are held for one operation and end with their process; if this stays for seconds, look at "
-          "that process"};
+          "Locks are held for one operation and end with their process; "
+          "if this stays for seconds, look at that process"};
 }
 
 Finding check_exports(const std::string& dir) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kMostIds = 200;
 
-// Where the complete words lead: the verb reached, the directory they name, the option that still wants its
-// value.
+// Where the complete words lead: the verb reached, the directory they name,
+// the option that still wants its value.
 struct Position {
   const CLI::App* app;
   CacheFlags flags{};

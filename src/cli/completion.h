@@ -6,10 +6,10 @@
 
 namespace rekindle::cli {
 
-// `words`: what follows the program's name, the last one incomplete and maybe empty. Verbs and flags come
-// from the commands themselves; an option or argument of type ID is completed from the cache that --dir or
-// the environment names, one of type a|b|c by its choices. Empty where files are expected, which the shell
-// knows better.
+// `words`: what follows the program's name, the last one incomplete and maybe empty. Verbs and flags
+// come from the commands themselves; an option or argument of type ID is completed from the cache
+// that --dir or the environment names, one of type a|b|c by its choices. Empty where files are
+// expected, which the shell knows better.
 std::vector<std::string> completions(const std::vector<std::string>& words);
 
 }  // namespace rekindle::cli

@@ -84,8 +84,8 @@ std::vector<LockHolder> lock_holders(const std::string& path) {
     if (kind != "FLOCK" || name != wanted) continue;
     holder.exclusive = mode == "WRITE";
     holder.command = command_of(holder.pid);
-    // The kernel hands the table out in pieces: a line comes again when the locks before it change in
-    // between.
+    // The kernel hands the table out in pieces: a line comes again when
+    // the locks before it change in between.
     if (std::ranges::find(holders, holder) == holders.end()) holders.push_back(std::move(holder));
   }
   return holders;

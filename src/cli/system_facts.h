@@ -1,5 +1,5 @@
-// What the system knows about a directory: its mount, and who holds locks in it. Linux's /proc, read once per
-// call.
+// What the system knows about a directory: its mount, and who holds locks
+// in it. Linux's /proc, read once per call.
 #pragma once
 
 #include <string>

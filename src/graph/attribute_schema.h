@@ -1,5 +1,5 @@
-// The types of the attributes that known ops read, so that graph::Node's typed accessors cannot meet another
-// type.
+// The types of the attributes that known ops read, so that graph::Node's
+// typed accessors cannot meet another type.
 #pragma once
 
 #include <optional>

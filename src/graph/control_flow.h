@@ -24,8 +24,8 @@ namespace rekindle::graph {
 bool is_control_flow(const Node& node);
 // The attribute `name`, which must be a graph. Precondition, as below: a verified control-flow node.
 const Graph& body_of(const Node& node, std::string_view name);
-// Empty when the numbers of inputs and outputs of the node and its bodies fit (or it owns none), else what is
-// wrong.
+// Empty when the numbers of inputs and outputs of the node and its bodies
+// fit (or it owns none), else what is wrong.
 std::string wrong_control_flow(const Node& node);
 
 }  // namespace rekindle::graph

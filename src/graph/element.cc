@@ -27,8 +27,8 @@ struct SmallFloat {
     std::frexp(magnitude, &exponent);
     exponent = std::max(exponent - 1, 1 - bias());  // smaller ones are subnormal
     if (exponent > bias()) return static_cast<std::uint16_t>(sign | infinity());
-    // The significand counts the hidden bit, which carries one into the exponent field; so does rounding up
-    // to 2.
+    // The significand counts the hidden bit, which carries one into the
+    // exponent field; so does rounding up to 2.
     const auto significand =
         static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
     const std::uint32_t bits =

@@ -22,8 +22,8 @@ bool is_integral(DType dtype);
 double read_double(const ConstantTensor& constant, std::int64_t index);
 // Element `index` of an integral constant (a uint64 keeps its bits). Same preconditions.
 std::int64_t read_int64(const ConstantTensor& constant, std::int64_t index);
-// Appends one element to `bytes`: rounded for floats, saturated for integers (a NaN gives 0), value != 0 for
-// bool.
+// Appends one element to `bytes`: rounded for floats, saturated for
+// integers (a NaN gives 0), value != 0 for bool.
 void append_double(DType dtype, double value, std::string& bytes);
 // Appends one element of an integral dtype, keeping the low bits.
 void append_int64(DType dtype, std::int64_t value, std::string& bytes);

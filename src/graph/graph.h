@@ -89,8 +89,8 @@ class Node {
   std::string string_attribute(std::string_view name, std::string_view fallback) const;
   std::vector<std::int64_t> ints_attribute(std::string_view name, std::vector<std::int64_t> fallback) const;
 
-  // Where the node came from ("model.py:12 Block.forward"), for error messages; may be empty. Not part of
-  // equality.
+  // Where the node came from ("model.py:12 Block.forward"), for error
+  // messages; may be empty. Not part of equality.
   const std::string& source() const { return source_; }
   void set_source(std::string source) { source_ = std::move(source); }
 

@@ -20,8 +20,8 @@ struct OpInfo {
   std::string_view domain, name;
   std::size_t min_inputs = 1, max_inputs = 1;  // max kVariadic: any number
   std::size_t min_outputs = 1, max_outputs = 1;
-  std::vector<std::size_t> shape_only =
-      {};                        // inputs of which only shape and dtype are used (docs/ir.md, `*`)
+  // Inputs of which only shape and dtype are used (docs/ir.md, `*`).
+  std::vector<std::size_t> shape_only = {};
   bool shape_only_tail = false;  // every input after the last one in shape_only is shape-only too
   bool random = false;           // draws from the generator: never folded, merged, dropped or reordered
   bool absent_inputs = false;    // any input may be absent

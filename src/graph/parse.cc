@@ -182,8 +182,8 @@ class Parser {
     for (Attribute& item : items) {
       if (!std::holds_alternative<T>(item)) {
         scan_.fail(
-            "the items of a list must be of one kind: all integers, all with a point or exponent, or all "
-            "strings");
+            "the items of a list must be of one kind: "
+            "all integers, all with a point or exponent, or all strings");
         break;
       }
       list.push_back(std::get<T>(std::move(item)));

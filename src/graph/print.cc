@@ -55,8 +55,8 @@ std::string shortest(T number) {
   return {buffer, std::to_chars(buffer, buffer + sizeof(buffer), number).ptr};
 }
 
-// Bits: the unsigned integer that holds the format; `quiet` is the usual NaN, every other one is written by
-// its bits.
+// Bits: the unsigned integer that holds the format; `quiet` is the usual NaN,
+// every other one is written by its bits.
 template <typename Bits>
 std::string nan_text(Bits bits, Bits quiet) {
   if (bits == quiet) return "nan";

@@ -1,6 +1,6 @@
-// Merges nodes that compute the same: one op on the same inputs with the same attributes, compared by content
-// and bit by bit, so that constants that differ in dtype, or 0.0 and -0.0, stay apart. Random nodes are never
-// merged.
+// Merges nodes that compute the same: one op on the same inputs with the same attributes, compared
+// by content and bit by bit, so that constants that differ in dtype, or 0.0 and -0.0, stay apart.
+// Random nodes are never merged.
 #include <algorithm>
 #include <functional>
 #include <unordered_set>

@@ -1,8 +1,8 @@
 // Turns the sum of two partial gradients of one weight into one op that adds to what is there: a weight that
 // is used twice, such as a tied embedding, then needs no second buffer of its size.
 //
-// Only sums that the gradient walk made (Add with accumulate = 1) are touched, so no sum of the model changes
-// its order.
+// Only sums that the gradient walk made (Add with accumulate = 1) are touched,
+// so no sum of the model changes its order.
 #include <array>
 #include <optional>
 #include <unordered_map>

@@ -47,9 +47,9 @@ std::int64_t numel_of(std::span<const std::int64_t> sizes);
 // nullopt when the constant is of another dtype, or too large.
 std::optional<IntTensor> int_tensor_of(const graph::ConstantTensor& constant);
 
-// The output of `node` from what is known of its inputs (null: nothing is). nullopt when nothing is known of
-// it. Arithmetic that overflows is not known. Shape and Size are not among the ops: they need types, not
-// values.
+// The output of `node` from what is known of its inputs (null: nothing is). nullopt when
+// nothing is known of it. Arithmetic that overflows is not known. Shape and Size are not among
+// the ops: they need types, not values.
 std::optional<IntTensor> evaluate_ints(const graph::Node& node, std::span<const IntTensor* const> inputs);
 // The part of evaluate_ints that works element by element; nullopt for other ops.
 std::optional<IntTensor> evaluate_elementwise(const graph::Node& node,

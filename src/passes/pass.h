@@ -15,8 +15,8 @@
 
 namespace rekindle::passes {
 
-// Computes the outputs of a node all of whose inputs are constants, one per output. kUnsupported when it
-// cannot.
+// Computes the outputs of a node all of whose inputs are constants, one
+// per output. kUnsupported when it cannot.
 using ConstantEvaluator = std::function<Result<std::vector<graph::ConstantPtr>>(const graph::Node&)>;
 
 // What passes may use besides the graph.

@@ -30,8 +30,8 @@ Result<bool> run_pass(const PassInfo& pass, graph::Graph& graph, const PassConte
 }  // namespace
 
 Registry<PassInfo>& all_passes() {
-  static Registry<PassInfo>
-      registry;  // made on first use: registrars of other files run before main() in any order
+  // Made on first use: registrars of other files run before main() in any order.
+  static Registry<PassInfo> registry;
   return registry;
 }
 

@@ -8,9 +8,9 @@
 
 namespace rekindle::passes {
 
-// Runs the passes in the order given; true when one changed the graph. kNotFound, before anything runs, for
-// an unknown name. Development builds verify the graph after each pass: kInternal then names the pass that
-// broke it.
+// Runs the passes in the order given; true when one changed the graph. kNotFound, before
+// anything runs, for an unknown name. Development builds verify the graph after each pass:
+// kInternal then names the pass that broke it.
 Result<bool> run_passes(graph::Graph& graph, std::span<const std::string_view> names,
                         const PassContext& context = {});
 

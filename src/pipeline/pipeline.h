@@ -1,5 +1,5 @@
-// From exported bytes to a joint graph: import, simplify, differentiate, simplify again. And the bytes of a
-// joint graph.
+// From exported bytes to a joint graph: import, simplify, differentiate,
+// simplify again. And the bytes of a joint graph.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ using TypeInference = std::function<void(graph::Graph&)>;
 // The passes that run on an imported graph and on a joint graph, in order. Part of the key of a joint graph.
 const std::vector<std::string_view>& forward_passes();
 const std::vector<std::string_view>& joint_passes();
-// Names of both lists and the version of this room's output; changes whenever cached joint graphs must not be
-// reused.
+// Names of both lists and the version of this room's output; changes whenever
+// cached joint graphs must not be reused.
 std::string pipeline_fingerprint();
 
 // `model`: ONNX bytes, untrusted. `needs_gradient[i]`: whether the gradient of graph input i is wanted.

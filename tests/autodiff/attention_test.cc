@@ -16,11 +16,11 @@ TEST_CASE("attention reads its output and logsumexp", "[autodiff]") {
   CHECK(backward_of(
             graph_text(
                 "%q: float32[2, 3, 4, 5], %k: float32[2, 3, 6, 5], %v: float32[2, 3, 6, 5], %m: bool[4, 6]",
-                "%y: float32[2, 3, 4, 5], %l = rekindle::ScaledDotProductAttention(%q, %k, %v, %m) {scale = "
-                "0.5}"),
+                "%y: float32[2, 3, 4, 5], %l = rekindle::ScaledDotProductAttention(%q, %k, %v, %m) "
+                "{scale = 0.5}"),
             "1000") ==
-        "%d_q, %1, %2 = rekindle::ScaledDotProductAttentionGradient(%d_y, %q, %k, %v, %y, %l, %m) {scale = "
-        "0.5}\n"
+        "%d_q, %1, %2 = rekindle::ScaledDotProductAttentionGradient(%d_y, %q, %k, %v, %y, %l, %m) "
+        "{scale = 0.5}\n"
         "return %d_q\n");
 }
 

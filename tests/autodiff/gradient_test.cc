@@ -165,8 +165,7 @@ TEST_CASE("an op without a rule is named with its source", "[autodiff]") {
   CHECK(joint.error().code == ErrorCode::kUnsupported);
   CHECK(joint.error().message ==
         "there is no gradient rule for Einsum (%y, from model.py:12 Block.forward); add one in "
-        "src/autodiff/rules, "
-        "or detach its inputs in the model");
+        "src/autodiff/rules, or detach its inputs in the model");
 }
 
 TEST_CASE("backward nodes keep the source of their forward node", "[autodiff]") {

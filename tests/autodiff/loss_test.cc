@@ -14,8 +14,8 @@ TEST_CASE("cross entropy reads the scores and their logsumexp", "[autodiff]") {
                                "%y: float32[], %l: float32[5] = rekindle::CrossEntropyLoss(%s, %t, %w) "
                                "{ignore_index = 1, reduction = \"sum\"}"),
                     "100") ==
-        "%d_s = rekindle::CrossEntropyLossGradient(%d_y, %s, %t, %l, %w) {ignore_index = 1, reduction = "
-        "\"sum\"}\n"
+        "%d_s = rekindle::CrossEntropyLossGradient(%d_y, %s, %t, %l, %w) "
+        "{ignore_index = 1, reduction = \"sum\"}\n"
         "return %d_s\n");
 }
 

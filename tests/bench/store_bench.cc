@@ -1,8 +1,8 @@
 // Times the export cache as a training process and the command use it: store_bench [ENTRIES] [DIR].
 //
-// Fills a cache with ENTRIES (10,000) small entries through bundles, then prints percentiles and the mean
-// processor time in milliseconds; the latter does not depend on what else runs. docs/store.md has the
-// figures.
+// Fills a cache with ENTRIES (10,000) small entries through bundles, then prints percentiles and
+// the mean processor time in milliseconds; the latter does not depend on what else runs.
+// docs/store.md has the figures.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the system refuses: open files, file sizes. Each in a process of its own, for limits cannot be raised
-// again.
+// What the system refuses: open files, file sizes. Each in a process of its
+// own, for limits cannot be raised again.
 #include <signal.h>
 #include <sys/resource.h>
 

@@ -208,8 +208,8 @@ TEST_CASE("a missing or cut database file loses no entry and is counted", "[expo
       if (harm == std::string("emptied")) fs::resize_file(path, 0);
       if (harm == std::string("halved")) fs::resize_file(path, fs::file_size(path) / 2);
       check_nothing_lost(dir.path(), entry, name + " " + harm);
-      // Lost commits are never lost silently. The files left out carry no commit: CURRENT is part of every
-      // harm.
+      // Lost commits are never lost silently. The files left out carry no
+      // commit: CURRENT is part of every harm.
       const bool carries =
           !empty && (name.ends_with(".sst") || name.starts_with("MANIFEST") || name == "CURRENT");
       if (carries) REQUIRE(open_cache(dir.path())->stats()->corrupt > 0);

@@ -1,5 +1,5 @@
-// The text form: what parses prints and parses to the same; what verifies besides goes through ONNX
-// unchanged.
+// The text form: what parses prints and parses to the same; what
+// verifies besides goes through ONNX unchanged.
 #include "src/graph/onnx_export.h"
 #include "src/graph/onnx_import.h"
 #include "src/graph/parse.h"

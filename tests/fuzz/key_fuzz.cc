@@ -1,5 +1,5 @@
-// Key fields of any names and values: their JSON is always valid, equal fields give equal keys, others do
-// not.
+// Key fields of any names and values: their JSON is always valid, equal
+// fields give equal keys, others do not.
 #include "export_cache/key.h"
 
 #include <nlohmann/json.hpp>

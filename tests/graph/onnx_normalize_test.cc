@@ -8,8 +8,8 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// The text of a graph whose only ONNX node is `spec` on inputs x and s, as opset `opset` means it; or the
-// error.
+// The text of a graph whose only ONNX node is `spec` on inputs x and s,
+// as opset `opset` means it; or the error.
 std::string normalized(NodeSpec spec, std::int64_t opset) {
   Graph graph("g");
   graph.set_opset("", 20);

@@ -16,8 +16,8 @@ inline at::Tensor random_normal(at::IntArrayRef sizes, at::ScalarType dtype = at
   return at::randn(sizes, at::kDouble).to(dtype);
 }
 
-// The largest difference, in units of the largest value of `exact`. Two nans, or two equal infinities, are
-// equal.
+// The largest difference, in units of the largest value of `exact`. Two
+// nans, or two equal infinities, are equal.
 inline double error(const at::Tensor& actual, const at::Tensor& exact) {
   if (exact.numel() == 0) return actual.sizes() == exact.sizes() ? 0 : INFINITY;
   const auto a = actual.to(at::kCPU, at::kDouble);

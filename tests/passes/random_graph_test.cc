@@ -58,8 +58,8 @@ std::unique_ptr<Graph> random_graph(std::mt19937& random) {
   const graph::TensorType wide{graph::DType::kFloat32, {{graph::Dim::of(2), graph::Dim::of(3)}}};
   Value* tensor = graph->add_input("tensor", wide);
   std::vector<Value*> pool{graph->add_input("a", type), graph->add_input("b", type)};
-  Value* on =
-      graph->create_constant(graph::make_int64_constant({1, 1}, {2}));  // a training_mode that is not false
+  // A training_mode that is not false.
+  Value* on = graph->create_constant(graph::make_int64_constant({1, 1}, {2}));
   const auto pick = [&] { return pool[random() % pool.size()]; };
   for (int i = 0; i < 30; ++i) {
     static constexpr const char* kOps[] = {"Add",      "Sub",    "Mul",  "Max",    "Neg",

@@ -1,5 +1,5 @@
-// Functions outside of C++ that a graph calls: what they are given, what is copied, gradients that are not
-// there.
+// Functions outside of C++ that a graph calls: what they are given, what
+// is copied, gradients that are not there.
 #include "session/host_function.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// The process that scripts/torture starts, kills, starves and feeds damaged directories. Only the public
-// interface.
+// The process that scripts/torture starts, kills, starves and feeds damaged
+// directories. Only the public interface.
 //
 //   worker churn DIR SEED        stores and reads until killed; says "committed NAME" before it goes on
 //   worker endure DIR SEED       the same where entries may vanish: somebody removes the directory meanwhile
@@ -98,8 +98,8 @@ bool find(ExportCache& cache, const std::string& name) {
   return false;
 }
 
-// Null, if `may_vanish`, for a directory that is half removed at the moment: it is refused as somebody
-// else's.
+// Null, if `may_vanish`, for a directory that is half removed at the
+// moment: it is refused as somebody else's.
 std::unique_ptr<ExportCache> open_cache(const std::string& dir, bool may_vanish = false) {
   auto cache = ExportCache::open({.dir = dir, .size_limit = 0});
   if (cache.ok()) return *std::move(cache);

@@ -19,8 +19,8 @@ Value* unsqueezed(RuleContext& ctx, Value* x, std::int64_t axis) {
   return ctx.op("Unsqueeze", {x, ctx.int64s({axis})});
 }
 
-// The shape of a product with the batch dimensions of y and the matrix dimensions of x; both have rank 2 or
-// more.
+// The shape of a product with the batch dimensions of y and the matrix
+// dimensions of x; both have rank 2 or more.
 TensorType with_batch_of(const TensorType& y, const TensorType& x) {
   if (!y.dims || !x.dims) return {};
   TensorType type = y;

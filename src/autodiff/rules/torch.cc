@@ -1,5 +1,5 @@
-// The one rule for every operator of PyTorch's dispatcher: PyTorch records its forward on a tape and
-// differentiates it.
+// The one rule for every operator of PyTorch's dispatcher: PyTorch records its
+// forward on a tape and differentiates it.
 #include "src/autodiff/rule.h"
 #include "src/graph/torch_node.h"
 

@@ -14,8 +14,8 @@ class CacheUnpack : public Command {
   }
 
   int run() override {
-    // Carrying exports to a machine that has none yet is what bundles are for, so the directory may be made
-    // here.
+    // Carrying exports to a machine that has none yet is what bundles are
+    // for, so the directory may be made here.
     auto cache = ExportCache::open({.dir = flags_.directory()});
     if (!cache.ok()) return fail(cache.error());
     auto report = (*cache)->unpack(bundle_);
