@@ -24,6 +24,7 @@ from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.variant import check_answers, not_for_this_data
 from rekindle.verification import compare_session
+from rekindle.views import placed
 
 _ANY: Layout = ["any", []]
 
@@ -152,7 +153,8 @@ def _verify_second(
 ) -> list[torch.Tensor | None]:
     """As compare_session."""
     numbers = exported.numbers if second.numbers is None else second.numbers
-    if second.structure != with_numbers(exported.structure, numbers):
+    structure = with_numbers(exported.structure, numbers)
+    if second.structure != placed(structure, numbers, second.outputs, second.tensors):
         raise Bypass(
             Reason.VERIFICATION_FAILED, "the result has another structure or plain value for other numbers in the inputs"
         )

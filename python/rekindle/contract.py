@@ -18,7 +18,7 @@ import torch
 from rekindle import structure, views
 from rekindle.reasons import Bypass, Reason
 
-VERSION = 15  # of the contract; part of the key
+VERSION = 16  # of the contract; part of the key
 
 _PLAIN = (bool, int, float, str)
 
@@ -59,16 +59,18 @@ def flatten_outputs(
     inputs: list[torch.Tensor],
     objects: list[Any] | None = None,
     number: Callable[[Any], int | None] = lambda value: None,
+    steps: views.StepsOf = lambda view, base: None,
 ) -> tuple[Any, list[torch.Tensor]]:
     """(structure, distinct tensors that the graph computes). An input that is returned as it is becomes a reference to it,
     a view of an input or of a computed tensor is described (views.py).
 
     objects: gets those in the result that are no containers; they have to be new ones at each call. number: the position
-    among the numbers that depend on sizes, for a value that is one. Raises Bypass(unsupported_output) for what cannot be rebuilt.
+    among the numbers that depend on sizes, for a value that is one. steps: how a view is made, where that is known.
+    Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
     walk = _Flattening({id(tensor): i for i, tensor in enumerate(inputs)}, [] if objects is None else objects, number)
     found = walk.of(result, "result")
-    outputs, described, where = views.separate(walk.results, inputs)
+    outputs, described, where = views.separate(walk.results, inputs, steps)
     for tensor, (kind, position) in zip(walk.results, where, strict=True):
         walk.places[id(tensor)][kind] = position
     return ({"with_views": described, "result": found} if described else found), outputs
@@ -144,7 +146,7 @@ def with_numbers(layout: Any, numbers: list[int]) -> Any:
     if isinstance(layout, dict):
         if layout.keys() == {"number"}:
             return {"value": numbers[layout["number"]]}
-        return {name: with_numbers(item, numbers) for name, item in layout.items()}
+        return {name: item if name == "with_views" else with_numbers(item, numbers) for name, item in layout.items()}
     return [with_numbers(item, numbers) for item in layout] if isinstance(layout, list) else layout
 
 
@@ -153,6 +155,8 @@ def is_like(layout: Any, other: Any) -> bool:
     if isinstance(layout, dict) and isinstance(other, dict):
         if layout.keys() == {"number"}:
             return other.keys() == {"value"} and type(other["value"]) is int
+        if "steps" in layout:  # of a view; where it lies follows from them
+            return all(is_like(layout[name], other.get(name)) for name in layout.keys() - {"steps"})
         return layout.keys() == other.keys() and all(is_like(layout[name], other[name]) for name in layout)
     if isinstance(layout, list) and isinstance(other, list):
         return len(layout) == len(other) and all(map(is_like, layout, other))
@@ -186,7 +190,7 @@ def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch
     """The module's result; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is gone."""
     made: list[torch.Tensor] = []
     if "with_views" in layout:
-        made, layout = views.made_again(layout["with_views"], outputs, inputs), layout["result"]
+        made, layout = views.made_again(layout["with_views"], outputs, inputs, numbers), layout["result"]
     return _Rebuilding({"output": outputs, "input": inputs, "view": made, "number": numbers, "same": []}).of(layout)
 
 

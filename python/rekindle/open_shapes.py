@@ -16,6 +16,7 @@ from rekindle.python_op_registry import declaration_of
 from rekindle.python_ops import bind
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import numbers_of
+from rekindle.views import has_places
 
 
 class WrongElsewhere(Exception):
@@ -97,8 +98,8 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> 
         trials.close(f"{exported.strides} asks for strides of what is not contiguous")
     if alone is not None:
         trials.close(alone)
-    if "with_views" in exported.structure:
-        trials.close("it returns views of its inputs")
+    if has_places(exported.structure):
+        trials.close("it returns views that are not followed at other sizes")
     if trials.shapes.symbols:
         search = _Search(request, exported, trials)
         search.run()

@@ -4,15 +4,17 @@ The graph computes no view that is returned. It is described by where it lies in
 argument, a parameter, a buffer) or an output, and `as_strided` makes it again outside of the graph, where writing to it and
 differentiating it are PyTorch's own doing. A base that eager's result does not hold itself becomes one more output.
 
-    view := {"of": {"input" | "output": position}, "size": [int*], "stride": [int*], "offset": int from the base's own,
-              "detached": bool, "is_view": bool, "one_of_many": bool, "base_stride": [int*]}
+    view := {"of": {"input" | "output": position}, "detached": bool, "is_view": bool, "one_of_many": bool, place}
+    place := "size": [int*], "stride": [int*], "offset": int from the base's own, "base_stride": [int*]
+           | "steps": [step*]
 
-Not views to PyTorch, though they share memory, are results of `detach`. Sizes and strides are those of one call: a structure with
-views holds for inputs of these sizes only.
+Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold for inputs
+of these sizes only. Steps (view_steps.py) hold for all: what they make of the base says where a view of it lies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +22,11 @@ from torch._C._autograd import CreationMeta, _get_creation_meta, _set_creation_m
 
 from rekindle.layouts import is_dense
 from rekindle.reasons import Bypass, Reason
+from rekindle.view_steps import Step, decoded, repeated
 
 View = dict[str, Any]
+# (view, base) -> how it is made, where that is known
+StepsOf = Callable[[torch.Tensor, torch.Tensor], list[Step] | None]
 
 # The derivatives of operators that return views. A view made by another, as by an autograd Function, has a gradient of its own.
 _VIEW_NODES = frozenset(
@@ -34,7 +39,7 @@ _VIEW_NODES = frozenset(
 
 
 def separate(
-    results: list[torch.Tensor], inputs: list[torch.Tensor]
+    results: list[torch.Tensor], inputs: list[torch.Tensor], steps: StepsOf = lambda view, base: None
 ) -> tuple[list[torch.Tensor], list[View], list[tuple[str, int]]]:
     """(outputs of the graph, views, where each result is: ("output" | "view", position)) for distinct `results`.
 
@@ -58,7 +63,7 @@ def separate(
         if key not in owners:
             of[key] = {"output": _position(base, outputs)}
         places.append(("view", len(views)))
-        views.append(_described(tensor, base, of[key]))
+        views.append(_described(tensor, base, of[key], steps(tensor, base)))
     return outputs, views, places
 
 
@@ -86,7 +91,7 @@ def _root_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor._base is None else tensor._base
 
 
-def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int]) -> View:
+def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], steps: list[Step] | None) -> View:
     root = _root_of(base)
     detached = _root_of(tensor) is not root  # a view of a detached tensor, or one itself
     meta = _get_creation_meta(tensor) if tensor._is_view() else CreationMeta.DEFAULT
@@ -102,14 +107,50 @@ def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int]) -> 
         raise _refused(tensor, "an input" if "input" in of else "another output")
     return {
         "of": of,
-        "size": list(tensor.shape),
-        "stride": list(tensor.stride()),
-        "offset": tensor.storage_offset() - base.storage_offset(),
         "detached": detached,
         "is_view": tensor._is_view(),
         "one_of_many": meta == CreationMeta.MULTI_OUTPUT_NODE,
+        **(place_of(tensor, base) if steps is None else {"steps": steps}),
+    }
+
+
+def place_of(tensor: torch.Tensor, base: torch.Tensor) -> dict[str, Any]:
+    """Where a view lies in its base."""
+    return {
+        "size": list(tensor.shape),
+        "stride": list(tensor.stride()),
+        "offset": tensor.storage_offset() - base.storage_offset(),
         "base_stride": list(base.stride()),
     }
+
+
+def has_places(layout: Any) -> bool:
+    """Whether the structure of a result has views that lie where they do for the sizes of one call only."""
+    return any("steps" not in view for view in layout.get("with_views", ()))
+
+
+def placed(layout: Any, numbers: Sequence[int], outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+    """The structure of one call's result, with the places of its views."""
+    views = layout.get("with_views")
+    if not views:
+        return layout
+    return {**layout, "with_views": [_placed(view, _base(view, outputs, inputs), numbers) for view in views]}
+
+
+def _base(view: View, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> torch.Tensor:
+    ((kind, position),) = view["of"].items()
+    return (inputs if kind == "input" else outputs)[position]
+
+
+def _placed(view: View, base: torch.Tensor, numbers: Sequence[int]) -> View:
+    if "steps" not in view:
+        return view
+    made = repeated(view["steps"], base.detach(), decoded(numbers))
+    if made.untyped_storage().data_ptr() != base.untyped_storage().data_ptr():
+        raise RuntimeError(
+            f"no view of a tensor of shape {tuple(base.shape)} and strides {base.stride()} is what {view['steps']} make"
+        )
+    return {**{name: value for name, value in view.items() if name != "steps"}, **place_of(made, base)}
 
 
 def _leads_by_views(tensor: torch.Tensor, base: torch.Tensor) -> bool:
@@ -135,19 +176,21 @@ def check_strides(layout: Any, arguments: list[torch.Tensor]) -> None:
     """Raises Bypass(unsupported_output) where a view in the structure of a result is not one of the live argument."""
     for view in layout.get("with_views", ()):
         position = view["of"].get("input", len(arguments))
-        if position < len(arguments) and list(arguments[position].stride()) != view["base_stride"]:
+        if "steps" not in view and position < len(arguments) and list(arguments[position].stride()) != view["base_stride"]:
             raise _refused(arguments[position], "an input")
 
 
-def made_again(views: list[View], outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def made_again(
+    views: list[View], outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]
+) -> list[torch.Tensor]:
     """The views of one call's outputs and inputs."""
-    return [_view(view, outputs, inputs) for view in views]
+    bases = [_base(view, outputs, inputs) for view in views]
+    return [_view(_placed(view, base, numbers), base) for view, base in zip(views, bases, strict=True)]
 
 
-def _view(view: View, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> torch.Tensor:
-    ((kind, position),) = view["of"].items()
-    base = (inputs if kind == "input" else outputs)[position]
+def _view(view: View, base: torch.Tensor) -> torch.Tensor:
     if list(base.stride()) != view["base_stride"]:
+        ((kind, position),) = view["of"].items()
         raise RuntimeError(f"{kind} {position} has strides {base.stride()}, where the graph was made for {view['base_stride']}")
     if view["detached"]:
         base = base.detach()

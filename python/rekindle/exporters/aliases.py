@@ -2,30 +2,41 @@
 
 A tracer follows tensors, not memory: after `part = x[1:]; part.mul_(2)` it takes `x` for what it was. Here the whole memory of
 such tensors becomes one value, flat and in the order of its addresses. A write makes a new flat value with the written elements
-exchanged; every tensor of that memory is taken from the newest flat value when it is next used.
+exchanged; every tensor of that memory is taken from the newest flat value when it is next used. Where sizes are open, the flat
+value is in the order of the tensor that all others are views of, and their places are what the same views make of its
+elements' numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rekindle.exporters.traced_sizes import swapped
 from rekindle.reasons import Bypass, Reason
+from rekindle.view_steps import repeated
+
+if TYPE_CHECKING:
+    from rekindle.exporters.view_records import ViewRecords
 
 _MOST = 1 << 20  # elements of a memory; each read and write of it holds their places as a constant
 
 
 @dataclass
 class _Memory:
-    """flat: all elements, traced. version: counts the writes. seen: (tensor's identity) -> version that its traced value has."""
+    """flat: all elements, traced. version: counts the writes. seen: (tensor's identity) -> version that its traced value has.
+    numbered: of the owner's elements, in their shape, traced; None where sizes are fixed."""
 
     owner: torch.Tensor  # keeps the memory from being reused
     flat: torch.Tensor
+    numbered: torch.Tensor | None
     version: int
     seen: dict[int, tuple[weakref.ref[torch.Tensor], int]]
 
@@ -44,9 +55,10 @@ def untraced() -> Iterator[None]:
 class Aliases:
     """The tensors that one traced forward has met, by the memory that they see. Used inside a trace."""
 
-    def __init__(self, grad: bool) -> None:
-        """grad: the grad mode of the forward, whatever regions it has."""
+    def __init__(self, grad: bool, views: ViewRecords | None) -> None:
+        """grad: the grad mode of the forward, whatever regions it has. views: those made so far; None where sizes are fixed."""
         self._grad = grad
+        self._views = views
         self._known: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}
         self._written: dict[int, _Memory] = {}
 
@@ -77,7 +89,7 @@ class Aliases:
         Returns what `change` returns. Raises Bypass for what no graph can do.
         """
         memory = self._memory_of(tensor)
-        places = _places(memory, tensor)
+        places = self._places(memory, tensor).reshape(-1)
         copy = tensor.clone()
         result = change(copy)
         memory.flat = memory.flat.scatter(0, places, copy.reshape(-1))
@@ -105,6 +117,8 @@ class Aliases:
             living = self._living(address)
             size = tensor.untyped_storage().nbytes() // tensor.element_size()
             candidates = [tensor, *living, *([] if tensor._base is None else [tensor._base])]
+            if self._views is not None:
+                candidates = [one for one in [self._views.root(tensor)] if one is not None]
             whole = next((one for one in candidates if _fills(one, size, tensor.dtype)), None)
             if whole is None or size > _MOST:
                 raise Bypass(
@@ -112,7 +126,10 @@ class Aliases:
                     f"a write in place to a part of {size} elements that other tensors see cannot be followed; write to a clone",
                 )
             order = sorted(range(whole.dim()), key=lambda dim: -whole.stride(dim))
-        memory = _Memory(whole, whole.permute(order).reshape(-1).clone(), 0, {})
+        if self._views is not None:
+            memory = _Memory(whole, whole.reshape(-1).clone(), _numbered(whole), 0, {})
+        else:
+            memory = _Memory(whole, whole.permute(order).reshape(-1).clone(), None, 0, {})
         for one in [*living, whole]:
             memory.seen[id(one)] = (weakref.ref(one), 0)
         self._written[address] = memory
@@ -135,20 +152,29 @@ class Aliases:
             self._take_from(memory, tensor)
 
     def _take_from(self, memory: _Memory, tensor: torch.Tensor) -> None:
-        places = _places(memory, tensor)
-        with untraced():
-            sizes = [*tensor.shape]
+        places = self._places(memory, tensor)
         with torch.set_grad_enabled(self._grad):  # it may be used after this region as well
-            take_value_of(tensor, memory.flat.index_select(0, places).reshape(sizes))
+            take_value_of(tensor, memory.flat.index_select(0, places.reshape(-1)).reshape_as(places))
+
+    def _places(self, memory: _Memory, tensor: torch.Tensor) -> torch.Tensor:
+        """Where the tensor's elements are in the flat value: int64, in its shape."""
+        with untraced():
+            if tensor.dtype is not memory.flat.dtype:
+                raise Bypass(Reason.UNSUPPORTED_OP, "memory that is written in place is seen as two dtypes; write to a clone")
+            if memory.numbered is None or self._views is None:
+                numbers = torch.arange(memory.flat.numel())
+                return numbers.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
+            steps = self._views.steps(tensor, memory.owner)
+        if steps is None:
+            message = "a write in place to memory that several tensors see cannot be followed at other sizes; write to a clone"
+            raise Bypass(Reason.UNSUPPORTED_OP, message)
+        return repeated(steps, memory.numbered, lambda value: swapped(value, lambda size: size.traced))
 
 
-def _places(memory: _Memory, tensor: torch.Tensor) -> torch.Tensor:
-    """Where the tensor's elements, in their order, are in the flat value: int64, [number of elements]."""
-    with untraced():
-        if tensor.dtype is not memory.flat.dtype:
-            raise Bypass(Reason.UNSUPPORTED_OP, "memory that is written in place is seen as two dtypes; write to a clone")
-        numbers = torch.arange(memory.flat.numel())
-        return numbers.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).reshape(-1).clone()
+def _numbered(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of the tensor's elements in their order, in its shape: int64, traced."""
+    numel = functools.reduce(operator.mul, tensor.shape, 1)  # a trace has these for tensors
+    return torch.arange(numel).reshape(tuple(tensor.shape))
 
 
 def _fills(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> bool:

@@ -175,6 +175,10 @@ class OpenSizes:
             return True
         return isinstance(result, bool) and getattr(function, "__name__", "") == "__get__"
 
+    def shape(self, tensor: torch.Tensor) -> Any:
+        """The tensor's sizes, as the forward sees them."""
+        return self._shape(tensor)
+
     def _is_closed(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._closed or (id(tensor) not in self._dims and "_rekindle_closed" in tensor.__dict__)
 

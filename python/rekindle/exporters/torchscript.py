@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import warnings
@@ -25,6 +26,7 @@ from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.trace_mode import TraceMode, user_frame
 from rekindle.exporters.traced_booleans import take_for_numbers
 from rekindle.exporters.traced_sizes import Guard, SizeTrace, stacked
+from rekindle.exporters.view_records import steps_in_result
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
@@ -83,7 +85,8 @@ class _Traced(nn.Module):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         objects: list[Any] = []
         with untraced():
-            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number)
+            steps = functools.partial(steps_in_result, mode.views, sizes, data)
+            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps)
             mode.check_views(layout)
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])

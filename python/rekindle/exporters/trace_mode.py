@@ -25,6 +25,7 @@ from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.exporters.unchecked import Allowed, allowed_by
+from rekindle.exporters.view_records import ViewRecords
 from rekindle.reasons import Bypass, Reason, SizedByData
 
 _SIZE_QUERIES = {
@@ -164,7 +165,8 @@ class TraceMode(TorchFunctionMode):
         self._data = data
         self.autocast_dtypes: set[torch.dtype] = set()
         self.allowed = Allowed.ANYTHING
-        self._aliases = Aliases(grad)
+        self.views = None if sizes is None else ViewRecords(sizes.shape)
+        self._aliases = Aliases(grad, self.views)
         self._note_draw = note_draw
         self._assumptions = assumptions
 
@@ -175,6 +177,7 @@ class TraceMode(TorchFunctionMode):
             return function(*args, **kwargs)
         if function in _SIZE_QUERIES:
             return self._size(function, args, kwargs)
+        asked = function, args, kwargs
         if self._sizes is not None:
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
@@ -210,6 +213,7 @@ class TraceMode(TorchFunctionMode):
             self.up_to_date(args[0])
             data = args[0].detach()
             self.up_to_date(data)
+            self._note_views(function, args, kwargs, data)
             return data
         self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
         in_place = _is_in_place(function, args, kwargs)
@@ -228,11 +232,15 @@ class TraceMode(TorchFunctionMode):
             self._sizes.check(function, args, kwargs, result, sized_by_data)
         elif sized_by_data:
             raise SizedByData(f"{user_frame()} ({getattr(function, '__name__', function)})")
-        if in_place or not stopped:
-            return result
-        result = tree_map_only(torch.Tensor, self._stopped, result)
-        self.up_to_date(result)
+        if stopped and not in_place:
+            result = tree_map_only(torch.Tensor, self._stopped, result)
+            self.up_to_date(result)
+        self._note_views(*asked, result)
         return result
+
+    def _note_views(self, function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        if self.views is not None:
+            self.views.made(function, args, kwargs, result)
 
     def _size(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The answer to a question about sizes."""
@@ -252,11 +260,6 @@ class TraceMode(TorchFunctionMode):
             value = function(*args, **{name: item for name, item in kwargs.items() if name != "out"})
             return self._call(overwrite_out, (target, value), {}, True)
         if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
-            if self._sizes is not None:
-                raise Bypass(
-                    Reason.VALUE_SPECIALIZED,
-                    f"{user_frame()} writes to memory that several tensors see: its places are constants",
-                )
 
             def change(copy: torch.Tensor) -> Any:
                 return self._traced_with_draws(function, _exchanged(args, target, copy), _exchanged(kwargs, target, copy))

@@ -1,0 +1,98 @@
+"""How one tensor is a view of another: the calls of PyTorch that make it, so that it can be made again at other sizes.
+
+    step := [name, [argument*], {keyword: argument}, item | null]      item: of the tuple that the call returns
+    argument := int | null | "..." | [argument*] | {"slice": [argument, argument, argument]} | {"number": position}
+
+Numbers are those of a result that depend on sizes (contract.py). As an entry's content is not trusted, a step is one of the
+methods below and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Step = list[Any]
+
+_PROPERTIES = ("T", "mT", "H", "mH", "real", "imag")
+_METHODS = (
+    "__getitem__", "adjoint", "broadcast_to", "chunk", "detach", "diagonal", "dsplit", "expand", "flatten", "hsplit", "movedim",
+    "moveaxis", "narrow", "permute", "ravel", "reshape", "select", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims",
+    "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
+    "view_as_complex", "view_as_real", "vsplit",
+)  # fmt: skip
+# Of another tensor they need the sizes.
+_LIKE = {torch.Tensor.view_as: "view", torch.Tensor.expand_as: "expand", torch.Tensor.reshape_as: "reshape"}
+_FUNCTIONS: dict[Any, str] = {
+    **{getattr(torch.Tensor, name).__get__: name for name in _PROPERTIES},
+    **{getattr(torch, name): name for name in (*_METHODS, "real", "imag") if hasattr(torch, name)},
+    **{getattr(torch.Tensor, name): name for name in _METHODS if hasattr(torch.Tensor, name)},
+    torch.functional.split: "split",
+    torch.Tensor.data.__get__: "detach",
+}
+
+
+class NotAStep(Exception):
+    """Nothing says how a tensor is a view of another."""
+
+
+def recorded(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Callable[[torch.Tensor], Any]) -> Step | None:
+    """The step that a call of `function` is, with Python's own arguments; None for a call that makes no view.
+
+    args, kwargs: without the tensor that is viewed. shape: the sizes of a tensor.
+    """
+    if function in _LIKE:
+        return [_LIKE[function], [shape(*args, *kwargs.values())], {}, None]
+    name = _FUNCTIONS.get(function)
+    return None if name is None else [name, list(args), kwargs, None]
+
+
+def encoded(steps: Sequence[Step], number: Callable[[Any], int | None]) -> list[Step]:
+    """Steps as JSON. number: as of contract.flatten_outputs. Raises NotAStep for arguments of other kinds."""
+
+    def one(value: Any) -> Any:
+        if (position := number(value)) is not None:
+            return {"number": position}
+        if value is None or type(value) is int:
+            return value
+        if value is Ellipsis:
+            return "..."
+        if type(value) is slice:
+            return {"slice": [one(value.start), one(value.stop), one(value.step)]}
+        if isinstance(value, (list, tuple)):
+            return [one(item) for item in tuple(value)]
+        raise NotAStep
+
+    return [
+        [name, [one(arg) for arg in args], {key: one(arg) for key, arg in kwargs.items()}, item]
+        for name, args, kwargs, item in steps
+    ]
+
+
+def repeated(steps: Sequence[Step], base: torch.Tensor, argument: Callable[[Any], Any]) -> torch.Tensor:
+    """What the steps make of a tensor. argument: what a step's argument stands for."""
+    for name, args, kwargs, item in steps:
+        if name in _PROPERTIES:
+            made = getattr(base, name)
+        elif name in _METHODS:
+            made = getattr(torch.Tensor, name)(base, *map(argument, args), **{key: argument(arg) for key, arg in kwargs.items()})
+        else:
+            raise NotAStep
+        base = made if item is None else made[item]
+    return base
+
+
+def decoded(numbers: Sequence[int]) -> Callable[[Any], Any]:
+    """The argument of a step that was encoded, given these numbers."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(map(one, value))
+        if isinstance(value, dict):
+            ((kind, content),) = value.items()
+            return numbers[content] if kind == "number" else slice(*map(one, content))
+        return Ellipsis if value == "..." else value
+
+    return one
