@@ -158,7 +158,7 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "grad": request.grad,
         # Positions among the arguments, then `state`, whose new contents are the last outputs.
         "writes": exported.writes,
-        "functions": exported.functions,  # see python_ops.py
+        "functions": exported.functions,  # see python_op_calls.py
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
         "shapes": trials.contract(),

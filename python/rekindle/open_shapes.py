@@ -152,7 +152,7 @@ class _Search:
         numbers = self._numbers_at(sizes) if sizes else None
         if numbers is None:
             return None
-        with observed(self._functions, self._request.module) as seen:
+        with observed(self._functions) as seen:
             found = call_again(self._request, self._exported.writes, self._changed, sizes)
         if found is None:
             return None

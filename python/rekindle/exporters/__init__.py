@@ -73,7 +73,7 @@ class Exported:
     autograd graph, for verification. random_states: of the CPU generator before and after the forward. arguments: the
     copies of the arguments that eager computed with. autocast_dtypes: those in which autocast computed some of it.
     writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
-    functions: the custom autograd Functions that the graph calls, by number (see python_ops.py).
+    functions: the custom autograd Functions that the graph calls, by number (see python_op_calls.py).
     effects: how many outputs before those of `writes` are there only to keep what nothing reads, or answer `data_guards`.
 
     fixed: symbols whose size the forward asked for, with the place in its code; the graph is for their present sizes only.

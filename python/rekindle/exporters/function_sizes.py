@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from rekindle.exporters.inlining import checkpoints_inlined
-from rekindle.python_ops import tensors_among
+from rekindle.python_op_calls import tensors_among
 
 Rule = list[list[Any]]
 
@@ -38,7 +38,7 @@ class Observed:
 
 
 @contextlib.contextmanager
-def observed(functions: set[type], model: torch.nn.Module) -> Iterator[list[Observed]]:
+def observed(functions: set[type]) -> Iterator[list[Observed]]:
     """See eager's calls of some Functions, in order, without those that a Function makes itself."""
     found: list[Observed] = []
     depth = 0
@@ -53,7 +53,7 @@ def observed(functions: set[type], model: torch.nn.Module) -> Iterator[list[Obse
         if depth == 0 and function in functions:
             results = result if isinstance(result, tuple) else (result,)
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
-            found.append(Observed.of(function, tensors_among(arguments, model), tensors or [torch.zeros(())]))
+            found.append(Observed.of(function, tensors_among(arguments), tensors or [torch.zeros(())]))
         return result
 
     with checkpoints_inlined(watch):

@@ -1,4 +1,4 @@
-"""Calls of custom autograd Functions: nodes of the torch domain that call back into the live model (see python_ops.py).
+"""Calls of custom autograd Functions: nodes of the torch domain that call back into the live model (see python_op_calls.py).
 
 While the forward of an export runs, each call goes through `Functions`: the Function runs as in eager and outside of the
 trace, whatever it does, and the trace gets one node with its tensors. A Function that is inlined, or has an export of its
@@ -22,7 +22,7 @@ from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
 from rekindle.exporters.traced_operators import DTYPES, take_place_of
 from rekindle.exporters.traced_sizes import swapped
 from rekindle.fingerprint.world import called_back
-from rekindle.python_ops import Call, describe_call, note_results, tensors_among
+from rekindle.python_op_calls import Call, describe_call, note_results, tensors_among
 from rekindle.reasons import Bypass, Reason, SizedByData
 
 Node = Any  # torch._C.Node
@@ -78,7 +78,7 @@ class Functions:
 
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
         with untraced():
-            given = tensors_among(arguments, self._model)
+            given = tensors_among(arguments)
             before = [tensor._version for tensor in given]
             call = describe_call(function, arguments, given, self._model)
             before_it, called_back.active = called_back.active, True
