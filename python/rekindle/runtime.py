@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rekindle import _native, contract
-from rekindle.call_key import call_key, tables_of
+from rekindle.call_key import call_key
 from rekindle.contract import flatten_arguments
 from rekindle.errors import FallbackError
 from rekindle.explanation import Explanation
@@ -20,6 +20,7 @@ from rekindle.exporters import ExportRequest, exporting
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.callables import noise
 from rekindle.fingerprint.values import handles, label
+from rekindle.kinds import MAX_ATTEMPTS, Kind, Kinds
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.python_op_registry import registrations
@@ -28,19 +29,7 @@ from rekindle.shapes import Shapes
 from rekindle.status import Status
 from rekindle.store import Store
 from rekindle.supply import OnGraph, Supplier, Wanted
-from rekindle.variant import Family, Kind, TryAgain, Variant
-
-# After so many exports or refusals under one call signature, the module is not tried again under it: something in it
-# changes at every call.
-_MAX_ATTEMPTS = 8
-_MOST_KINDS_OF_A_PART = 16
-_MAX_KINDS = 4096
-_GLOBAL_HOOKS = (
-    "_global_forward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-)
+from rekindle.variant import Variant
 
 
 class Runtime:
@@ -53,10 +42,8 @@ class Runtime:
         self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
         self._parts: Parts | None = None
         self._why_eager: str | None = None  # of the last eager call
-        self._kinds: dict[Any, Kind] = {}
-        self._families: dict[Any, Family] = {}  # by what calls have in common that differ in sizes only
+        self._kinds = Kinds(is_part)
         self._sized_functions: frozenset[type] = frozenset()  # autograd Functions that returned other sizes than at their export
-        self._values_of: dict[Any, int] = {}  # per layout of a call: how many sets of plain values it had
         self._lock = threading.RLock()
         self._status = Status()
         self._supplier: Supplier | None = None
@@ -71,8 +58,8 @@ class Runtime:
         arguments: list[torch.Tensor] = []
         key = self._kind_key(args, kwargs, arguments)
         kind = self._kinds.get(key) or self._new_kind(key)
-        variant = self._ready(kind)
-        if variant is None and not self._refused(kind):
+        variant = kind.ready()
+        if variant is None and not kind.is_refused:
             variant = self._prepare(kind, args, kwargs)
         if variant is None:
             return self._eager(kind, args, kwargs)
@@ -103,8 +90,7 @@ class Runtime:
     def current_status(self) -> Status:
         """A copy of the status with the sessions' figures added."""
         with self._lock:
-            variants = {id(variant): variant for kind in self._kinds.values() for variant in kind.variants}
-            stats = [variant.session.stats() for variant in variants.values()]
+            stats = [variant.session.stats() for variant in self._kinds.variants()]
             self._status.plans = sum(stat["plans"] for stat in stats)
             self._status.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
             self._status.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
@@ -127,48 +113,11 @@ class Runtime:
         return Part("", status.source, self._why_eager if status.source == "eager" else None)
 
     def _new_kind(self, key: tuple[Any, ...]) -> Kind:
-        """The kind of a call not seen before; one and the same for calls with ever new plain values."""
         with self._lock:
-            if self._is_part and self._tried() >= _MOST_KINDS_OF_A_PART:
-                return self._too_many()
-            layout = key[:2]
-            known = self._values_of.setdefault(layout, 0)
-            if known < _MAX_ATTEMPTS:
-                self._values_of[layout] += 1
-                while len(self._kinds) >= _MAX_KINDS:  # the oldest; its family knows its variants
-                    self._kinds.pop(next(iter(self._kinds)))
-                return self._kinds.setdefault(key, Kind())
-            kind = self._kinds.get(layout)
-            if kind is None:
-                kind = self._kinds[layout] = Kind(attempts=_MAX_ATTEMPTS)
-                message = f"its plain arguments had {known} different values so far; pass what changes as a tensor"
-                self._refuse(kind, Bypass(Reason.VALUE_SPECIALIZED, message))
+            kind, bypass = self._kinds.new(key)
+            if bypass is not None:
+                self._refuse(kind, bypass)
             return kind
-
-    def _too_many(self) -> Kind:
-        """The kind of all further calls of a part: what data decides about may have new sizes at every call."""
-        kind = self._kinds.get(())
-        if kind is None:
-            kind = self._kinds[()] = Kind(attempts=_MAX_ATTEMPTS)
-            message = f"it was called with {_MOST_KINDS_OF_A_PART} layouts of inputs so far, and is not exported for more"
-            self._refuse(kind, Bypass(Reason.VALUE_SPECIALIZED, message))
-        return kind
-
-    def _tried(self) -> int:
-        """Variants, of which one may serve many kinds, and kinds that were refused or not served yet."""
-        variants = {id(variant) for kind in self._kinds.values() for variant in kind.variants}
-        return len(variants) + sum(not kind.variants for kind in self._kinds.values())
-
-    def _ready(self, kind: Kind) -> Variant | None:
-        for i, variant in enumerate(kind.variants):
-            if variant.ready():
-                if i > 0:
-                    kind.variants.insert(0, kind.variants.pop(i))
-                return variant
-        return None
-
-    def _refused(self, kind: Kind) -> bool:
-        return kind.refusal is not None and (kind.refused_while is None or kind.refused_while.check())
 
     def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
         """Find or make the variant for a call; on a bypass, remember why and return None."""
@@ -184,11 +133,8 @@ class Runtime:
                 return None
 
     def _refuse(self, kind: Kind, bypass: Bypass) -> None:
-        kind.attempts += 1
-        kind.refusal = bypass
-        kind.ran_in_eager = False
+        kind.refuse(bypass, self._module)
         self._parts = None
-        kind.refused_while = None if kind.attempts >= _MAX_ATTEMPTS else self._refusal_guard(bypass, kind.attempts <= 2)
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
@@ -202,27 +148,13 @@ class Runtime:
         with self._lock:
             if isinstance(bypass, SizedByData) and bypass.function is not None:
                 self._sized_functions |= {bypass.function}
-            elif variant.depends_on_data and kind.attempts < _MAX_ATTEMPTS:
+            elif variant.depends_on_data and kind.attempts < MAX_ATTEMPTS:
                 self._refuse(kind, bypass)
                 return
-            for one in (*self._kinds.values(), *self._families.values()):
-                one.variants = [other for other in one.variants if other is not variant]
+            self._kinds.drop(variant)
             if not isinstance(bypass, SizedByData):
-                kind.attempts = _MAX_ATTEMPTS
+                kind.attempts = MAX_ATTEMPTS
             self._refuse(kind, bypass)
-
-    def _refusal_guard(self, bypass: Bypass, first: bool) -> Any:
-        """Passes as long as trying again is of no use."""
-        modules = list(self._module.modules())
-        state = [*self._module.parameters(), *self._module.buffers()]
-        if isinstance(bypass, SizedByData):  # the next export knows it
-            return TryAgain()
-        if bypass.reason in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT):
-            if first:  # a forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do
-                return TryAgain()
-            return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
-        tables = [table for module in modules for table in tables_of(module)]
-        return _native.Guard([*tables, *map(vars(torch.nn.modules.module).get, _GLOBAL_HOOKS)], state)
 
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal
@@ -264,7 +196,7 @@ class Runtime:
             self._status.cache_dir = self._supplier.store.directory
         again = lambda: self._describe(args, kwargs)  # noqa: E731
         arguments = flatten_arguments(args, kwargs)
-        family = self._families.setdefault(self._kind_key(args, kwargs, [], self._dynamic), Family())
+        family = self._kinds.family(self._kind_key(args, kwargs, [], self._dynamic))
         state = [*dict(self._module.named_parameters()).values(), *dict(self._module.named_buffers()).values()]
         admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
         for known in admitting:
@@ -277,8 +209,8 @@ class Runtime:
             if known.fits(prekey):
                 known.arm(fingerprint, request)
                 return self._known(kind, known)
-        if kind.attempts >= _MAX_ATTEMPTS:
-            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {_MAX_ATTEMPTS} calls; it is not exported again")
+        if kind.attempts >= MAX_ATTEMPTS:
+            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
         if family.closed:
             request = replace(request, shapes=Shapes.of(arguments), closed_because=family.closed)
@@ -302,8 +234,7 @@ class Runtime:
         model = label(type(self._module))
         kind = self._kinds.get(self._kind_key(args, kwargs, []))
         try:
-            if kind is not None and self._refused(kind):
-                assert kind.refusal is not None
+            if kind is not None and kind.refusal is not None and kind.is_refused:
                 raise kind.refusal
             fingerprint = again()
             arguments = flatten_arguments(args, kwargs)

@@ -1,4 +1,4 @@
-"""One graph that is ready to run, and what is known about calls of one signature."""
+"""One graph that is ready to run."""
 
 from __future__ import annotations
 
@@ -201,38 +201,3 @@ def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> 
         _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         return None
     return found[len(expected) :] if found[: len(expected)] == expected else None
-
-
-class TryAgain:
-    """A guard that never passes: the refusal holds for one call only."""
-
-    def check(self) -> bool:
-        """As of Guard."""
-        return False
-
-
-@dataclass
-class Kind:
-    """What is known about calls of one signature: variants, most recently used first, or why they run in eager."""
-
-    variants: list[Variant] = field(default_factory=list)
-    refusal: Bypass | None = None
-    refused_while: Any = None  # guard under which the refusal stands; None: for good
-    attempts: int = 0
-    ran_in_eager: bool = False  # without an error, since it was refused
-
-
-@dataclass
-class Family:
-    """What is known about calls that differ in the sizes of their tensors only. closed: why none is left open, if an
-    export has tried in vain."""
-
-    variants: list[Variant] = field(default_factory=list)
-    closed: str | None = None
-
-    def add(self, variant: Variant, wanted: Shapes) -> None:
-        """wanted: the shapes that the variant's export was to leave open."""
-        self.variants.insert(0, variant)
-        if wanted.symbols and not variant.shapes.symbols:
-            fixed = variant.contract["shapes"]["fixed"]
-            self.closed = fixed[0][1] if fixed else None
