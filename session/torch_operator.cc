@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "session/missing_meta.h"
 #include "session/tensor_types.h"
 #include "src/graph/torch_node.h"
 
@@ -267,6 +268,7 @@ std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& in
     TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '",
                 formal.name(), "' of ", name_, " is missing");
   }
+  if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) return {kernel(stack)};
   handle_->callBoxed(stack);
   std::vector<at::Tensor> results;
   for (const IValue& value : stack) append_tensors(value, results);

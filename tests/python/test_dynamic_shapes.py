@@ -10,13 +10,15 @@ import dynamic_models
 import pytest
 import rekindle
 import torch
-from dynamic_models import CASES, Model, x
+from dynamic_idioms import IDIOMS
+from dynamic_models import Model, x
 from module_support import Twins, mlp, rows, tokens
 from rekindle import acceptance
 from rekindle.exporters import torchscript
 from rekindle.open_shapes import WrongElsewhere
 from torch import nn
 
+CASES = {**dynamic_models.CASES, **IDIOMS}
 _IN_EVALUATION = ("view", "images", "encoder", "branch", "batches of 0 and 1")
 
 

@@ -1,0 +1,33 @@
+"""Models as people post them, with what they do to sizes: one export where nothing else is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from dynamic_models import Call, x
+from torch import nn
+from torch.nn import functional as F
+
+
+class GroupedExperts(nn.Module):
+    """Each token goes through the expert that scores highest, in one grouped product. x: [tokens, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.up, self.down = nn.Parameter(torch.randn(4, 8, 32)), nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight, expert = self.gate(x).softmax(-1).max(-1)
+        order = expert.argsort(stable=True)
+        ends = torch.histc(expert.float(), bins=4, min=0, max=3).cumsum(0).to(torch.int32)
+        hidden, gate = F.grouped_mm(x[order], self.up, offs=ends).chunk(2, dim=-1)
+        found = F.grouped_mm(hidden * gate.sigmoid(), self.down, offs=ends)
+        return torch.zeros_like(x).index_copy(0, order, found) * weight.unsqueeze(-1)
+
+
+# The model, its calls, how many exports they take.
+IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
+    **({"grouped experts": (GroupedExperts, [x(12, 8), x(5, 8), x(30, 8)], 1)} if hasattr(F, "grouped_mm") else {}),
+}
