@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from dynamic_models import Call, x
+from dynamic_models import Call, Model, x
 from torch import nn
 from torch.nn import functional as F
 
@@ -27,7 +27,21 @@ class GroupedExperts(nn.Module):
         return torch.zeros_like(x).index_copy(0, order, found) * weight.unsqueeze(-1)
 
 
+def scaled(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """Powers and quotients of sizes with fractions."""
+    return self.linear(x) * x.shape[-1] ** -0.5 / (x.shape[-1] / 2.5) * divmod(x.shape[-1], 2.5)[0]
+
+
+def from_numbers(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """The constructor that torch.tensor replaced."""
+    return self.linear(x) * torch.Tensor([1e2]).expand(x.shape[0], 1) + torch.Tensor(1, 8).fill_(0.5)
+
+
 # The model, its calls, how many exports they take.
 IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
+    **{
+        forward.__name__: ((lambda forward=forward: Model(forward)), [x(4, 6), x(7, 6), x(2, 6)], 1)
+        for forward in (scaled, from_numbers)
+    },
     **({"grouped experts": (GroupedExperts, [x(12, 8), x(5, 8), x(30, 8)], 1)} if hasattr(F, "grouped_mm") else {}),
 }

@@ -322,11 +322,14 @@ def _run_exporter(
         # The same error in eager, if the forward itself is at fault, reaches the user from there.
         raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
     for warning in warned:
-        # How many items a tensor has is asked, see OpenSizes, or fixed.
-        is_of_items = str(warning.message).startswith("Iterating over a tensor")
-        if issubclass(warning.category, torch.jit.TracerWarning) and not is_of_items:
+        if issubclass(warning.category, torch.jit.TracerWarning) and not str(warning.message).startswith(_NO_FINDINGS):
             raise Bypass(Reason.VALUE_SPECIALIZED, str(warning.message).splitlines()[0])
     return buffer.getvalue()
+
+
+# How many items a tensor has is asked, see OpenSizes, or fixed. Numbers from Python are constants, as in torch.tensor: the fingerprint
+# has what they are made of, and a tensor among them is asked for its value.
+_NO_FINDINGS = ("Iterating over a tensor", "torch.Tensor results are registered")
 
 
 def _check_unchanged(what: str, reason: Reason, before: torch.Tensor, after: torch.Tensor) -> None:

@@ -197,7 +197,12 @@ def _define_comparison(name: str) -> None:
 def _define_rest(name: str) -> None:
     def apply(self: TracedSize, *rest: Any) -> Any:
         rest = tuple(self.trace.fix(other) if is_traced(other) else other for other in rest)
-        return getattr(self.trace.fix(self), f"__{name}__")(*rest)
+        value = self.trace.fix(self)
+        found = getattr(value, f"__{name}__")(*rest)
+        if found is not NotImplemented or not rest or not isinstance(rest[0], (float, complex)):
+            return found
+        # Python would ask the number now, which takes nothing but an int of its own for one.
+        return getattr(type(rest[0])(value), f"__{name}__")(*rest)
 
     setattr(TracedSize, f"__{name}__", apply)
 
