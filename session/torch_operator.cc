@@ -66,6 +66,9 @@ at::Tensor tensor_in(const graph::Attribute& attribute, const char* what) {
 
 at::Scalar number_in(const graph::Attribute& attribute) {
   const at::Tensor tensor = tensor_in(attribute, "a number");
+  if (tensor.dim() == 1 && tensor.numel() == 2) {  // a complex one
+    return c10::complex<double>(tensor[0].item<double>(), tensor[1].item<double>());
+  }
   TORCH_CHECK(tensor.numel() == 1, "is ", tensor.numel(), " numbers, not one");
   return tensor.item();
 }

@@ -27,6 +27,35 @@ class GroupedExperts(nn.Module):
         return torch.zeros_like(x).index_copy(0, order, found) * weight.unsqueeze(-1)
 
 
+class Rotary(nn.Module):
+    """Positions as rotations, kept as complex numbers in a plain attribute. x: [batch, length, 6]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        angles = torch.outer(torch.arange(16.0), torch.tensor([1.0, 0.1, 0.01]))
+        self.turns = torch.polar(torch.ones_like(angles), angles)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(self.linear(x).unflatten(-1, (3, 2)))
+        return torch.view_as_real(pairs * self.turns[: x.shape[1]] * 2j).flatten(2)
+
+
+class Fourier(nn.Module):
+    """A convolution by low frequencies, written into zeros. x: [batch, length, 6]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4, 2, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = torch.fft.rfft(x, dim=1)
+        out = torch.zeros(x.shape[0], found.shape[1], 4, dtype=torch.cfloat)
+        out[:, :2] = torch.einsum("bki,iok->bko", found[:, :2], self.weight)
+        out[..., 0] = 1.0
+        return torch.fft.irfft(out, n=x.shape[1], dim=1)
+
+
 def scaled(self: Model, x: torch.Tensor) -> torch.Tensor:
     """Powers and quotients of sizes with fractions."""
     return self.linear(x) * x.shape[-1] ** -0.5 / (x.shape[-1] / 2.5) * divmod(x.shape[-1], 2.5)[0]
@@ -43,5 +72,7 @@ IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
         forward.__name__: ((lambda forward=forward: Model(forward)), [x(4, 6), x(7, 6), x(2, 6)], 1)
         for forward in (scaled, from_numbers)
     },
+    "rotations": (Rotary, [x(4, 5, 6), x(7, 3, 6), x(2, 9, 6)], 1),
+    "frequencies": (Fourier, [x(4, 5, 6), x(7, 3, 6), x(2, 8, 6)], 1),
     **({"grouped experts": (GroupedExperts, [x(12, 8), x(5, 8), x(30, 8)], 1)} if hasattr(F, "grouped_mm") else {}),
 }

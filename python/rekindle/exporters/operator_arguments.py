@@ -140,7 +140,8 @@ def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
     elif isinstance(kind, torch._C.FloatType):
         made.t_(name, torch.tensor(value, dtype=torch.float64))
     elif isinstance(kind, torch._C.NumberType) and not many:
-        made.t_(name, torch.tensor(value, dtype=_NUMBERS[type(value)]))
+        parts = [value.real, value.imag] if isinstance(value, complex) else value
+        made.t_(name, torch.tensor(parts, dtype=_NUMBERS[type(value)]))
     elif isinstance(kind, (torch._C.StringType, torch._C.DeviceObjType)) and not many:
         made.s_(name, str(value))
     else:
@@ -148,4 +149,4 @@ def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
 
 
 _TO_NUMBER = {"aten::Int", "aten::IntImplicit", "aten::ScalarImplicit"}
-_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.float64}

@@ -156,9 +156,28 @@ def keep_operators(graph: Any) -> None:
         schema = None if _is_written_as_onnx(node) else schema_of(node)
         if schema is not None and _results(node) is not None:
             _replace(graph, node, schema)
+    for node in list(graph.nodes()):
+        if node.kind() == "prim::Constant" and "Complex" in (scalar_type(node.output()) or ""):
+            _take_apart(graph, node)
     for value in [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]:
         if "Complex" in (scalar_type(value) or ""):
             value.setType(torch._C.TensorType.get())  # the exporter cannot write it down
+
+
+def _take_apart(graph: Any, constant: Node) -> None:
+    """Make a complex constant one of its two parts, and a node that puts them together."""
+    parts = torch.view_as_real(constant.output().toIValue().resolve_conj().contiguous())
+    real = graph.create("prim::Constant")
+    real.insertBefore(constant)
+    real.t_("value", parts)
+    real.output().inferTypeFrom(parts)
+    made = graph.create(f"{DOMAIN}::aten.view_as_complex.default")
+    made.insertBefore(constant)
+    made.addInput(real.output())
+    made.output().inferTypeFrom(torch.view_as_complex(parts))
+    _describe(made, made, torch.ops.aten.view_as_complex.default._schema, [made.output()])
+    constant.output().replaceAllUsesWith(made.output())
+    constant.destroy()
 
 
 def _is_written_as_onnx(node: Node) -> bool:

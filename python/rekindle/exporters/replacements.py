@@ -126,6 +126,24 @@ def _overwrite(target: Any, value: Any, write: Any) -> Any:
     return target
 
 
+def _set_item(target: Any, index: Any, value: Any) -> None:
+    """torch.Tensor.__setitem__, which the exporter knows for real numbers only."""
+    with untraced():
+        is_complex = target.is_complex()
+    if not is_complex:
+        target[index] = value
+        return
+    parts = torch.view_as_real(target).clone()
+    places = index if type(index) is tuple else (index,)
+    has_ellipsis = any(place is Ellipsis for place in places)
+    with untraced():
+        given = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    parts[(*places, slice(None)) if has_ellipsis else places] = torch.view_as_real(given.to(target.dtype).resolve_conj())
+    with untraced():
+        target[index] = value
+    take_value_of(target, torch.view_as_complex(parts))
+
+
 def _in_order_of_memory(function: Any) -> Any:
     """A function that draws a number for each element, in the order in which they lie in memory: in a graph they may lie in
     another one, and it is made explicit."""
@@ -179,6 +197,7 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.fill_: _fill,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.Tensor.zero_: _zero,
+    torch.Tensor.__setitem__: _set_item,
     torch.Tensor.normal_: _normal,
     torch.zero_: _zero,
     torch.Tensor.contiguous: _contiguous,
