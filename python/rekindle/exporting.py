@@ -13,6 +13,7 @@ import torch
 
 from rekindle import _native
 from rekindle.acceptance import first_line, graph_inputs, listed, output_layouts, verify_with_functions
+from rekindle.coincidences import Coincidence
 from rekindle.errors import OF_TORCH
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
@@ -75,6 +76,8 @@ def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describ
         return _export_entry(request, fingerprint, describe_again)
     except SizedByData:
         raise
+    except Coincidence as found:
+        return _export_with_sizes(replace(request, shapes=found.shapes), fingerprint, describe_again)
     except Bypass as bypass:
         if not request.shapes.symbols or bypass.reason not in _OF_OPEN_SIZES:
             raise

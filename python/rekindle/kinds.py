@@ -12,7 +12,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.call_key import tables_of
 from rekindle.reasons import Bypass, Reason, SizedByData
-from rekindle.shapes import Shapes
+from rekindle.shapes import Dims, Shapes
 from rekindle.variant import Variant
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
@@ -64,18 +64,19 @@ class Kind:
 class Family:
     """What is known about calls that differ in the sizes of their tensors only.
 
-    closed: why none is left open, if an export has tried in vain.
+    closed: why none is left open where an export has tried in vain; by the dimensions of its shapes, of which equal ones
+    are one symbol.
     """
 
     variants: list[Variant] = field(default_factory=list)
-    closed: str | None = None
+    closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
 
     def add(self, variant: Variant, wanted: Shapes) -> None:
         """wanted: the shapes that the variant's export was to leave open."""
         self.variants.insert(0, variant)
         if wanted.symbols and not variant.shapes.symbols:
-            fixed = variant.contract["shapes"]["fixed"]
-            self.closed = fixed[0][1] if fixed else None
+            for _, why in variant.contract["shapes"]["fixed"][:1]:
+                self.closed[wanted.dims] = why
 
 
 class Kinds:

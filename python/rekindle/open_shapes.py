@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rekindle import _native
+from rekindle.coincidences import Coincidence, without_coincidences
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
 from rekindle.exporters.function_sizes import observed, rules
 from rekindle.exporters.unchecked import Allowed
@@ -29,7 +30,7 @@ class Trials:
 
     shapes: those that the entry is for. exact: those of the call itself. calls: of eager, at other sizes where symbols are
     left, to compare with. answers: the graph of exporters.Exported.answers, optimized. closed: symbol -> why it is left no
-    more.
+    more. tied: those closed for what was found about each of them.
     """
 
     shapes: Shapes
@@ -41,12 +42,14 @@ class Trials:
     exported_sizes: list[list[int]]
     numbers: list[int]
     closed: dict[str, str] = field(default_factory=dict)
+    tied: list[str] = field(default_factory=list)
     first: Shapes | None = None
 
     def close(self, why: str, symbols: Iterable[str] | None = None) -> None:
         """Fix symbols, or all, at their present sizes."""
         names = list(self.shapes.symbols if symbols is None else symbols)
         self.closed.update(dict.fromkeys(names, why))
+        self.tied += names if symbols is not None else []
         self.shapes = self.shapes.fixed({name: self.sizes[name] for name in names})
         if not self.shapes.symbols:
             self.shapes = self.exact
@@ -70,14 +73,11 @@ class Trials:
         assert self.first is not None
         if name == "*":
             return "all"
-        places = [
-            f"argument {i} dim {axis}" for i, dims in enumerate(self.first.dims) for axis, dim in enumerate(dims) if dim == name
-        ]
-        return ", ".join(places)
+        return ", ".join(f"argument {i} dim {axis}" for i, axis in self.first.places(name))
 
 
 def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> Trials:
-    """alone: why eager must not run again, if it must not."""
+    """alone: why eager must not run again, if it must not. Raises Coincidence if more sizes can be left open."""
     sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
     trials = Trials(
         request.shapes,
@@ -94,17 +94,25 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> 
         trials.close(f"{where} asks for its value", [name])
     if request.closed_because is not None:
         trials.closed["*"] = request.closed_because
-    if exported.strides is not None:
-        trials.close(f"{exported.strides} asks for strides of what is not contiguous")
-    if alone is not None:
-        trials.close(alone)
-    if has_places(exported.structure):
-        trials.close("it returns views that are not followed at other sizes")
+    if (why := _why_closed(exported, alone)) is not None:
+        trials.close(why)
+        return trials
     if trials.shapes.symbols:
         search = _Search(request, exported, trials)
         search.run()
         search.learn_sizes_of_functions()
+    if trials.tied and (shapes := without_coincidences(request, exported, trials.tied)) is not None:
+        raise Coincidence(shapes)
     return trials
+
+
+def _why_closed(exported: Exported, alone: str | None) -> str | None:
+    """Why no size is left open, whatever eager does at others."""
+    if exported.strides is not None:
+        return f"{exported.strides} asks for strides of what is not contiguous"
+    if has_places(exported.structure):
+        return "it returns views that are not followed at other sizes"
+    return alone
 
 
 class _Search:
@@ -124,18 +132,20 @@ class _Search:
         """First with the largest of the sizes grown and the others shrunk, then the other way round."""
         trials = self._trials
         largest = max(trials.shapes.symbols, key=lambda name: trials.sizes[name])
-        first = self._call(self._sizes({largest})) or self._one_by_one()
+        first = self._call(self._sizes({largest})) or self._one_by_one(trials.shapes.symbols)
         if first is None:
             return
         trials.calls.append(first)
         second = self._call(self._sizes({*trials.shapes.symbols} - {largest}))
+        if second is None:
+            second = self._one_by_one([name for name in trials.shapes.symbols if name not in first.sizes])
         if second is not None and second.sizes != first.sizes:
             trials.calls.append(second)
 
-    def _one_by_one(self) -> SecondCall | None:
-        """Close the symbols that eager, or a guard, does not let have another size."""
+    def _one_by_one(self, names: list[str]) -> SecondCall | None:
+        """Close those of some symbols that eager, or a guard, does not let have another size."""
         found: dict[str, int] = {}
-        for name in self._trials.shapes.symbols:
+        for name in names:
             size = self._trials.sizes[name]
             tried = (*_grown(size), *self._shrunk(size))
             allowed = next((size for size in tried if self._call({name: size}) is not None), None)
@@ -145,7 +155,7 @@ class _Search:
                 found[name] = allowed
         together = self._call(found) if found else None
         if together is None and found:
-            self._trials.close("eager does not run when it changes together with others")
+            self._trials.close("eager does not run when it changes together with others", found)
         return together
 
     def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:

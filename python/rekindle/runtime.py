@@ -212,8 +212,8 @@ class Runtime:
         if kind.attempts >= MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
-        if family.closed:
-            request = replace(request, shapes=Shapes.of(arguments), closed_because=family.closed)
+        if (why := family.closed.get(request.shapes.dims)) is not None:
+            request = replace(request, shapes=Shapes.of(arguments), closed_because=why)
         variant = self._supplier.obtain(Wanted(prekey, fingerprint, request, again, start))
         variant.arm(fingerprint, request)
         kind.variants.insert(0, variant)

@@ -7,7 +7,7 @@ such a tensor is arranged (layouts.py) is in the key. Its strides matter where a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from rekindle.layouts import arrangement
 _SMALLEST = 2  # broadcasting, squeezing and contiguity treat sizes 0 and 1 otherwise: these are never a symbol
 
 Dims = tuple[int | str, ...]
+Place = tuple[int, int]  # argument, dimension
 _SHAPE = re.compile(r"\[([^\[\]]*)\](?: strides \[([^\[\]]*)\])?")  # of an observation
 
 
@@ -93,6 +94,16 @@ class Shapes:
         """The same with sizes in the place of some symbols."""
         dims = tuple(tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims) for dims in self.dims)
         return Shapes(dims, self.strides)
+
+    def places(self, symbol: str) -> list[Place]:
+        """The dimensions that a symbol stands for."""
+        return [(i, axis) for i, dims in enumerate(self.dims) for axis, dim in enumerate(dims) if dim == symbol]
+
+    def parted(self, places: Collection[Place]) -> tuple[str, Shapes]:
+        """A symbol of their own for some dimensions, and the shapes with it."""
+        name = f"s{max((int(symbol[1:]) for symbol in self.symbols), default=-1) + 1}"
+        dims = (tuple(name if (i, axis) in places else dim for axis, dim in enumerate(dims)) for i, dims in enumerate(self.dims))
+        return name, Shapes(tuple(dims), self.strides)
 
     def like(self, given: Sequence[torch.Tensor | None]) -> list[list[int] | None]:
         """The sizes of all arguments of a call, as far as those that are given tell."""

@@ -66,12 +66,26 @@ def from_numbers(self: Model, x: torch.Tensor) -> torch.Tensor:
     return self.linear(x) * torch.Tensor([1e2]).expand(x.shape[0], 1) + torch.Tensor(1, 8).fill_(0.5)
 
 
+def stepped(self: Model, x: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+    """A loop over what may have as many items as the batch."""
+    for i in range(len(times) - 1):
+        x = x + torch.tanh(x @ self.matrix) * (times[i + 1] - times[i])
+    return x
+
+
+def times(count: int) -> torch.Tensor:
+    return torch.linspace(0, 1, count)
+
+
 # The model, its calls, how many exports they take.
 IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     **{
         forward.__name__: ((lambda forward=forward: Model(forward)), [x(4, 6), x(7, 6), x(2, 6)], 1)
         for forward in (scaled, from_numbers)
     },
+    "as many samples as features": (lambda: nn.Linear(6, 8), [x(6, 6), x(4, 6), x(9, 6)], 1),
+    "as many samples as channels": (lambda: nn.Conv2d(2, 3, 3), [x(2, 2, 9, 9), x(3, 2, 7, 7), x(4, 2, 8, 8)], 1),
+    "as many samples as steps": (lambda: Model(stepped), [(*x(4, 6), times(4)), (*x(7, 6), times(4)), (*x(3, 6), times(4))], 1),
     "rotations": (Rotary, [x(4, 5, 6), x(7, 3, 6), x(2, 9, 6)], 1),
     "frequencies": (Fourier, [x(4, 5, 6), x(7, 3, 6), x(2, 8, 6)], 1),
     **({"grouped experts": (GroupedExperts, [x(12, 8), x(5, 8), x(30, 8)], 1)} if hasattr(F, "grouped_mm") else {}),
