@@ -4,12 +4,14 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "python/bindings/bindings.h"
 
@@ -42,12 +44,15 @@ void clear_traced_arguments() {
 }
 
 thread_local bool stacks_wanted = true;
+// Whose code is not the user's: torch and this package. Set once, when the exporter is imported.
+std::vector<std::string> library_directories;
 
 bool is_library(std::string_view file) {
-  return file.find("/torch/") != std::string_view::npos || file.find("/rekindle/") != std::string_view::npos;
+  return std::ranges::any_of(library_directories,
+                             [&](const std::string& directory) { return file.starts_with(directory); });
 }
 
-// "model.py:12 in forward": the innermost frame outside of torch and of this package. Empty without one.
+// "model.py:12 in forward": the innermost frame outside of the library directories. Empty without one.
 std::string user_place() {
   const py::gil_scoped_acquire gil;
   for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
@@ -101,6 +106,14 @@ void bind_tracer(py::module_& m) {
   m.def(
       "clear_traced_arguments", &clear_traced_arguments,
       "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
+  m.def(
+      "set_library_directories",
+      [](std::vector<std::string> directories) { library_directories = std::move(directories); },
+      py::arg("directories"),
+      "Where the code of torch and of this package lies, each with a separator at its end.");
+  m.def("user_place", &user_place,
+        "\"model.py:12 in forward\": the innermost frame of this thread outside of the library directories; "
+        "empty without one.");
   m.def("record_stacks", &record_stacks, py::arg("wanted"),
         "Whether nodes that this thread traces remember the whole Python stack, or only the user's place "
         "in it; returns what held before.");

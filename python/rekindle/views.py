@@ -8,8 +8,8 @@ differentiating it are PyTorch's own doing. A base that eager's result does not 
     place := "size": [int*], "stride": [int*], "offset": int from the base's own, "base_stride": [int*]
            | "steps": [step*]
 
-Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold for inputs
-of these sizes only. Steps (view_steps.py) hold for all: what they make of the base says where a view of it lies.
+Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold
+for inputs of these sizes only. Steps (view_steps.py) hold for all: what they make of the base says where a view of it lies.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.symbolics import OPSET, registered
-from rekindle.exporters.trace_mode import TraceMode, user_frame
+from rekindle.exporters.trace_mode import TraceMode
 from rekindle.exporters.traced_booleans import take_for_numbers
 from rekindle.exporters.traced_sizes import Guard, SizeTrace, stacked
+from rekindle.exporters.user_place import user_place
 from rekindle.exporters.view_records import steps_in_result
 from rekindle.layouts import copied, share_memory
 from rekindle.parts import run_eager
@@ -71,7 +72,7 @@ class _Traced(nn.Module):
         given = structure.snapshot((args, kwargs))
         versions = [tensor._version for tensor in tensors]
         writable = [*arguments, *(state[name] for name in request.buffers)]
-        sizes = SizeTrace(user_frame)
+        sizes = SizeTrace(user_place)
         functions = self.__dict__["functions"]
         follows = bool(request.shapes.symbols) or request.data_sizes
         opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values()) if follows else None

@@ -7,10 +7,7 @@ graph cannot repeat: branches on tensor values, in-place writes to parameters, c
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,68 +19,14 @@ from rekindle import _native
 from rekindle.exporters.aliases import Aliases, untraced
 from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
+from rekindle.exporters.in_place import exchanged, is_in_place, target_of
 from rekindle.exporters.open_sizes import OpenSizes
+from rekindle.exporters.refusals import refuse
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.exporters.unchecked import Allowed, allowed_by
+from rekindle.exporters.user_place import user_place
 from rekindle.exporters.view_records import ViewRecords
 from rekindle.reasons import Bypass, Reason, SizedByData
-
-_SIZE_QUERIES = {
-    torch.Tensor.size,
-    torch.Tensor.shape.__get__,
-    torch.Tensor.numel,
-    torch.Tensor.nelement,
-    torch.Tensor.dim,
-    torch.Tensor.ndimension,
-    torch.Tensor.ndim.__get__,
-    torch.Tensor.__len__,
-    torch.Tensor.stride,
-    torch.Tensor.is_contiguous,
-    torch.numel,
-}
-_VALUE_QUERIES = {
-    torch.Tensor.__bool__,
-    torch.Tensor.__int__,
-    torch.Tensor.__float__,
-    torch.Tensor.__complex__,
-    torch.Tensor.__index__,
-    torch.Tensor.__contains__,
-    torch.Tensor.item,
-    torch.Tensor.tolist,
-    torch.Tensor.numpy,
-    torch.Tensor.__array__,
-    torch.equal,
-    torch.Tensor.equal,
-    torch.allclose,
-    torch.Tensor.allclose,
-    torch.is_nonzero,
-    torch.Tensor.is_nonzero,
-}
-_ADDRESSES = {torch.Tensor.storage_offset}
-_GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
-_HOOKS = {
-    torch.Tensor.register_hook,
-    torch.Tensor.register_post_accumulate_grad_hook,
-    torch.Tensor.retain_grad,
-    torch.Tensor.grad_fn.__get__,
-}
-_GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
-_IN_PLACE_DUNDERS = {
-    "__setitem__",
-    "__iadd__",
-    "__isub__",
-    "__imul__",
-    "__itruediv__",
-    "__ifloordiv__",
-    "__imod__",
-    "__ipow__",
-    "__iand__",
-    "__ior__",
-    "__ixor__",
-    "__ilshift__",
-    "__irshift__",
-}
-
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
 _INTERPOLATE = torch.nn.functional.interpolate.__code__
@@ -98,41 +41,19 @@ class SizeInTrace(int):
             return torch.tensor(float(self), dtype=torch.float32)
 
 
-def user_frame() -> str:
-    """`file.py:12 in forward`: the innermost frame outside torch and Rekindle."""
-    for frame in reversed(traceback.extract_stack()):
-        name = frame.filename.replace("\\", "/")
-        if "/torch/" not in name and "/rekindle/" not in name:
-            return f"{name.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}"
-    return "unknown code"
-
-
-def _is_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    name = getattr(function, "__name__", "")
-    if kwargs.get("out") is not None or name in _IN_PLACE_DUNDERS:
-        return True
-    if name.endswith("_") and not name.endswith("__"):
-        return name != "requires_grad_"
-    return getattr(function, "__module__", None) == "torch.nn.functional" and _asked_to_write(function, args, kwargs)
-
-
-_signature = functools.lru_cache(inspect.signature)
-
-
-def _asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a function of torch.nn.functional is called with inplace=True."""
-    signature = _signature(function)
-    return "inplace" in signature.parameters and bool(signature.bind(*args, **kwargs).arguments.get("inplace"))
-
-
-def _exchanged(values: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
-    return tree_map_only(torch.Tensor, lambda value: new if value is old else value, values)
-
-
-def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an in-place call writes."""
-    written = kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
-    return kwargs.get("input") if written is None else written
+_SIZE_QUERIES = {
+    torch.Tensor.size,
+    torch.Tensor.shape.__get__,
+    torch.Tensor.numel,
+    torch.Tensor.nelement,
+    torch.Tensor.dim,
+    torch.Tensor.ndimension,
+    torch.Tensor.ndim.__get__,
+    torch.Tensor.__len__,
+    torch.Tensor.stride,
+    torch.Tensor.is_contiguous,
+    torch.numel,
+}
 
 
 class TraceMode(TorchFunctionMode):
@@ -189,26 +110,8 @@ class TraceMode(TorchFunctionMode):
             return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
         if self._assumptions.is_question(function, sys._getframe(1)):
             self.up_to_date(args)
-            return self._assumptions.answer(args[0], user_frame())
-        if function in _VALUE_QUERIES:
-            raise Bypass(
-                Reason.VALUE_SPECIALIZED,
-                f"{user_frame()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
-                "the graph would repeat this call's answer. Use torch.where or pass a Python number",
-            )
-        if function in _ADDRESSES:
-            message = (
-                f"{user_frame()} asks where a tensor lies in memory ({function.__name__}), which is another place at each call"
-            )
-            raise Bypass(Reason.VALUE_SPECIALIZED, message)
-        if function in _GRADIENTS:
-            raise Bypass(Reason.STATE_MUTATED, f"{user_frame()} reads or writes the gradient of a tensor in the forward")
-        # A checkpoint asks whether what it was given has a gradient.
-        if function in _HOOKS and sys._getframe(1).f_globals.get("__name__") != "torch.utils.checkpoint":
-            name = "grad_fn" if function == torch.Tensor.grad_fn.__get__ else function.__name__
-            raise Bypass(Reason.SIDE_EFFECT, f"{user_frame()} uses {name} of a tensor in the forward, where the graph has none")
-        if function in _GENERATORS or kwargs.get("generator") is not None:
-            raise Bypass(Reason.NONDETERMINISTIC, f"{user_frame()} uses a random generator of its own")
+            return self._assumptions.answer(args[0], user_place())
+        refuse(function, kwargs, sys._getframe(1))
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])
             data = args[0].detach()
@@ -216,12 +119,12 @@ class TraceMode(TorchFunctionMode):
             self._note_views(function, args, kwargs, data)
             return data
         self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
-        in_place = _is_in_place(function, args, kwargs)
+        in_place = is_in_place(function, args, kwargs)
         if in_place:
             self._check_write(function, args, kwargs)
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_frame()} enables gradients inside a no_grad call")
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call")
         if in_place and stopped:
             args, kwargs = self._without_gradients(args, kwargs)
         if not (in_place and function in DRAWING):
@@ -231,7 +134,7 @@ class TraceMode(TorchFunctionMode):
         if self._sizes is not None:
             self._sizes.check(function, args, kwargs, result, sized_by_data)
         elif sized_by_data:
-            raise SizedByData(f"{user_frame()} ({getattr(function, '__name__', function)})")
+            raise SizedByData(f"{user_place()} ({getattr(function, '__name__', function)})")
         if stopped and not in_place:
             result = tree_map_only(torch.Tensor, self._stopped, result)
             self.up_to_date(result)
@@ -255,14 +158,14 @@ class TraceMode(TorchFunctionMode):
 
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Any:
         self.up_to_date((args, kwargs))
-        target = _target(args, kwargs)
+        target = target_of(args, kwargs)
         if isinstance(kwargs.get("out"), torch.Tensor):
             value = function(*args, **{name: item for name, item in kwargs.items() if name != "out"})
             return self._call(overwrite_out, (target, value), {}, True)
         if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
 
             def change(copy: torch.Tensor) -> Any:
-                return self._traced_with_draws(function, _exchanged(args, target, copy), _exchanged(kwargs, target, copy))
+                return self._traced_with_draws(function, exchanged(args, target, copy), exchanged(kwargs, target, copy))
 
             result = self._aliases.write(target, change)
         else:
@@ -306,10 +209,10 @@ class TraceMode(TorchFunctionMode):
 
     def _without_gradients(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """The arguments of a write in a no_grad region: autograd does not see what is written."""
-        target = _target(args, kwargs)
+        target = target_of(args, kwargs)
         if isinstance(target, torch.Tensor) and target.requires_grad:
             raise Bypass(
-                Reason.GRAD_MODE_REGION, f"{user_frame()} writes in place inside a no_grad region to a tensor that has a gradient"
+                Reason.GRAD_MODE_REGION, f"{user_place()} writes in place inside a no_grad region to a tensor that has a gradient"
             )
         self.up_to_date((args, kwargs))
 
@@ -334,13 +237,13 @@ class TraceMode(TorchFunctionMode):
         return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._writable
 
     def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        target = _target(args, kwargs)
+        target = target_of(args, kwargs)
         if self._is_writable(target) and target.is_leaf and target.requires_grad:
             raise Bypass(
-                Reason.INPUT_MUTATED, f"{user_frame()} writes in place to an input that requires a gradient; write to a clone"
+                Reason.INPUT_MUTATED, f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
             )
         if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
             raise Bypass(
                 Reason.STATE_MUTATED,
-                f"{user_frame()} writes a parameter in place ({getattr(function, '__name__', function)})",
+                f"{user_place()} writes a parameter in place ({getattr(function, '__name__', function)})",
             )

@@ -21,9 +21,9 @@ class Origin(enum.Enum):
     LIBRARY = 5  # what runs for the exporter, or is covered by its version
 
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 _SITE = os.path.dirname(os.path.dirname(torch.__file__)) + os.sep
-_REKINDLE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+REKINDLE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _LIBRARY_NAMES = ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes", "typing_extensions")
 _LIBRARIES = tuple(_SITE + name + end for name in _LIBRARY_NAMES for end in (os.sep, ".py"))
@@ -78,9 +78,9 @@ def origin_of(filename: str) -> Origin:
 
 
 def _origin(filename: str) -> Origin:
-    if filename.startswith(_TORCH):
+    if filename.startswith(TORCH_DIRECTORY):
         return Origin.TORCH
-    if filename.startswith(_REKINDLE):
+    if filename.startswith(REKINDLE_DIRECTORY):
         return Origin.REKINDLE
     if filename.startswith(_LIBRARIES):
         return Origin.LIBRARY
