@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pathlib
 import re
+import runpy
 
 import pytest
 import rekindle
@@ -72,3 +73,18 @@ def test_the_text_of_a_bypass() -> None:
     bypass = Bypass(Reason.HOOKS, "x has a hook; remove it")
     assert str(bypass) == "hooks: x has a hook; remove it"
     assert bypass.text() == "hooks: x has a hook; remove it (see docs/bypasses.md#hooks)"
+
+
+@pytest.mark.parametrize("directory", ["torch", "rekindle"])
+def test_the_place_is_in_the_user_s_code_wherever_that_lies(directory: str, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / directory / "own_model.py"
+    file.parent.mkdir()
+    file.write_text(
+        "import torch\n\nclass Asks(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return x if x.sum().item() > 0 else -x\n"
+    )
+    model = rekindle.Module(runpy.run_path(str(file))["Asks"]())
+    model(torch.ones(3))
+    [(code, message)] = rekindle.status(model).bypass
+    assert code == "value_specialized"
+    assert message.startswith("own_model.py:5 in forward turns a tensor into a Python value (item)")
