@@ -12,8 +12,9 @@ import torch
 from rekindle import _native
 from rekindle.contract import with_numbers
 from rekindle.errors import OF_TORCH, PythonOpError
-from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
+from rekindle.exporters import Exported, ExportRequest, SizeGuard
 from rekindle.exporters.inlining import checkpoints_inlined
+from rekindle.exporters.module_state import replaced
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.undo import Undo
@@ -163,7 +164,7 @@ def _verify_second(
     outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]
     state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
     try:
-        with torchscript.replaced(request.module, state):  # Functions may call modules
+        with replaced(request.module, state):  # Functions may call modules
             check = functools.partial(check_answers, listed(exported.data_guards), len(exported.writes))
             return compare_session(
                 session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,

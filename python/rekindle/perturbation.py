@@ -12,7 +12,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.contract import flatten_outputs, rebuild_arguments
 from rekindle.exporters import ExportRequest
-from rekindle.exporters.torchscript import attributes_kept, replaced
+from rekindle.exporters.module_state import attributes_kept, replaced
 from rekindle.layouts import arranged_like, copied
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass

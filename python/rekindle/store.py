@@ -128,7 +128,7 @@ class Store:
     def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
         """The entry of an export, not published yet."""
         model = model_label(fingerprint)
-        meta = {**_meta(fingerprint, made), "class": model}
+        meta = {**_meta(made), "class": model}
         texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
         leaves = lambda: leaf_tree(model, fingerprint.fields, texts, made.noted)  # noqa: E731
         return StoredEntry("", made.observations, made.sections, meta, leaves)
@@ -221,7 +221,7 @@ def model_label(fingerprint: Fingerprint) -> str:
     return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
 
 
-def _meta(fingerprint: Fingerprint, made: Any) -> dict[str, Any]:
+def _meta(made: Any) -> dict[str, Any]:
     return {
         "model": made.model,
         "mode": made.mode,
