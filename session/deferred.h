@@ -4,12 +4,13 @@
 
 #include <vector>
 
-#include "session/op.h"
+#include "session/run_lowering.h"
 
 namespace rekindle::session {
 
 // The kernel is run(): inputs as the node's, results in tensors of their own
-// or, for views, in their input's memory.
+// or, for views, in their input's memory. A gradient that is absent is a meta
+// tensor with its layout, or undefined where that is not known.
 struct Deferred {
   const graph::Node* node = nullptr;
   Lower lower = nullptr;
@@ -23,6 +24,10 @@ struct Deferred {
 
   // Throws c10::Error, as the lowering and its kernel do.
   void run(const Args& args) const;
+
+ private:
+  // `inputs`: as the node's, absent gradients undefined.
+  NodeResults results_of(const Args& args, const std::vector<at::Tensor>& inputs) const;
 };
 
 // Whether absent inputs of a deferred node may stay undefined: it is a sum of

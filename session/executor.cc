@@ -7,6 +7,7 @@
 
 #include "session/error_note.h"
 #include "session/frame.h"
+#include "session/tensor_types.h"
 
 namespace rekindle::session {
 namespace {
@@ -24,44 +25,81 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
   return text;
 }
 
-// Settles what is absent among the inputs in which an instruction is linear;
-// returns whether it has nothing to compute.
+at::Tensor allocate(const at::Tensor& meta, const Frame& frame) {
+  return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device));
+}
+
+// Makes zeros of a root that is absent.
+void fill_absent(SlotId root, Frame& frame) {
+  const Slot& slot = frame.plan().slots[root];
+  const at::Tensor layout = slot.open ? frame[root] : slot.meta;
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.defined(), "a gradient is absent, and its size is not known");
+  if (frame[root].defined() && !frame[root].is_meta()) {
+    frame.slots()[root].zero_();
+  } else {
+    frame.bind(root, allocate(layout, frame).zero_());
+  }
+  frame.set_absent(root, false);
+}
+
+bool has_open_output(const Instruction& instruction, const Frame& frame) {
+  return std::ranges::any_of(instruction.outputs, [&](SlotId slot) { return frame.plan().slots[slot].open; });
+}
+
+// Runs an instruction whose outputs are absent on zeros, for the layouts of those that are sized by data.
+void measure(const Instruction& instruction, Frame& frame) {
+  if (!instruction.takes_absent) {
+    for (const SlotId root : instruction.linear_in) {
+      if (frame.plan().slots[root].open && !frame[root].defined())
+        return;  // nor is what follows from it known
+    }
+    for (const SlotId root : instruction.linear_in) {
+      if (frame.is_absent(root)) fill_absent(root, frame);
+    }
+  }
+  instruction.kernel(
+      Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
+  std::vector<SlotId> emptied = instruction.outputs;
+  if (!instruction.takes_absent)
+    emptied.insert(emptied.end(), instruction.linear_in.begin(), instruction.linear_in.end());
+  for (const SlotId slot : emptied) {
+    const Slot& of = frame.plan().slots[slot];
+    if (of.layout) continue;
+    if (of.open && frame[slot].defined()) frame.slots()[slot] = meta_of(frame[slot]);
+    if (of.storage == Storage::kFresh) frame.slots()[slot].reset();
+    frame.set_absent(slot, true);
+  }
+}
+
+// Settles what is absent among the inputs in which an instruction
+// is linear; returns whether it has nothing to compute.
 bool is_skipped(const Instruction& instruction, Frame& frame) {
   const auto& linear = instruction.linear_in;
   if (!frame.any_absent()) return false;
   const bool all =
       std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
   for (const SlotId slot : instruction.outputs) frame.set_absent(slot, all);
-  if (all) return true;
+  if (all) {
+    if (instruction.node != nullptr && has_open_output(instruction, frame)) measure(instruction, frame);
+    return true;
+  }
   if (instruction.takes_absent) return false;
   for (const SlotId root : linear) {
-    if (!frame.is_absent(root)) continue;
-    const at::Tensor& meta = frame.plan().slots[root].meta;
-    TORCH_CHECK_NOT_IMPLEMENTED(!frame.plan().slots[root].open,
-                                "a gradient that is absent, and whose size depends on data, is needed");
-    if (frame[root].defined()) {
-      frame.slots()[root].zero_();
-    } else {
-      frame.bind(root,
-                 at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device))
-                     .zero_());
-    }
-    frame.set_absent(root, false);
+    if (frame.is_absent(root)) fill_absent(root, frame);
   }
   return false;
 }
 
 void run(const Instruction& instruction, Frame& frame) {
-  for (const SlotId slot : instruction.allocate) {
-    const at::Tensor& meta = frame.plan().slots[slot].meta;
-    frame.bind(slot,
-               at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(frame.plan().device)));
-  }
+  for (const SlotId slot : instruction.allocate)
+    frame.bind(slot, allocate(frame.plan().slots[slot].meta, frame));
   instruction.kernel(
       Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
   for (const SlotId slot : instruction.given) {
-    if (frame[slot].defined()) frame.bind_views(slot);
-    if (instruction.gives_absent && !frame[slot].defined()) frame.set_absent(slot, true);
+    const at::Tensor& given = frame[slot];
+    const bool absent = !given.defined() || (given.is_meta() && !frame.plan().slots[slot].layout);
+    if (instruction.gives_absent && absent) frame.set_absent(slot, true);
+    if (!absent) frame.bind_views(slot);
   }
 }
 

@@ -1,11 +1,12 @@
 #include "session/op.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "session/plan_mismatch.h"
+#include "session/run_lowering.h"
 #include "session/session.h"
 #include "src/base/registry.h"
 
@@ -129,13 +130,14 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
     std::vector<at::Tensor> given;
     for (std::size_t i = 0; i < inputs; ++i) given.push_back(args.in(i));
     const std::vector<at::Tensor> results = function(given);
-    TORCH_CHECK(results.size() >= planned.size(), results.size(), " results where ", planned.size(),
-                " were planned");
+    if (results.size() < planned.size())
+      throw PlanMismatch(c10::str(results.size(), " results where ", planned.size(), " were planned"));
     for (std::size_t i = 0; i < planned.size(); ++i) {
-      TORCH_CHECK(
-          !check || (results[i].sizes() == planned[i].sizes && results[i].scalar_type() == planned[i].dtype),
-          "result ", i, " is ", results[i].toString(), results[i].sizes(), " where ", planned[i].dtype,
-          at::IntArrayRef(planned[i].sizes), " was planned");
+      const at::Tensor& result = results[i];
+      if (check && (result.sizes() != planned[i].sizes || result.scalar_type() != planned[i].dtype)) {
+        throw PlanMismatch(c10::str("result ", i, " is ", result.toString(), result.sizes(), " where ",
+                                    planned[i].dtype, at::IntArrayRef(planned[i].sizes), " was planned"));
+      }
       args.out(i) = owned(results[i], given);
     }
   };
@@ -143,26 +145,7 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
 }
 
 std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at::Tensor>& inputs) {
-  if (!lowering.constants.empty()) return lowering.constants;
-  std::vector<at::Tensor> slots(inputs);
-  std::vector<Held> held(inputs.size() + lowering.outputs.size() + lowering.scratch.size());
-  std::vector<std::uint32_t> in, out;
-  for (std::size_t i = 0; i < inputs.size(); ++i) in.push_back(static_cast<std::uint32_t>(i));
-  for (const auto* layouts : {&lowering.outputs, &lowering.scratch}) {
-    for (const Layout& layout : *layouts) {
-      out.push_back(static_cast<std::uint32_t>(slots.size()));
-      slots.push_back(at::empty(layout.sizes, at::TensorOptions().dtype(layout.dtype)));
-    }
-  }
-  if (lowering.views.empty()) lowering.kernel(Args(slots.data(), held.data(), in.data(), out.data()));
-  for (std::size_t i = 0; i < lowering.views.size(); ++i) {
-    const at::Tensor view = lowering.views[i](inputs[0]);
-    if (view.defined()) slots[out[i]] = view;
-    if (!view.defined()) lowering.kernel(Args(slots.data(), held.data(), in.data(), out.data()));
-  }
-  std::vector<at::Tensor> results;
-  for (std::size_t i = 0; i < lowering.outputs.size(); ++i) results.push_back(slots[out[i]]);
-  return results;
+  return run_lowering(lowering, inputs, {}).tensors;
 }
 
 std::size_t output_bytes(const Lowering& lowering) {

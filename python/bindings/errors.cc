@@ -7,6 +7,7 @@
 #include <string>
 
 #include "session/error_note.h"
+#include "session/plan_mismatch.h"
 
 namespace py = pybind11;
 
@@ -18,6 +19,7 @@ constexpr std::array<const char*, 6> kNames = {"NotFound",    "Corruption", "Inv
                                                "Unsupported", "Io",         "Internal"};
 // Owned by the module, which is never unloaded.
 std::array<PyObject*, kNames.size()> classes{};
+PyObject* plan_mismatch = nullptr;
 
 py::object new_exception(const py::module_& m, const char* name, PyObject* base) {
   const std::string full = py::cast<std::string>(m.attr("__name__")) + "." + name;
@@ -61,12 +63,17 @@ void bind_errors(py::module_& m) {
     m.attr(kNames[i]) = made;
     classes[i] = made.release().ptr();
   }
+  py::object mismatch = new_exception(m, "PlanMismatch", PyExc_RuntimeError);
+  m.attr("PlanMismatch") = mismatch;
+  plan_mismatch = mismatch.release().ptr();
   session::set_error_note(&note_python_error);
   py::register_exception_translator([](std::exception_ptr raised) {
     try {
       if (raised) std::rethrow_exception(raised);
     } catch (const RekindleException& e) {
       PyErr_SetString(classes[static_cast<std::size_t>(e.code())], e.what());
+    } catch (const session::PlanMismatch& e) {
+      PyErr_SetString(plan_mismatch, e.what_without_backtrace());
     } catch (const c10::Error&) {
       torch::translate_exception_to_python(raised);  // IndexError, LinAlgError, ..., as in eager
     } catch (const python_error&) {

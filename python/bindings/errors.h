@@ -11,8 +11,8 @@
 namespace rekindle::python {
 
 // Registers RekindleError (a RuntimeError) and one subclass for each error code on `m` (NotFound,
-// Corruption, InvalidArgument, Unsupported, Io, Internal), and the translator that raises them. Once a
-// process, before other bindings.
+// Corruption, InvalidArgument, Unsupported, Io, Internal), PlanMismatch (session/plan_mismatch.h, a
+// RuntimeError), and the translator that raises them. Once a process, before other bindings.
 void bind_errors(pybind11::module_& m);
 
 // Carries an Error through C++ frames up to the translator.

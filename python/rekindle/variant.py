@@ -25,10 +25,6 @@ from rekindle.shapes import Shapes, sizes_of
 _MOST_NUMBERS = 1024
 
 
-# What session/ops/torch.cc says of an operator that returned something else than its meta kernel promised.
-_MISFIT = " was planned"
-
-
 @dataclass(eq=False)
 class Variant:
     """One graph that is ready to run, and what must still hold for it to be right. guards: the questions that it asks
@@ -145,7 +141,7 @@ class Variant:
         try:
             outputs = self.session.forward(used, self.record)
         except OF_TORCH as error:
-            if _MISFIT in str(error) and not self.contract["functions"]:
+            if isinstance(error, _native.PlanMismatch) and not self.contract["functions"]:
                 raise Bypass(Reason.UNSUPPORTED_OP, (str(error).splitlines() or [""])[0]) from error
             if not self.sized_by_data:
                 raise

@@ -7,6 +7,7 @@
 
 #include "session/op.h"
 #include "session/ops/host.h"
+#include "session/plan_mismatch.h"
 #include "session/recorded_results.h"
 #include "session/tape.h"
 #include "session/tensor_types.h"
@@ -62,9 +63,10 @@ std::vector<at::Tensor> inputs_of(const Args& args, std::size_t count) {
 // `tensor` in memory of its own with the planned layout. `shared`: its memory has other owners.
 at::Tensor settled(at::Tensor tensor, const Layout& planned, bool shared, const std::string& name) {
   TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided, name, " returned no dense tensor");
-  TORCH_CHECK(tensor.scalar_type() == planned.dtype && tensor.sizes() == planned.sizes, name, " returned ",
-              tensor.toString(), tensor.sizes(), " where ", planned.dtype, at::IntArrayRef(planned.sizes),
-              " was planned");
+  if (tensor.scalar_type() != planned.dtype || tensor.sizes() != planned.sizes) {
+    throw PlanMismatch(c10::str(name, " returned ", tensor.toString(), tensor.sizes(), " where ",
+                                planned.dtype, at::IntArrayRef(planned.sizes), " was planned"));
+  }
   tensor = tensor.resolve_conj().resolve_neg();
   const Sizes strides = planned.strides.value_or(c10::TensorType::contiguousStridesOf(planned.sizes));
   if (!shared && tensor.strides() == strides && tensor.storage_offset() == 0) return tensor;
@@ -113,8 +115,10 @@ void give_as_they_are(const Args& args, const std::vector<at::Tensor>& results, 
 void give(const Args& args, const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs,
           const Results& to) {
   if (to.planned.empty()) return give_as_they_are(args, results, to);
-  TORCH_CHECK(results.size() == to.planned.size(), to.name, " returned ", results.size(), " tensors where ",
-              to.planned.size(), " were planned");
+  if (results.size() != to.planned.size()) {
+    throw PlanMismatch(c10::str(to.name, " returned ", results.size(), " tensors where ", to.planned.size(),
+                                " were planned"));
+  }
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (to.unused[i] && !to.fits(results[i], i)) {
       args.out(i) =
