@@ -5,21 +5,17 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
-#include <ATen/ops/elu.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/erf.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/floor.h>
 #include <ATen/ops/fmod.h>
 #include <ATen/ops/ge.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/le.h>
-#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/logical_not.h>
@@ -36,16 +32,12 @@
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/round.h>
 #include <ATen/ops/sigmoid.h>
-#include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/sign.h>
 #include <ATen/ops/sin.h>
-#include <ATen/ops/softplus.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/tan.h>
 #include <ATen/ops/tanh.h>
-#include <ATen/ops/tanh_backward.h>
-#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/where.h>
 
 #include "session/ops/unsigned.h"
@@ -90,15 +82,6 @@ at::Tensor& sub(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { ret
 at::Tensor& pow(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::pow_out(out, a, b); }
 at::Tensor& mul(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::mul_out(out, a, b); }
 at::Tensor& round(at::Tensor& out, const at::Tensor& a) { return at::round_out(out, a); }
-at::Tensor& sigmoid_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
-  return at::sigmoid_backward_out(out, dy, y);
-}
-at::Tensor& tanh_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
-  return at::tanh_backward_out(out, dy, y);
-}
-at::Tensor& relu_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& y) {
-  return at::threshold_backward_out(out, dy, y, 0);
-}
 
 Lowering lower_is_inf(const LowerContext& context) {
   const bool negative = context.int_attribute("detect_negative", 1) != 0,
@@ -200,49 +183,6 @@ Lowering lower_clip(const LowerContext& context) {
   });
 }
 
-Lowering lower_gelu(const LowerContext& context) {
-  const std::string approximate = context.string_attribute("approximate", "none");
-  return computed(context.dtype(0), context.sizes(0),
-                  [approximate](const Args& args) { at::gelu_out(args.out(), args.in(0), approximate); });
-}
-
-Lowering lower_gelu_gradient(const LowerContext& context) {
-  const std::string approximate = context.string_attribute("approximate", "none");
-  return computed(context.dtype(1), context.sizes(1),
-                  [approximate](const Args& args) {
-                    at::gelu_backward_out(args.out(), args.in(0), args.in(1), approximate);
-                  },
-                  {0});
-}
-
-Lowering lower_leaky_relu(const LowerContext& context) {
-  const double slope = context.float_attribute("alpha", 0.01);
-  return computed(context.dtype(0), context.sizes(0),
-                  [slope](const Args& args) { at::leaky_relu_out(args.out(), args.in(0), slope); });
-}
-
-Lowering lower_elu(const LowerContext& context) {
-  const double alpha = context.float_attribute("alpha", 1.0);
-  return computed(context.dtype(0), context.sizes(0),
-                  [alpha](const Args& args) { at::elu_out(args.out(), args.in(0), alpha); });
-}
-
-Lowering lower_softplus(const LowerContext& context) {
-  return computed(context.dtype(0), context.sizes(0),
-                  [](const Args& args) { at::softplus_out(args.out(), args.in(0)); });
-}
-
-// ATen's hardsigmoid has fixed slopes; ONNX's has attributes.
-Lowering lower_hard_sigmoid(const LowerContext& context) {
-  const double alpha = context.float_attribute("alpha", 0.2), beta = context.float_attribute("beta", 0.5);
-  return computed(context.dtype(0), context.sizes(0),
-                  [alpha, beta](const Args& args) {
-                    at::mul_out(args.out(), args.in(0), at::Scalar(alpha));
-                    args.out().add_(beta).clamp_(0, 1);
-                  },
-                  {0});
-}
-
 }  // namespace
 
 REKINDLE_OP("", "Abs", unary<at::abs_out>);
@@ -288,14 +228,5 @@ REKINDLE_OP("", "Identity", lower_identity);
 REKINDLE_OP("rekindle", "StopGradient", lower_identity);
 REKINDLE_OP("", "Where", lower_where);
 REKINDLE_OP("", "Clip", (with_unsigned<lower_clip, UnsignedUse::kOrder>));
-REKINDLE_OP("", "Gelu", lower_gelu);
-REKINDLE_OP("", "LeakyRelu", lower_leaky_relu);
-REKINDLE_OP("", "Elu", lower_elu);
-REKINDLE_OP("", "Softplus", lower_softplus);
-REKINDLE_OP("", "HardSigmoid", lower_hard_sigmoid);
-REKINDLE_OP("rekindle", "GeluGradient", lower_gelu_gradient);
-REKINDLE_OP("rekindle", "ReluGradient", binary<relu_gradient>);
-REKINDLE_OP("rekindle", "TanhGradient", binary<tanh_gradient>);
-REKINDLE_OP("rekindle", "SigmoidGradient", binary<sigmoid_gradient>);
 
 }  // namespace rekindle::session
