@@ -73,6 +73,23 @@ def stepped(self: Model, x: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def halved(self: Model, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two batches through one layer, and then apart."""
+    first, second = self.linear(torch.cat([x, y])).chunk(2)
+    return (first * second).sum(0)
+
+
+def heads_as_samples(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """Heads go to the batch and back, as in set transformers."""
+    heads = torch.cat(self.linear(x).split(2, dim=-1), 0)
+    return torch.cat((heads @ heads.transpose(1, 2) @ heads).split(x.size(0), 0), -1)
+
+
+def last_part(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """Parts of three, the last of which has what is left."""
+    return self.linear(x.split(3, dim=1)[-1])
+
+
 def times(count: int) -> torch.Tensor:
     return torch.linspace(0, 1, count)
 
@@ -83,6 +100,9 @@ IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
         forward.__name__: ((lambda forward=forward: Model(forward)), [x(4, 6), x(7, 6), x(2, 6)], 1)
         for forward in (scaled, from_numbers)
     },
+    "halved": (lambda: Model(halved), [(*x(4, 6), *x(4, 6)), (*x(7, 6), *x(7, 6)), (*x(3, 6), *x(3, 6))], 1),
+    "heads as samples": (lambda: Model(heads_as_samples), [x(4, 5, 6), x(7, 3, 6), x(2, 9, 6)], 1),
+    "last part": (lambda: Model(last_part), [x(4, 5, 6), x(7, 6, 6), x(2, 4, 6), x(2, 8, 6)], 2),
     "as many samples as features": (lambda: nn.Linear(6, 8), [x(6, 6), x(4, 6), x(9, 6)], 1),
     "as many samples as channels": (lambda: nn.Conv2d(2, 3, 3), [x(2, 2, 9, 9), x(3, 2, 7, 7), x(4, 2, 8, 8)], 1),
     "as many samples as steps": (lambda: Model(stepped), [(*x(4, 6), times(4)), (*x(7, 6), times(4)), (*x(3, 6), times(4))], 1),

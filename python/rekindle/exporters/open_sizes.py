@@ -32,6 +32,9 @@ _UNPACKING: dict[Any, tuple[int, int]] = {
     torch.split_with_sizes: (2, 0), torch.unsafe_split: (2, 0), torch.unsafe_chunk: (2, 0), torch.Tensor.unsafe_split: (2, 0),
     torch.Tensor.unsafe_chunk: (2, 0), torch.functional.split: (2, 0),
 }  # fmt: skip
+_CHUNKS = {torch.Tensor.chunk, torch.chunk}
+_SPLITS = {torch.Tensor.split, torch.split, torch.functional.split}
+_NAMES_OF_PARTS = ("chunks", "split_size", "split_size_or_sections")
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
 _BY_STRIDES = {torch.as_strided, torch.Tensor.as_strided}
 _SQUEEZES = {torch.squeeze, torch.Tensor.squeeze, torch.squeeze_copy}
@@ -142,6 +145,24 @@ class OpenSizes:
                 place = tuple(swapped(part, int) if type(part) is list else part for part in args[1])
                 args = (args[0], place, *args[2:])
         return swapped(args, swap), swapped(kwargs, swap)
+
+    def cuts(self, function: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, list[Any]] | None:
+        """A call that cuts an open dimension into parts, as a tensor and the places of the parts; None for any other. A dimension
+        that is not the first, nor an input's, is taken for a fixed one, which a graph cuts at once."""
+        if function not in _CHUNKS and function not in _SPLITS:
+            return None
+        tensor = args[0] if args else kwargs.get("tensor", kwargs.get("input"))
+        given = args[1] if len(args) > 1 else next((kwargs[name] for name in _NAMES_OF_PARTS if name in kwargs), None)
+        if self._is_closed(tensor) or not isinstance(given, int) or tensor.dim() == 0:
+            return None
+        shape = self._shape(tensor)
+        dim = int(args[2] if len(args) > 2 else kwargs.get("dim", 0)) % len(shape)
+        size = shape[dim]
+        if not (is_traced(given) or (is_traced(size) and (dim == 0 or size.symbol is not None))) or not given > 0 < size:
+            return None
+        length = -(-size // given) if function in _CHUNKS else given
+        before = (slice(None),) * dim
+        return tensor, [(*before, slice(i * length, (i + 1) * length)) for i in range(int(-(-size // length)))]
 
     def check(self, function: Any, args: Any, kwargs: Any, result: Any, sized_by_data: bool) -> None:
         """See what a call gave: Python values may tell of sizes, and what comes from closed tensors is closed."""

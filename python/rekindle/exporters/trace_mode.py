@@ -102,6 +102,8 @@ class TraceMode(TorchFunctionMode):
         if self._sizes is not None:
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
+            if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
+                return tuple(self.__torch_function__(torch.Tensor.__getitem__, types, (cuts[0], place)) for place in cuts[1])
             args, kwargs = self._sizes.given(function, args, kwargs)
         if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
             with untraced():  # a constant, whatever it is made of
