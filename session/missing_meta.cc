@@ -2,6 +2,10 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace rekindle::session {
 namespace {
 
@@ -24,10 +28,26 @@ at::Tensor grouped_mm(const std::vector<c10::IValue>& arguments) {
   return at::empty({flat_a ? groups : a.size(0), a.size(-2), b.size(-1)}, options);
 }
 
+// (log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity): PyTorch has a kernel
+// for a part of it only. log_probs: [time, batch, classes] or [time, classes]; a loss a sample, or one.
+at::Tensor ctc_loss(const std::vector<c10::IValue>& arguments) {
+  const at::Tensor& scores = arguments.at(0).toTensor();
+  TORCH_CHECK(scores.dim() == 2 || scores.dim() == 3, "ctc_loss of ", scores.sizes());
+  if (arguments.at(5).toInt() != 0 || scores.dim() == 2) return at::empty({}, scores.options());
+  return at::empty({scores.size(1)}, scores.options());
+}
+
+constexpr std::array<std::pair<std::string_view, MetaKernel>, 3> kKernels{{
+    {"aten._grouped_mm.default", grouped_mm},
+    {"aten.ctc_loss.Tensor", ctc_loss},
+    {"aten.ctc_loss.IntList", ctc_loss},
+}};
+
 }  // namespace
 
 MetaKernel missing_meta(std::string_view op_type) {
-  return op_type == "aten._grouped_mm.default" ? grouped_mm : nullptr;
+  const auto* found = std::ranges::find(kKernels, op_type, &std::pair<std::string_view, MetaKernel>::first);
+  return found == kKernels.end() ? nullptr : found->second;
 }
 
 }  // namespace rekindle::session
