@@ -143,9 +143,9 @@ class Variant:
         except OF_TORCH as error:
             if isinstance(error, _native.PlanMismatch) and not self.contract["functions"]:
                 raise Bypass(Reason.UNSUPPORTED_OP, (str(error).splitlines() or [""])[0]) from error
-            if not self.sized_by_data:
+            if not self.depends_on_data:
                 raise
-            raise not_for_this_data(self.data_guards, error) from error  # where eager branches on a size, the graph goes on
+            raise not_for_this_data(self.data_guards, error) from error  # where eager branches, or checks, the graph goes on
         check_answers(self.data_guards, len(self.writes), outputs)
         return outputs
 
@@ -184,7 +184,7 @@ def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
     first = (str(error).splitlines() or [""])[0]
     return Bypass(
         Reason.VALUE_SPECIALIZED,
-        f"the graph is not for the sizes that this call's data gives{places and ': '}{places}; {type(error).__name__}: {first}",
+        f"the graph is not for this call's data{places and ': '}{places}; {type(error).__name__}: {first}",
     )
 
 

@@ -56,6 +56,22 @@ class Fourier(nn.Module):
         return torch.fft.irfft(out, n=x.shape[1], dim=1)
 
 
+class Checked(nn.Module):
+    """Raises for tokens that it does not know, and for what is not finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.out = nn.Embedding(9, 4), nn.Linear(4, 3)
+
+    def forward(self, ids: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        assert ids.max() < 9, f"no token {ids.max()}"
+        x = F.dropout(self.out(self.tokens(ids))) * scale
+        if torch.isnan(x).any() or torch.isinf(x).any():
+            what = "not finite"
+            raise ValueError(what)
+        return x
+
+
 def scaled(self: Model, x: torch.Tensor) -> torch.Tensor:
     """Powers and quotients of sizes with fractions."""
     return self.linear(x) * x.shape[-1] ** -0.5 / (x.shape[-1] / 2.5) * divmod(x.shape[-1], 2.5)[0]

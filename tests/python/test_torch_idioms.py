@@ -9,6 +9,7 @@ import pytest
 import rekindle
 import torch
 import torch.nn.functional as F
+from dynamic_idioms import Checked
 from module_support import Twins
 from rekindle.errors import FallbackError
 from torch import nn
@@ -172,6 +173,38 @@ def test_a_check_that_fails_raises_what_the_library_raises() -> None:
                 model(x, variance)
     assert twins.status.eager_calls == 2
     assert "asks for the truth of a tensor" in twins.status.bypass[0][1]
+
+
+def test_a_check_of_the_users_own_is_in_the_graph() -> None:
+    ids, scale = torch.tensor([[1, 8, 3], [0, 2, 2]]), torch.ones(3)
+    for exports in (1, 0):
+        twins = Twins(Checked())
+        twins.wrapped.load_state_dict(twins.eager.state_dict())
+        for bad, error in ((ids + 1, AssertionError), (ids, ValueError)):
+            twins.call(ids, scale)
+            twins.call(ids[:, :2].contiguous(), scale)
+            for model in (twins.eager, twins.wrapped):
+                torch.manual_seed(5)
+                with pytest.raises(error, match="no token 9|not finite"):
+                    model(bad, scale / 0 if error is ValueError else scale)
+        twins.call(ids, scale)
+        assert (twins.status.exports, twins.status.eager_calls) == (exports, 2)
+        rekindle.cache.stats()
+
+
+def test_a_branch_that_raises_in_some_cases_is_no_check() -> None:
+    class Clipped(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.max() > 9:
+                if x.sum() > 0:
+                    raise ValueError("too large")
+                return x.clamp(-9, 9)
+            return x * 2
+
+    twins = Twins(Clipped())
+    for x in (torch.ones(3), torch.tensor([10.0, -20.0, 1.0])):
+        twins.call(x)
+    assert twins.status.exports == 0
 
 
 def test_without_eager_another_branch_is_an_error() -> None:

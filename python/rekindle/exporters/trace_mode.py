@@ -112,7 +112,7 @@ class TraceMode(TorchFunctionMode):
             return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
         if self._assumptions.is_question(function, sys._getframe(1)):
             self.up_to_date(args)
-            return self._assumptions.answer(args[0], user_place())
+            return self._assumptions.answer(args[0], user_place(), sys._getframe(1))
         refuse(function, kwargs, sys._getframe(1))
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])

@@ -79,7 +79,7 @@ class TracedModule(nn.Module):
         effects = self.functions.unread([*outputs, *written])
         if not (outputs or effects or written):
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
-        guards = sizes.split_off(data.reach) + assumptions.guards(self.functions.calls)
+        guards = sizes.split_off(data.reach) + assumptions.guards(self.functions.calls, mode.allowed)
         checked = stacked(guards)
         if checked is not None:
             effects.append(checked)
