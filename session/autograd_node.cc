@@ -4,6 +4,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <queue>
+#include <utility>
+
 namespace rekindle::session {
 
 using torch::autograd::edge_list;
@@ -20,6 +23,24 @@ std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph&
     if (full.gradient_of[i] == gradient_of[places.size()]) places.push_back(i);
   }
   return places;
+}
+
+// The edges of a node in such an order that the engine runs what they lead to in the order of `wanted`.
+// Leaves are all as urgent; of those that become ready together the engine's heap takes the first, then, if
+// they are three or more, not the second. What else is ready is assumed to be nothing but the next node of
+// the chain.
+std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool linked) {
+  using Ready = std::pair<bool, std::size_t>;  // whether it is a leaf; which edge leads to it
+  const auto runs_later = [](const Ready& a, const Ready& b) { return a.first < b.first; };
+  std::priority_queue<Ready, std::vector<Ready>, decltype(runs_later)> queue(runs_later);
+  for (std::size_t i = 0; i < wanted.size(); ++i) queue.emplace(true, i);
+  if (linked) queue.emplace(false, wanted.size());
+  std::vector<std::size_t> edges(wanted.size());
+  for (const std::size_t each : wanted) {
+    edges[queue.top().second] = each;
+    queue.pop();
+  }
+  return edges;
 }
 
 // Whether the backward runs under vmap, as with is_grads_batched: its cotangents stand for many, which no
@@ -168,6 +189,7 @@ std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanC
         if (unplaced[place]) delivers.push_back(place);
       }
     }
+    delivers = as_edges(delivers, next != nullptr);
     edge_list edges;
     for (const std::size_t place : delivers) edges.push_back(gradient_edges[place]);
     if (next != nullptr) edges.emplace_back(next, 0);

@@ -69,7 +69,7 @@ struct Program {
 // nothing in the program reads them any more.
 struct Delivery {
   std::size_t end = 0;
-  std::vector<std::size_t> gradients;  // positions in the program's outputs
+  std::vector<std::size_t> gradients;  // positions in the program's outputs, in the order in which they leave
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 
@@ -107,6 +107,7 @@ struct PlanRequest {
   // As of SessionOptions; null for none.
   const std::vector<ResultLayout>* output_layouts = nullptr;
   const std::vector<ResultLayout>* gradient_layouts = nullptr;
+  const std::vector<std::size_t>* gradient_order = nullptr;
   bool defers = true;  // nodes whose sizes depend on data are lowered when they run; false: they are errors
 };
 

@@ -64,6 +64,7 @@ class PlanBuilder {
                         std::vector<std::int32_t>& last);
   void find_saved();
   void find_absent();
+  std::vector<std::size_t> gradient_ends() const;
   void find_deliveries();
   void release_early();
 

@@ -63,6 +63,7 @@ std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> in
   request.device = device;
   request.output_layouts = &options_.output_layouts;
   request.gradient_layouts = &options_.gradient_layouts;
+  request.gradient_order = &options_.gradient_order;
   request.defers = options_.defers;
   auto plan = make_plan(request);
   TORCH_CHECK(plan.ok(), plan.error().message);

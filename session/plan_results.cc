@@ -1,7 +1,9 @@
 // Results: how they lie, which get memory of their own, after which instruction each gradient can leave.
 #include <ATen/ops/empty_strided.h>
 
-#include <map>
+#include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "session/plan_builder.h"
 
@@ -66,7 +68,8 @@ void PlanBuilder::copy_result(Program& program, SlotId& result, const Sizes& str
   program.instructions.push_back(std::move(copy));
 }
 
-void PlanBuilder::find_deliveries() {
+// Per gradient, after how many instructions it is there and nothing reads it any more.
+std::vector<std::size_t> PlanBuilder::gradient_ends() const {
   const Program& program = plan_->backward;
   std::unordered_map<SlotId, std::size_t> gradient_in;  // root slot -> position in outputs
   for (std::size_t i = 0; i < program.outputs.size(); ++i) gradient_in[root_of(program.outputs[i])] = i;
@@ -80,15 +83,34 @@ void PlanBuilder::find_deliveries() {
       }
     }
   }
-  std::map<std::size_t, std::vector<std::size_t>> by_end;
-  for (std::size_t i = 0; i < end.size(); ++i) by_end[end[i]].push_back(i);
-  const std::size_t share = by_end.size() / kMaxDeliveries + 1;  // completions that leave together
-  std::size_t count = 0;
-  for (const auto& [at, gradients] : by_end) {
-    if (count++ % share == 0) plan_->deliveries.emplace_back();
-    Delivery& delivery = plan_->deliveries.back();
-    delivery.end = at;
-    delivery.gradients.insert(delivery.gradients.end(), gradients.begin(), gradients.end());
+  return end;
+}
+
+// Gradients leave in the order that is asked for: one that is there early waits for those before it.
+void PlanBuilder::find_deliveries() {
+  std::vector<std::size_t> ends = gradient_ends();
+  std::unordered_map<std::size_t, std::size_t> gradient_of;  // forward input -> gradient
+  for (std::size_t i = 0; i < ends.size(); ++i) gradient_of[request_.joint->gradient_of[i]] = i;
+  std::vector<std::size_t> rank(ends.size(), ends.size());
+  std::size_t last = 0, next = 0;
+  for (const std::size_t input :
+       request_.gradient_order ? *request_.gradient_order : std::vector<std::size_t>()) {
+    const auto found = gradient_of.find(input);
+    if (found == gradient_of.end()) continue;
+    rank[found->second] = next++;
+    last = ends[found->second] = std::max(ends[found->second], last);
+  }
+  std::vector<std::size_t> order(ends.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return std::tuple(ends[i], rank[i], i); });
+  const std::size_t completions = std::unordered_set<std::size_t>(ends.begin(), ends.end()).size();
+  const std::size_t share = completions / kMaxDeliveries + 1;  // completions that leave together
+  std::size_t seen = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if ((i == 0 || ends[order[i]] != ends[order[i - 1]]) && seen++ % share == 0)
+      plan_->deliveries.emplace_back();
+    plan_->deliveries.back().end = ends[order[i]];
+    plan_->deliveries.back().gradients.push_back(order[i]);
   }
 }
 

@@ -30,6 +30,9 @@ struct SessionOptions {
   std::vector<bool> expected_cotangents;
   // Per forward output, and per forward input for its gradient; those past the end lie as they are computed.
   std::vector<ResultLayout> output_layouts, gradient_layouts;
+  // Forward inputs, in the order in which their gradients have to leave; the others leave as soon as they are
+  // computed.
+  std::vector<std::size_t> gradient_order;
   // Whether nodes whose sizes depend on data are lowered when they run;
   // otherwise there is no plan for such a graph.
   bool defers = true;

@@ -9,6 +9,7 @@
 #include "python/bindings/errors.h"
 #include "python/bindings/guard.h"
 #include "session/evaluate.h"
+#include "session/gradient_order.h"
 #include "session/host_function.h"
 #include "session/infer_types.h"
 #include "session/session.h"
@@ -56,12 +57,14 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
 }
 
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
-                                      NamedLayouts output_layouts, NamedLayouts gradient_layouts) {
+                                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
+                                      std::vector<std::size_t> gradient_order) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
   options.output_layouts = layouts_of(std::move(output_layouts));
   options.gradient_layouts = layouts_of(std::move(gradient_layouts));
+  options.gradient_order = std::move(gradient_order);
   const py::gil_scoped_release release;
   return value_or_throw(
       Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
@@ -113,10 +116,18 @@ void bind_session(py::module_& m) {
         "sizes: of the symbols, where the model was made.");
   m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
   m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
+  m.def(
+      "gradient_order",
+      [](const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
+        return session::gradient_order(outputs, inputs);
+      },
+      py::arg("outputs"), py::arg("inputs"),
+      "Positions of the inputs in the order in which a backward of all outputs reaches them.");
   m.def("supported_ops", &session::supported_ops);
   py::class_<Session, std::shared_ptr<Session>>(m, "Session")
       .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
-           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{})
+           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
+           py::arg("gradient_order") = std::vector<std::size_t>{})
       .def(
           "forward",
           [](Session& self, const std::vector<at::Tensor>& inputs, bool record) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,10 +25,18 @@ from rekindle.perturbation import SecondCall, call_again, outputs_again, perturb
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.variant import check_answers, not_for_this_data
-from rekindle.verification import compare_session
+from rekindle.verification import Gradients, compare_session
 from rekindle.views import placed
 
 _ANY: Layout = ["any", []]
+
+
+@dataclass
+class GradientContract:
+    """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them."""
+
+    layouts: list[Layout]
+    order: list[int]
 
 
 def graph_inputs(exported: Exported, request: ExportRequest) -> list[torch.Tensor]:
@@ -45,7 +54,7 @@ def verify_with_functions(
     undo: Undo,
     calls: list[SecondCall],
     again: bool,
-) -> tuple[list[Any], list[Layout]]:
+) -> tuple[list[Any], GradientContract]:
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
     if not exported.functions:
         return [], verify(joint, exported, request, inputs, calls, again)
@@ -80,10 +89,10 @@ def _gradients_kept(request: ExportRequest) -> Iterator[None]:
 
 def verify(
     joint: bytes, exported: Exported, request: ExportRequest, inputs: list[torch.Tensor], calls: list[SecondCall], again: bool
-) -> list[Layout]:
+) -> GradientContract:
     """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state.
 
-    Returns how eager's gradient of each input lies: where eager ran again, that run's, as a trace can make it lie otherwise.
+    Returns how eager's gradients come: where eager ran again, those of that run, as a trace can make them come otherwise.
     """
     every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
@@ -107,7 +116,8 @@ def verify(
                 with contextlib.suppress(OtherBranch):  # these numbers tell nothing
                     gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
-        return [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients]
+        layouts = [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients.values]
+        return GradientContract(layouts, gradients.order)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):
@@ -128,9 +138,7 @@ def _check_objects(objects: list[Any], calls: list[SecondCall]) -> None:
     raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}; return tensors, or a new one")
 
 
-def _verify_elsewhere(
-    session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest
-) -> list[torch.Tensor | None]:
+def _verify_elsewhere(session: Any, exported: Exported, call: SecondCall, names: list[str], request: ExportRequest) -> Gradients:
     try:
         return _verify_second(session, exported, call, names, request)
     except Exception as error:
@@ -149,9 +157,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
 
 
-def _verify_second(
-    session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest
-) -> list[torch.Tensor | None]:
+def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest) -> Gradients:
     """As compare_session."""
     numbers = exported.numbers if second.numbers is None else second.numbers
     structure = with_numbers(exported.structure, numbers)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.acceptance import first_line, graph_inputs, listed, output_layouts, verify_with_functions
+from rekindle.acceptance import GradientContract, first_line, graph_inputs, listed, output_layouts, verify_with_functions
 from rekindle.coincidences import Coincidence
 from rekindle.errors import OF_TORCH
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
@@ -22,7 +22,6 @@ from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
-from rekindle.layouts import Layout
 from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
 from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.shapes import Shapes, sizes_of
@@ -151,7 +150,7 @@ def _mode(request: ExportRequest) -> str:
     return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
 
 
-def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: list[Layout]) -> dict[str, Any]:
+def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: GradientContract) -> dict[str, Any]:
     differentiable = [output for output in exported.outputs if output.requires_grad]
     losses = [output.dim() == 0 for output in differentiable]
     return {
@@ -166,7 +165,8 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
         "shapes": trials.contract(),
         "output_layouts": output_layouts(exported, request),
-        "gradient_layouts": gradients,
+        "gradient_layouts": gradients.layouts,
+        "gradient_order": gradients.order,
         # Questions about data, answered by the output before those of `writes` if there are any.
         "data_guards": listed(exported.data_guards),
         "sized_by_data": exported.sized_by_data,

@@ -149,7 +149,9 @@ class Supplier:
     def _variant(self, prekey: str, entry: StoredEntry, source: str) -> Variant | None:
         made = entry.contract
         try:
-            session = _native.Session(entry.joint, made["expected_cotangents"], made["output_layouts"], made["gradient_layouts"])
+            session = _native.Session(
+                entry.joint, made["expected_cotangents"], made["output_layouts"], made["gradient_layouts"], made["gradient_order"]
+            )
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
         except _native.RekindleError as error:
             self.store.reject(entry, str(error))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import _engine_run_backward
 
+from rekindle import _native
 from rekindle.layouts import same_strides
 from rekindle.reasons import Bypass, Reason
 
@@ -20,6 +21,14 @@ _FAINT = 1e-6  # norms from here on are far from where squares in single precisi
 
 
 Again = Callable[[], Sequence[torch.Tensor | None]]  # runs eager once more on the same inputs; the outputs
+
+
+@dataclass
+class Gradients:
+    """Eager's, one an input. order: positions of inputs, as a backward reaches them."""
+
+    values: list[torch.Tensor | None]
+    order: list[int]
 
 
 @dataclass
@@ -43,7 +52,7 @@ def compare_session(
     again: Again | None = None,
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
     keep: bool = False,
-) -> list[torch.Tensor | None]:
+) -> Gradients:
     """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs that are not None.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
@@ -51,7 +60,7 @@ def compare_session(
     larger, of the inputs' dtypes and of `autocast_dtypes`, in which a part of it may have been computed. The first `laid_out`
     outputs must have eager's strides as well. What is beyond the tolerance, eager's own rounding may still explain
     (rounding.py), if it can run `again`. `check` sees the session's outputs first. If `keep`, `expected` can be compared with
-    once more. Leaves the random state at `states[0]`. Returns eager's gradients, one an input.
+    once more. Leaves the random state at `states[0]`. Returns eager's gradients.
     """
     doubts: list[_Doubt] = []
     try:
@@ -73,10 +82,11 @@ def compare_session(
             if i < laid_out and not same_strides(ours, theirs):
                 raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
         differentiate = _differentiation(expected, inputs, states[1], keep) if grad else None
-        gradients: list[torch.Tensor | None] = [None] * len(inputs)
+        gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            gradients = differentiate(expected)
-            doubts += _compare_gradients(differentiate(actual), gradients, names, least, len(expected))
+            order = _native.gradient_order([theirs for theirs in expected if theirs.requires_grad], inputs)
+            gradients = Gradients(differentiate(expected), order)
+            doubts += _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
         if doubts:
             _settle(doubts, again, differentiate, states[0])
         return gradients

@@ -165,7 +165,7 @@ def test_gradients_are_delivered_one_after_the_other_and_can_be_freed_at_once() 
 
 
 def test_more_parameters_than_there_are_deliveries() -> None:
-    twins = Twins(deep(50), fallback="error")
+    twins = Twins(deep(80), fallback="error")
     for step in range(2):
         twins.call(rows(step))
 
