@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "session/tensor_types.h"
+#include "src/autodiff/rematerialize.h"
 #include "src/graph/op_info.h"
 
 namespace rekindle::session {
@@ -12,6 +13,8 @@ namespace {
 
 // Results up to this size are computed while planning when every input is known.
 constexpr std::size_t kMaxFoldedBytes = 16 << 20;
+// Values up to this size are kept for the backward rather than computed again: an instruction costs more.
+constexpr std::size_t kMaxKeptBytes = 256 << 10;
 
 std::string where(const graph::Node& node) {
   std::string text = "node '" + (node.outputs().empty() ? std::string() : node.output()->name()) + "' (" +
@@ -121,6 +124,7 @@ void PlanBuilder::lower_nodes(const std::vector<const graph::Node*>& nodes, Prog
 void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
   const Lower lower = find_lowering(node.domain(), node.op_type());
   TORCH_CHECK_NOT_IMPLEMENTED(lower != nullptr, "the session has no lowering for ", where(node));
+  if (keep_instead(node)) return;
   if (reads_open(node)) return defer(node, lower, program);
   std::vector<SlotId> inputs;
   std::vector<at::Tensor> metas, constants;
@@ -150,13 +154,29 @@ void PlanBuilder::lower_node(const graph::Node& node, Program& program) {
 bool PlanBuilder::is_exclusive(const graph::Value* value) const {
   for (SlotId slot = slot_of(value);; slot = plan_->slots[slot].base) {
     const Slot& known = plan_->slots[slot];
-    if (known.value == nullptr || known.value->uses().size() != 1 ||
+    if (known.value == nullptr || known.value->uses().size() != 1 || is_kept(known) ||
         request_.joint->graph->is_output(known.value))
       return false;
     if (known.storage != Storage::kView)
       return known.storage == Storage::kArena || known.storage == Storage::kFresh ||
              known.storage == Storage::kGiven;
   }
+}
+
+// Whether a backward would compute the slot's value again, but for its size.
+bool PlanBuilder::is_kept(const Slot& slot) const {
+  return slot.value != nullptr && slot.bytes <= kMaxKeptBytes &&
+         request_.recomputed.contains(slot.value->name());
+}
+
+// Reads the forward's value where the backward pass would compute a small one again.
+bool PlanBuilder::keep_instead(const graph::Node& node) {
+  const graph::Value* value = autodiff::recomputed_value(*request_.joint->graph, node);
+  if (value == nullptr || !slots_of_values_.contains(value)) return false;
+  const SlotId slot = slot_of(value);
+  if (!is_kept(plan_->slots[slot])) return false;
+  define(node.output(), slot);
+  return true;
 }
 
 // Makes constants of the node's outputs when they are known now.

@@ -39,6 +39,8 @@ class PlanBuilder {
   void defer(const graph::Node& node, Lower lower, Program& program);
   SlotId add_open(const graph::Value* value);
   bool is_exclusive(const graph::Value* value) const;
+  bool is_kept(const Slot& slot) const;
+  bool keep_instead(const graph::Node& node);
   bool fold(const graph::Node& node, const Lowering& lowering, const std::vector<SlotId>& inputs);
   void add_instruction(const graph::Node& node, Lowering lowering, std::vector<SlotId> inputs,
                        Program& program);

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "src/autodiff/partition.h"
+#include "src/autodiff/rematerialize.h"
 #include "src/graph/op_info.h"
 
 namespace rekindle::session {
@@ -14,6 +15,8 @@ PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionO
   if (expected_.size() != all.size()) expected_ = all;
   for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
   for (const auto& node : joint_->graph->nodes()) {
+    if (const graph::Value* value = autodiff::recomputed_value(*joint_->graph, *node))
+      recomputed_.insert(value->name());
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
       if (node->input(i) != nullptr && graph::is_shape_only(*node, i))
         keep_layouts_.insert(node->input(i)->name());
@@ -57,6 +60,7 @@ std::shared_ptr<FramePool> PlanCache::find_locked(std::span<const at::Tensor> in
   request.present = expected_;
   request.record = record;
   if (record) request.keep = keep_;
+  if (record) request.recomputed = recomputed_;
   if (record) request.keep_layouts = keep_layouts_;
   request.inputs = inputs.data();
   request.input_count = inputs.size();

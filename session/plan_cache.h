@@ -41,6 +41,7 @@ class PlanCache {
   const SessionOptions options_;
   mutable std::mutex mutex_;
   std::vector<std::string> keep_;                 // values any backward may read
+  std::unordered_set<std::string> recomputed_;    // those it may read where they are small
   std::unordered_set<std::string> keep_layouts_;  // and those of which it may read the layout
   std::vector<bool> expected_;                    // cotangents the last backward was given
   std::map<std::vector<bool>, std::shared_ptr<const autodiff::JointGraph>> restricted_;

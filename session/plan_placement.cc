@@ -35,8 +35,8 @@ std::vector<std::int32_t> PlanBuilder::last_uses(const std::vector<Instruction*>
   for (SlotId slot = 1; slot < plan_->slots.size(); ++slot) {
     const graph::Value* value = plan_->slots[slot].value;
     const SlotId root = root_of(slot);
-    if (value != nullptr && last[root] >= 0 && last[root] < begin && keep.contains(value->name()))
-      last[root] = begin;
+    const bool kept = value != nullptr && (keep.contains(value->name()) || is_kept(plan_->slots[slot]));
+    if (kept && last[root] >= 0 && last[root] < begin) last[root] = begin;
   }
   return last;
 }

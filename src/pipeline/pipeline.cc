@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/autodiff/rematerialize.h"
 #include "src/base/bytes.h"
 #include "src/graph/onnx_export.h"
 #include "src/graph/onnx_import.h"
@@ -54,7 +55,7 @@ std::string pipeline_fingerprint() {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
   }
-  return text;
+  return text + " | rematerialize";
 }
 
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
@@ -73,6 +74,7 @@ Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
   if (infer_types) infer_types(*forward);
   REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(*forward, needs_gradient));
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(), context));
+  autodiff::rematerialize(joint);
   return joint;
 }
 
