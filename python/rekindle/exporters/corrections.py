@@ -13,6 +13,7 @@ from torch.nn.utils import stateless
 
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE, keep_operators
+from rekindle.exporters.refusals import refused_in_trace
 from rekindle.exporters.traced_booleans import make_ints
 from rekindle.exporters.traced_operators import forget_sizes
 
@@ -26,6 +27,8 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
                 if hasattr(module, name):
                     stack.enter_context(_replaced(module, name, _false_in_this_thread(getattr(module, name))))
+        engine = refused_in_trace(torch.autograd._engine_run_backward)  # type: ignore[attr-defined]
+        stack.enter_context(_replaced(torch.autograd, "_engine_run_backward", engine))
         stack.enter_context(_replaced(stateless, "_functional_call", _as_if_untraced(stateless._functional_call)))
         from torch.onnx._internal.torchscript_exporter import utils
 

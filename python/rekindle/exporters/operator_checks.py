@@ -34,8 +34,9 @@ def check_meaning(node: Node, schema: Any) -> None:
 
 
 def _check_sizes(node: Node, schema: Any) -> None:
-    if schema.name in _REFUSED_SIZES:
-        raise Bypass(Reason.UNSUPPORTED_OP, f"the sizes of what {schema.name} returns depend on data")
+    result = _SIZED_BY_RANK.get(schema.name)
+    if result is not None and list(node.outputs())[result].uses():
+        raise Bypass(Reason.UNSUPPORTED_OP, f"the sizes of result {result} of {schema.name} depend on data")
     if not schema.name.startswith("aten::") and not is_sized_by_data(node, schema):
         _run_on_meta(node, schema)
 
@@ -73,5 +74,5 @@ def _updates_statistics(node: Node, names: set[str]) -> bool:
     return bool(training) and type_of_argument(node, "running_mean").kind() != "NoneType"
 
 
-# Whether some of its results are empty depends on the rank of a matrix.
-_REFUSED_SIZES = {"aten::linalg_lstsq"}
+# Results that are empty or not, depending on the rank of a matrix.
+_SIZED_BY_RANK = {"aten::linalg_lstsq": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,6 +42,11 @@ _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 
 def refuse(function: Any, kwargs: dict[str, Any], caller: types.FrameType) -> None:
     """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        message = (
+            f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
+        )
+        raise Bypass(Reason.UNSUPPORTED_OP, message)
     if function in _VALUE_QUERIES:
         raise Bypass(
             Reason.VALUE_SPECIALIZED,
@@ -63,3 +69,17 @@ def refuse(function: Any, kwargs: dict[str, Any], caller: types.FrameType) -> No
         )
     if function in _GENERATORS or kwargs.get("generator") is not None:
         raise Bypass(Reason.NONDETERMINISTIC, f"{user_place()} uses a random generator of its own; use torch's default one")
+
+
+def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:
+    """As `run_backward`, but not from within a trace: that follows none, and one that accumulates gradients may run once only."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if torch._C._get_tracing_state() is None:
+            return run_backward(*args, **kwargs)
+        if kwargs.get("accumulate_grad", True):
+            raise Bypass(Reason.SIDE_EFFECT, f"{user_place()} runs a backward, which accumulates gradients; do so outside")
+        message = f"{user_place()} asks for gradients in the forward (torch.autograd.grad), which a graph has only after it"
+        raise Bypass(Reason.UNSUPPORTED_OP, message)
+
+    return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import torch
@@ -16,13 +18,39 @@ def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
 ) -> Any:
     """torch.batch_norm, whose operator writes the running statistics without a word; here the writes are seen."""
+    with untraced():
+        empty = x.numel() == 0
+    if training and empty:
+        return torch.batch_norm(x, weight, bias, None, None, training, momentum, eps, cudnn)  # the statistics stay as they are
     if not training or mean is None:
         return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     normalize = torch.ops.aten._native_batch_norm_legit_functional
+    if (count := _batches_averaged()) is not None:
+        y, _, _, of_batch, variance_of_batch = normalize(x, weight, bias, mean.clone(), variance.clone(), True, 1.0, eps)
+        share = count.to(torch.float64).reciprocal()
+        mean.copy_(share * of_batch + (1 - share) * mean)
+        variance.copy_(share * variance_of_batch + (1 - share) * variance)
+        return y
     y, _, _, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
     mean.copy_(new_mean)
     variance.copy_(new_variance)
     return y
+
+
+def counts_batches(asking: types.FrameType) -> bool:
+    """Whether a batch norm without momentum asks for the number of its batches, of which `_batch_norm` takes the tensor."""
+    return asking.f_code is _BATCH_NORM_MODULE
+
+
+def _batches_averaged() -> Any:
+    """How many batches the batch norm that calls has seen, a tensor, if it averages over all of them: its momentum is a number
+    that differs from call to call."""
+    frame: Any = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith("rekindle."):
+        frame = frame.f_back
+    module = frame.f_back.f_locals.get("self") if frame.f_code is F.batch_norm.__code__ and frame.f_back else None
+    averages = module is not None and counts_batches(frame.f_back) and module.momentum is None
+    return module.num_batches_tracked if averages and module.track_running_stats else None
 
 
 def _native_batch_norm(
@@ -181,6 +209,7 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return tensor.reshape(-1).clone().reshape(sizes_to_follow(tensor)) if copies else tensor.contiguous(*args, **kwargs)
 
 
+_BATCH_NORM_MODULE = torch.nn.modules.batchnorm._BatchNorm.forward.__code__
 # Not bernoulli, which draws in the order of its result, a contiguous one.
 DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout, torch.rand_like, torch.randn_like)
 REPLACEMENTS: dict[Any, Any] = {

@@ -22,7 +22,7 @@ from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.in_place import exchanged, is_in_place, target_of
 from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.refusals import refuse
-from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, overwrite_out
+from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, counts_batches, overwrite_out
 from rekindle.exporters.unchecked import Allowed, allowed_by
 from rekindle.exporters.user_place import user_place
 from rekindle.exporters.view_records import ViewRecords
@@ -113,6 +113,9 @@ class TraceMode(TorchFunctionMode):
         if self._assumptions.is_question(function, sys._getframe(1)):
             self.up_to_date(args)
             return self._assumptions.answer(args[0], user_place(), sys._getframe(1))
+        if function == torch.Tensor.__float__ and counts_batches(sys._getframe(1)):
+            with untraced():
+                return function(*args)
         refuse(function, kwargs, sys._getframe(1))
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])

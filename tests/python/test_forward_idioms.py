@@ -1,0 +1,171 @@
+"""What a trace does not see by itself in a forward: run from graphs where that is honest, else in eager with a clear reason."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+import torch.nn.functional as F
+from module_support import Twins, assert_same
+from torch import nn
+
+
+class Averaged(nn.Module):
+    """The momentum of its norms is one over the number of batches so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.images = nn.BatchNorm1d(4, momentum=None), nn.BatchNorm2d(3, momentum=None, affine=False)
+
+    def forward(self, rows: torch.Tensor, images: torch.Tensor) -> Any:
+        return self.rows(rows), self.images(images)
+
+
+def test_a_batch_norm_without_momentum_averages_over_all_batches(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Averaged()
+    for source in ("export", "local"):
+        twins = Twins(copy.deepcopy(model), cache_dir=tmp_path, fallback="error")
+        for batch in (5, 5, 6, 9):
+            twins.call(torch.randn(batch, 4), torch.randn(batch, 3, 4, 4))
+        assert int(twins.module.rows.num_batches_tracked) == 4
+        assert twins.status.exports == (source == "export")
+
+
+def test_a_batch_norm_of_an_empty_batch_keeps_its_statistics(tmp_path: Path) -> None:
+    twins = Twins(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), cache_dir=tmp_path, fallback="error")
+    for batch in (3, 0, 0, 4):
+        twins.call(torch.randn(batch, 4))
+
+
+class LeastSquares(nn.Module):
+    def __init__(self, result: str) -> None:
+        super().__init__()
+        self.layer, self.result = nn.Linear(4, 4), result
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return getattr(torch.linalg.lstsq(self.layer(x), y), self.result)
+
+
+@pytest.mark.parametrize("rows", [3, 4, 7])
+def test_a_solution_of_least_squares_is_sized_by_its_arguments(tmp_path: Path, rows: int) -> None:
+    torch.manual_seed(0)
+    model = LeastSquares("solution").double()
+    for source in ("export", "local"):
+        twins = Twins(copy.deepcopy(model), cache_dir=tmp_path, fallback="error")
+        twins.call(torch.randn(rows, 4).double(), torch.randn(rows, 2).double())
+        assert twins.status.source == source
+
+
+def test_residuals_of_least_squares_depend_on_a_rank(tmp_path: Path) -> None:
+    twins = Twins(LeastSquares("residuals").double(), cache_dir=tmp_path)
+    twins.call(torch.randn(7, 4).double(), torch.randn(7, 2).double())
+    assert "result 1 of aten::linalg_lstsq" in twins.status.bypass[0][1]
+
+
+class Adapted(nn.Module):
+    """MAML: a step of gradient descent inside of the forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        parameters = dict(self.net.named_parameters())
+        loss = (torch.func.functional_call(self.net, parameters, (x,)) - y).square().mean()
+        gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
+        adapted = {name: value - 0.1 * slope for (name, value), slope in zip(parameters.items(), gradients, strict=True)}
+        return torch.func.functional_call(self.net, adapted, (query,))
+
+
+def test_gradients_asked_for_in_the_forward_are_eagers(tmp_path: Path) -> None:
+    twins = Twins(Adapted(), cache_dir=tmp_path)
+    for _ in range(3):
+        twins.call(torch.randn(5, 4), torch.randn(5, 1), torch.randn(6, 4))
+    assert "in forward asks for gradients in the forward (torch.autograd.grad)" in twins.status.bypass[0][1]
+
+
+class Accumulating(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        y.square().sum().backward(retain_graph=True)
+        return y
+
+
+def test_a_backward_in_the_forward_accumulates_once(tmp_path: Path) -> None:
+    twins = Twins(Accumulating(), cache_dir=tmp_path)
+    for _ in range(3):
+        twins.call(torch.randn(5, 4))
+    assert twins.reasons() == ["side_effect"]
+
+
+class Transformed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(self.layer)(x) + torch.func.grad(lambda w: F.linear(x, w).square().sum())(self.layer.weight).sum()
+
+
+def test_transforms_of_torch_func_in_the_forward_are_eagers(tmp_path: Path) -> None:
+    twins = Twins(Transformed(), cache_dir=tmp_path)
+    twins.call(torch.randn(5, 4))
+    assert "in a transform of torch.func" in twins.status.bypass[0][1]
+
+
+class Noisy(nn.Module):
+    """Draws from a generator of its own, or from one that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.generator = nn.Linear(4, 4), None
+
+    def forward(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+        return self.layer(x + torch.randn(x.shape, generator=generator or self.generator))
+
+
+@pytest.mark.parametrize(("own", "reason"), [(True, "opaque_value"), (False, "unsupported_input")])
+def test_draws_from_other_generators_are_eagers(tmp_path: Path, own: bool, reason: str) -> None:
+    model = Noisy()
+    wrapped = rekindle.Module(module := copy.deepcopy(model), rekindle.Options(cache_dir=tmp_path))
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    if own:
+        model.generator, module.generator = generators
+    for step in range(3):
+        x = torch.full((5, 4), float(step))
+        given = ((), ()) if own else ((generators[0],), (generators[1],))
+        assert_same(wrapped(x, *given[1]), model(x, *given[0]))
+    assert [code for code, _ in rekindle.status(wrapped).bypass] == [reason]
+
+
+class Lazy(nn.Module):
+    """Makes a mask at its first call and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.mask = nn.Linear(4, 4), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.mask is None:
+            self.mask = torch.ones(4, 4).tril()
+        return self.layer(x) @ self.mask
+
+
+def test_what_a_first_call_makes_is_made_in_eager_and_then_served_from_a_graph(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Lazy()
+    for exports in (1, 0):
+        twins = Twins(copy.deepcopy(model), cache_dir=tmp_path)
+        for _ in range(3):
+            twins.call(torch.randn(5, 4))
+        assert twins.reasons() == ["state_mutated"]
+        assert (twins.status.eager_calls, twins.status.exports) == (1, exports)
