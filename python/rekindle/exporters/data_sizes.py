@@ -22,7 +22,7 @@ def is_sized_by_data(node: Node, schema: Any) -> bool:
     """Whether an operator of a trace returns tensors whose sizes are not those that follow from its inputs' sizes."""
     if schema.name == "aten::index":  # its tag is for masks
         return any(scalar_type(item) in ("Bool", "Byte") for item in listed_values(node))
-    if schema.name == "aten::linalg_lstsq":  # its residuals are, which operator_checks.py refuses
+    if schema.name == "aten::linalg_lstsq":  # its residuals are there or not; runs tell if that changes
         return False
     if schema.name == "aten::one_hot":
         return bool(constant_argument(node, "num_classes") == -1)

@@ -34,9 +34,6 @@ def check_meaning(node: Node, schema: Any) -> None:
 
 
 def _check_sizes(node: Node, schema: Any) -> None:
-    result = _SIZED_BY_RANK.get(schema.name)
-    if result is not None and list(node.outputs())[result].uses():
-        raise Bypass(Reason.UNSUPPORTED_OP, f"the sizes of result {result} of {schema.name} depend on data")
     if not schema.name.startswith("aten::") and not is_sized_by_data(node, schema):
         _run_on_meta(node, schema)
 
@@ -72,7 +69,3 @@ def _updates_statistics(node: Node, names: set[str]) -> bool:
     """The schemas of the normalizations do not say that they write."""
     training = constant_argument(node, "use_input_stats" if "use_input_stats" in names else "training")
     return bool(training) and type_of_argument(node, "running_mean").kind() != "NoneType"
-
-
-# Results that are empty or not, depending on the rank of a matrix.
-_SIZED_BY_RANK = {"aten::linalg_lstsq": 1}

@@ -43,9 +43,7 @@ _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 def refuse(function: Any, kwargs: dict[str, Any], caller: types.FrameType) -> None:
     """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
-        message = (
-            f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
-        )
+        message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
         raise Bypass(Reason.UNSUPPORTED_OP, message)
     if function in _VALUE_QUERIES:
         raise Bypass(
