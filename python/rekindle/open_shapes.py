@@ -19,6 +19,8 @@ from rekindle.shapes import Shapes, sizes_of
 from rekindle.variant import numbers_of
 from rekindle.views import has_places
 
+_MOST_PAIRS = 8  # of sizes that change together: eager runs once or twice for each
+
 
 class WrongElsewhere(Exception):
     """The graph is right for the call and not for other sizes."""
@@ -145,18 +147,36 @@ class _Search:
     def _one_by_one(self, names: list[str]) -> SecondCall | None:
         """Close those of some symbols that eager, or a guard, does not let have another size."""
         found: dict[str, int] = {}
+        stuck: list[str] = []
         for name in names:
             size = self._trials.sizes[name]
             tried = (*_grown(size), *self._shrunk(size))
             allowed = next((size for size in tried if self._call({name: size}) is not None), None)
             if allowed is None:
-                self._trials.close("no other size was found that eager and the branches taken allow", [name])
+                stuck.append(name)
             else:
                 found[name] = allowed
-        together = self._call(found) if found else None
+        together, pair = self._in_pairs(stuck, found)
+        for name in stuck:
+            if name not in pair:
+                self._trials.close("no other size was found that eager and the branches taken allow", [name])
         if together is None and found:
-            self._trials.close("eager does not run when it changes together with others", found)
+            together = self._call(found)
+            if together is None:
+                self._trials.close("eager does not run when it changes together with others", found)
         return together
+
+    def _in_pairs(self, names: list[str], others: Mapping[str, int]) -> tuple[SecondCall | None, tuple[str, ...]]:
+        """A call in which two sizes change as those of an image and of a map of it do, or of a text and the same with its end."""
+        pairs = itertools.chain(itertools.combinations(names, 2), itertools.product(names, others))
+        for pair in itertools.islice(pairs, _MOST_PAIRS):
+            sizes = [self._trials.sizes[name] for name in pair]
+            more = max(sizes) // 8 + 1
+            for way in ([2 * size for size in sizes], [size + more for size in sizes]):
+                call = self._call({**others, **dict(zip(pair, way, strict=True))})
+                if call is not None:
+                    return call, pair
+        return None, ()
 
     def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:
         numbers = self._numbers_at(sizes) if sizes else None

@@ -101,6 +101,16 @@ def heads_as_samples(self: Model, x: torch.Tensor) -> torch.Tensor:
     return torch.cat((heads @ heads.transpose(1, 2) @ heads).split(x.size(0), 0), -1)
 
 
+def map_of_image(self: Model, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A target for each four steps. x: [batch, 4 * length, 6], y: [batch, length]."""
+    return F.mse_loss(self.linear(x.unflatten(1, (-1, 4)).mean(2)).sum(-1), y)
+
+
+def next_token(self: Model, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A target with one more than what is read. x: [batch, length, 6], y: [batch, length + 1]."""
+    return F.mse_loss(self.linear(x).sum(-1), y[:, 1:])
+
+
 def last_part(self: Model, x: torch.Tensor) -> torch.Tensor:
     """Parts of three, the last of which has what is left."""
     return self.linear(x.split(3, dim=1)[-1])
@@ -117,6 +127,21 @@ IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
         for forward in (scaled, from_numbers)
     },
     "halved": (lambda: Model(halved), [(*x(4, 6), *x(4, 6)), (*x(7, 6), *x(7, 6)), (*x(3, 6), *x(3, 6))], 1),
+    "map of an image": (
+        lambda: Model(map_of_image),
+        [(*x(3, 8, 6), *x(3, 2)), (*x(4, 20, 6), *x(4, 5)), (*x(2, 12, 6), *x(2, 3))],
+        1,
+    ),
+    "next token": (
+        lambda: Model(next_token),
+        [(*x(3, 8, 6), *x(3, 9)), (*x(4, 20, 6), *x(4, 21)), (*x(2, 3, 6), *x(2, 4))],
+        1,
+    ),
+    "instance norm": (
+        lambda: nn.Sequential(nn.Conv1d(5, 4, 2), nn.InstanceNorm1d(4, affine=True, track_running_stats=True)),
+        [x(2, 5, 8), x(3, 5, 7), x(4, 5, 11)],
+        1,
+    ),
     "heads as samples": (lambda: Model(heads_as_samples), [x(4, 5, 6), x(7, 3, 6), x(2, 9, 6)], 1),
     "last part": (lambda: Model(last_part), [x(4, 5, 6), x(7, 6, 6), x(2, 4, 6), x(2, 8, 6)], 2),
     "as many samples as features": (lambda: nn.Linear(6, 8), [x(6, 6), x(4, 6), x(9, 6)], 1),

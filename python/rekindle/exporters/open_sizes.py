@@ -134,8 +134,6 @@ class OpenSizes:
             self._fix_squeezed(args)
         elif function is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             int(self._shape(args[0] if args else kwargs["query"])[-1])  # its default scale
-        elif function is torch.instance_norm:
-            tuple(map(int, self._shape(args[0])))
         if not (contains_traced(args) or contains_traced(kwargs)):
             return args, kwargs
         swap = int if function in _UNPACKING else lambda size: size.traced

@@ -83,9 +83,7 @@ def _instance_norm(
     """torch.instance_norm, in the same way: a batch norm of one sample whose channels are all samples' channels."""
     if not use_input or mean is None:
         return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
-    with untraced():
-        samples, channels, *rest = x.shape
-        sizes = [samples, channels, *rest]
+    samples, channels, *rest = sizes = sizes_to_follow(x)
     repeated = [None if each is None else each.repeat(samples) for each in (weight, bias, mean, variance)]
     normalize = torch.ops.aten._native_batch_norm_legit_functional
     as_one = x.contiguous().view(1, samples * channels, *rest)
