@@ -59,6 +59,22 @@ def test_residuals_of_least_squares_are_there_or_not(tmp_path: Path, rows: int) 
         assert twins.status.source == source
 
 
+class Slopes(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return (
+            torch.gradient(x, spacing=[2.0, 0.5]),
+            torch.gradient(x, spacing=(3, 1.5), dim=(1, 0), edge_order=2),
+            torch.gradient(x),
+        )
+
+
+def test_slopes_with_a_spacing_for_each_dimension(tmp_path: Path) -> None:
+    for source in ("export", "local"):
+        twins = Twins(Slopes(), cache_dir=tmp_path, fallback="error")
+        twins.call(torch.randn(4, 5, requires_grad=True))
+        assert twins.status.source == source
+
+
 class Adapted(nn.Module):
     """MAML: a step of gradient descent inside of the forward."""
 

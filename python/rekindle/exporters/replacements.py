@@ -170,6 +170,18 @@ def _set_item(target: Any, index: Any, value: Any) -> None:
     take_value_of(target, torch.view_as_complex(parts))
 
 
+def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
+    """torch.gradient, dimension by dimension where each has a number for its spacing: the tracer takes no list of numbers."""
+    if not isinstance(spacing, (list, tuple)) or any(isinstance(item, torch.Tensor) for item in spacing):
+        given = {} if dim is None else {"dim": dim}
+        return torch.gradient(x, **({} if spacing is None else {"spacing": spacing}), **given, edge_order=edge_order)
+    dims = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    if len(spacing) != len(dims):
+        return torch.gradient(x, spacing=spacing, dim=list(dims), edge_order=edge_order)  # raises what eager does
+    parts = zip(spacing, dims, strict=True)
+    return tuple(torch.gradient(x, spacing=step, dim=each, edge_order=edge_order)[0] for step, each in parts)
+
+
 def _in_order_of_memory(function: Any) -> Any:
     """A function that draws a number for each element, in the order in which they lie in memory: in a graph they may lie in
     another one, and it is made explicit."""
@@ -227,6 +239,7 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.Tensor.__setitem__: _set_item,
     torch.Tensor.normal_: _normal,
     torch.zero_: _zero,
+    torch.gradient: _gradient,
     torch.Tensor.contiguous: _contiguous,
     **{function: _in_order_of_memory(function) for function in DRAWING},
     torch.dropout_: _in_place(torch.dropout_, torch.dropout),
