@@ -2,15 +2,24 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "kernels/layer_norm.h"
 #include "session/op.h"
 
 namespace rekindle::session {
 namespace {
 
-// Of mean and inverse standard deviation: as PyTorch's kernels for the CPU
-// have it, float32 if only the scale is.
-at::ScalarType statistics_type(at::ScalarType input, at::ScalarType scale) {
-  return at::isReducedFloatingType(input) && scale == at::kFloat ? at::kFloat : input;
+// Whether our kernels run: they are the faster ones but for float16
+// (docs/decisions/0022-layer-normalization.md). Over one column the exact gradient of x is 0: what eager's
+// rounding leaves of it, only ATen leaves, too.
+bool has_kernel(at::ScalarType input, at::ScalarType scale, const Sizes& normalized) {
+  return input == scale && input != at::kHalf && product(normalized) > 1;
+}
+
+// Of mean and inverse standard deviation. PyTorch's kernels for the CPU have the input's, float32 if only the
+// scale is.
+at::ScalarType statistics_type(at::ScalarType input, at::ScalarType scale, const Sizes& normalized) {
+  const bool precise = scale == at::kFloat || has_kernel(input, scale, normalized);
+  return at::isReducedFloatingType(input) && precise ? at::kFloat : input;
 }
 
 // Outputs: y, mean and inverse standard deviation, the last two with ones along the normalized dimensions.
@@ -26,8 +35,17 @@ Lowering lower_layer_normalization(const LowerContext& context) {
   TORCH_CHECK(context.sizes(1) == normalized, "LayerNormalization of ", context.meta(0).sizes(),
               " with scale ", context.meta(1).sizes());
   Lowering lowering;
-  const at::ScalarType precise = statistics_type(context.dtype(0), context.dtype(1));
+  const at::ScalarType precise = statistics_type(context.dtype(0), context.dtype(1), normalized);
   lowering.outputs = {{context.dtype(0), sizes, {}}, {precise, statistics, {}}, {precise, statistics, {}}};
+  if (has_kernel(context.dtype(0), context.dtype(1), normalized)) {
+    const kernels::LayerNormOptions options{static_cast<std::int64_t>(axis), epsilon};
+    lowering.kernel = [options, bias](const Args& args) {
+      kernels::layer_norm_forward(args.in(0).contiguous(), args.in(1).contiguous(),
+                                  bias ? args.in(2).contiguous() : at::Tensor(), options, args.out(0),
+                                  args.out(1), args.out(2));
+    };
+    return lowering;
+  }
   lowering.kernel = [normalized, epsilon, bias](const Args& args) {
     const std::optional<at::Tensor> shift = bias ? std::optional(args.in(2)) : std::nullopt;
     at::native_layer_norm_out(args.out(0), args.out(1), args.out(2), args.in(0), normalized, args.in(1),
@@ -44,6 +62,18 @@ Lowering lower_layer_normalization_gradient(const LowerContext& context) {
   Lowering lowering;
   lowering.outputs = {
       {context.dtype(1), sizes, {}}, {context.dtype(4), normalized, {}}, {context.dtype(4), normalized, {}}};
+  if (has_kernel(context.dtype(1), context.dtype(4), normalized)) {
+    const std::int64_t rows = product(Sizes(sizes.begin(), sizes.begin() + axis));
+    const std::int64_t workspace = kernels::layer_norm_workspace(rows, product(normalized));
+    lowering.scratch = {{context.dtype(2), {workspace}, {}}};
+    lowering.in_place = {0};
+    lowering.kernel = [options = kernels::LayerNormOptions{axis}](const Args& args) {
+      kernels::layer_norm_backward(args.in(0).contiguous(), args.in(1).contiguous(), args.in(2), args.in(3),
+                                   args.in(4).contiguous(), options,
+                                   {args.out(0), args.out(1), args.out(2), args.out(3)});
+    };
+    return lowering;
+  }
   lowering.kernel = [normalized](const Args& args) {
     // ATen wants a bias of which it reads only that there is one.
     at::native_layer_norm_backward_out(args.out(0), args.out(1), args.out(2), args.in(0), args.in(1),
