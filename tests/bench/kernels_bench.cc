@@ -1,7 +1,7 @@
 // Times each CPU kernel against what eager does for the same result: kernels_bench [threads].
 //
 // Eager allocates its results and temporaries, ours write into memory that is already there, as in a training
-// step of each. Both are the best of several runs, in milliseconds.
+// step of each. Both are the best of several runs, taken in turns, in milliseconds.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -21,24 +21,22 @@ namespace kernels = rekindle::kernels;
 namespace {
 
 template <typename F>
-double best_milliseconds(const F& f) {
+double milliseconds(const F& f) {
   using Clock = std::chrono::steady_clock;
-  double best = 1e30;
-  double spent = 0;
-  for (int i = 0; i < 200 && (i < 5 || spent < 500); ++i) {
-    const auto start = Clock::now();
-    f();
-    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    best = std::min(best, ms);
-    spent += ms;
-  }
-  return best;
+  const auto start = Clock::now();
+  f();
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 template <typename Eager, typename Ours>
 void compare(const std::string& name, const Eager& eager, const Ours& ours) {
-  const double eager_ms = best_milliseconds(eager);
-  const double our_ms = best_milliseconds(ours);
+  double eager_ms = 1e30, our_ms = 1e30, spent = 0;
+  for (int i = 0; i < 200 && (i < 5 || spent < 1000); ++i) {
+    const double theirs = milliseconds(eager), mine = milliseconds(ours);
+    eager_ms = std::min(eager_ms, theirs);
+    our_ms = std::min(our_ms, mine);
+    spent += theirs + mine;
+  }
   std::printf("%-44s %9.3f %9.3f %7.2fx\n", name.c_str(), eager_ms, our_ms, eager_ms / our_ms);
 }
 
