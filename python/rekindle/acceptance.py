@@ -12,7 +12,7 @@ import torch
 
 from rekindle import _native
 from rekindle.contract import with_numbers
-from rekindle.errors import OF_TORCH, PythonOpError
+from rekindle.errors import OF_TORCH, PythonOpError, first_line
 from rekindle.exporters import Exported, ExportRequest, SizeGuard
 from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.exporters.module_state import replaced
@@ -150,11 +150,6 @@ def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
         session.prepare(inputs, grad)
     except OF_TORCH as error:
         raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
-
-
-def first_line(error: Exception) -> str:
-    """Of its message; torch appends the C++ stack."""
-    return (str(error).splitlines() or [""])[0]
 
 
 def _verify_second(session: Any, exported: Exported, second: SecondCall, names: list[str], request: ExportRequest) -> Gradients:

@@ -25,3 +25,8 @@ class PythonOpError(RekindleError, ValueError):
 
 # What torch's own checks raise: kernels, and sessions that make a plan.
 OF_TORCH = (RuntimeError, IndexError, ValueError, TypeError)
+
+
+def first_line(error: BaseException) -> str:
+    """Of what an error says: torch's go on with traces of C++."""
+    return (str(error).splitlines() or [""])[0]

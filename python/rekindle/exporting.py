@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.acceptance import GradientContract, first_line, graph_inputs, listed, output_layouts, verify_with_functions
+from rekindle.acceptance import GradientContract, graph_inputs, listed, output_layouts, verify_with_functions
 from rekindle.coincidences import Coincidence
-from rekindle.errors import OF_TORCH
+from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.exporters.unchecked import Allowed

@@ -10,7 +10,7 @@ import torch
 
 from rekindle import _native
 from rekindle.contract import rebuild_outputs
-from rekindle.errors import OF_TORCH
+from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
@@ -95,7 +95,7 @@ class Variant:
         try:
             self.session.prepare(inputs, self.record)
         except OF_TORCH as error:
-            _native.log_debug(f"a graph has no plan for sizes {sizes}: {(str(error).splitlines() or [''])[0]}")
+            _native.log_debug(f"a graph has no plan for sizes {sizes}: {first_line(error)}")
             return False
         return True
 
@@ -142,7 +142,7 @@ class Variant:
             outputs = self.session.forward(used, self.record)
         except OF_TORCH as error:
             if isinstance(error, _native.PlanMismatch) and not self.contract["functions"]:
-                raise Bypass(Reason.UNSUPPORTED_OP, (str(error).splitlines() or [""])[0]) from error
+                raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
             if not self.depends_on_data:
                 raise
             raise not_for_this_data(self.data_guards, error) from error  # where eager branches, or checks, the graph goes on
@@ -181,10 +181,9 @@ def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.
 def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
     """Why a graph in which sizes depend on data does not run for a call. guards: as of check_answers."""
     places = "; ".join(dict.fromkeys(f"{where} asks for one ({what})" for where, what, _ in guards[:8]))
-    first = (str(error).splitlines() or [""])[0]
     return Bypass(
         Reason.VALUE_SPECIALIZED,
-        f"the graph is not for this call's data{places and ': '}{places}; {type(error).__name__}: {first}",
+        f"the graph is not for this call's data{places and ': '}{places}; {type(error).__name__}: {first_line(error)}",
     )
 
 
@@ -194,6 +193,6 @@ def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> 
     try:
         found = list(guards.answers(inputs))
     except OF_TORCH as error:
-        _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {first_line(error)}")
         return None
     return found[len(expected) :] if found[: len(expected)] == expected else None

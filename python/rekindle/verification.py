@@ -62,7 +62,6 @@ def compare_session(
     (rounding.py), if it can run `again`. `check` sees the session's outputs first. If `keep`, `expected` can be compared with
     once more. Leaves the random state at `states[0]`. Returns eager's gradients.
     """
-    doubts: list[_Doubt] = []
     try:
         torch.set_rng_state(states[0])
         actual = session.forward(inputs, grad)
@@ -70,17 +69,9 @@ def compare_session(
         if not torch.equal(torch.get_rng_state(), states[1]):
             raise _failed("the graph draws other random numbers than eager")
         expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, expected, strict=True)]
-        for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            if grad and ours.requires_grad != theirs.requires_grad:
-                raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
-        sizes = [_norm(tensor) for tensor in expected]
-        scale = max(sizes, default=0.0)
         dtypes = {*autocast_dtypes, *(tensor.dtype for tensor in inputs)}
         least = max(_TOLERANCE.get(dtype, 0.0) for dtype in dtypes) if dtypes else 0.0
-        for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            doubts += _compare(f"output {i}", i, ours.detach(), theirs.detach(), sizes[i], 1e-3 * scale, least)
-            if i < laid_out and not same_strides(ours, theirs):
-                raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
+        doubts = _compare_outputs(actual, expected, grad, least, laid_out)
         differentiate = _differentiation(expected, inputs, states[1], keep) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
@@ -92,6 +83,22 @@ def compare_session(
         return gradients
     finally:
         torch.set_rng_state(states[0])
+
+
+def _compare_outputs(
+    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], grad: bool, least: float, laid_out: int
+) -> list[_Doubt]:
+    for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        if grad and ours.requires_grad != theirs.requires_grad:
+            raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
+    doubts: list[_Doubt] = []
+    sizes = [_norm(tensor) for tensor in expected]
+    scale = max(sizes, default=0.0)
+    for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        doubts += _compare(f"output {i}", i, ours.detach(), theirs.detach(), sizes[i], 1e-3 * scale, least)
+        if i < laid_out and not same_strides(ours, theirs):
+            raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
+    return doubts
 
 
 def _differentiation(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rekindle.errors import first_line
 from rekindle.exporters.data_sizes import is_sized_by_data
 from rekindle.exporters.traced_operators import (
     DTYPES,
@@ -48,7 +49,7 @@ def _run_on_meta(node: Node, schema: Any) -> None:
     try:
         operator_of(schema)(*arguments[: len(arguments) - len(named)], **named)
     except Exception as error:
-        message = (str(error).splitlines() or [""])[0]
+        message = first_line(error)
         raise Bypass(
             Reason.UNSUPPORTED_OP,
             f"{schema.name} does not run on meta tensors ({type(error).__name__}: {message}); "

@@ -6,11 +6,12 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from rekindle import _native
+from rekindle.errors import first_line
 from rekindle.exporters import Exported, ExportRequest, SizeGuard, onnx_model
 from rekindle.exporters.corrections import corrected
 from rekindle.exporters.functions import Functions
@@ -82,10 +83,7 @@ def export(request: ExportRequest) -> Exported:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     found = traced.found
     assert found is not None
-    live = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
-    for i, (before, after) in enumerate(zip(live, tensors, strict=True)):
-        if i not in found.writes and before is not after:
-            _check_unchanged(i < len(arguments), before, after)
+    _check_unchanged(request, tensors, found.writes)
     check_strides(found.structure, request.arguments)
     arguments = [copied(request.arguments[i]) if i in found.writes else argument for i, argument in enumerate(arguments)]
     sizes = found.sizes
@@ -173,17 +171,22 @@ def _failures_as_bypass() -> Iterator[None]:
     except torch.onnx.errors.UnsupportedOperatorError as error:
         raise Bypass(Reason.UNSUPPORTED_OP, f"the exporter does not know {error.args[0].splitlines()[0]}") from error
     except torch.onnx.errors.SymbolicValueError as error:
-        raise Bypass(Reason.UNSUPPORTED_OP, f"torch.onnx.export: {str(error).splitlines()[0]}") from error
+        raise Bypass(Reason.UNSUPPORTED_OP, f"torch.onnx.export: {first_line(error)}") from error
     except torch.onnx.errors.OnnxExporterError as error:
-        raise Bypass(Reason.EXPORT_FAILED, f"torch.onnx.export: {str(error).splitlines()[0]}") from error
+        raise Bypass(Reason.EXPORT_FAILED, f"torch.onnx.export: {first_line(error)}") from error
     except Bypass:
         raise
     except Exception as error:
         # The same error in eager, if the forward itself is at fault, reaches the user from there.
-        raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
+        raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
 
 
-def _check_unchanged(is_input: bool, before: torch.Tensor, after: torch.Tensor) -> None:
-    if not torch.equal(before.detach().nan_to_num(), after.detach().nan_to_num()):
+def _check_unchanged(request: ExportRequest, tensors: Sequence[torch.Tensor], writes: list[int]) -> None:
+    """Raise Bypass where the forward wrote to a tensor that is not among `writes`."""
+    live = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
+    for i, (before, after) in enumerate(zip(live, tensors, strict=True)):
+        if i in writes or before is after or torch.equal(before.detach().nan_to_num(), after.detach().nan_to_num()):
+            continue
+        is_input = i < len(request.arguments)
         what, reason = ("input", Reason.INPUT_MUTATED) if is_input else ("buffer", Reason.BUFFER_MUTATED)
         raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(before.shape)}")
