@@ -99,6 +99,25 @@ at::Tensor owned(const at::Tensor& result, const std::vector<at::Tensor>& inputs
   return shared ? plain.clone(at::MemoryFormat::Contiguous) : plain.contiguous();
 }
 
+// Gives one result for each of `planned`; `check`: whether they must have those layouts.
+Kernel calling(Function function, std::size_t inputs, std::vector<Layout> planned, bool check) {
+  return [function = std::move(function), inputs, planned = std::move(planned), check](const Args& args) {
+    std::vector<at::Tensor> given;
+    for (std::size_t i = 0; i < inputs; ++i) given.push_back(args.in(i));
+    const std::vector<at::Tensor> results = function(given);
+    if (results.size() < planned.size())
+      throw PlanMismatch(c10::str(results.size(), " results where ", planned.size(), " were planned"));
+    for (std::size_t i = 0; i < planned.size(); ++i) {
+      const at::Tensor& result = results[i];
+      if (check && (result.sizes() != planned[i].sizes || result.scalar_type() != planned[i].dtype)) {
+        throw PlanMismatch(c10::str("result ", i, " is ", result.toString(), result.sizes(), " where ",
+                                    planned[i].dtype, at::IntArrayRef(planned[i].sizes), " was planned"));
+      }
+      args.out(i) = owned(results[i], given);
+    }
+  };
+}
+
 }  // namespace
 
 Lowering functional(const LowerContext& context, Function function, bool sized_by_data) {
@@ -125,22 +144,7 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
         lowering.outputs.push_back({result.scalar_type(), result.sizes().vec(), {}});
     }
   }
-  lowering.kernel = [function = std::move(function), inputs, planned = lowering.outputs,
-                     check = !context.running()](const Args& args) {
-    std::vector<at::Tensor> given;
-    for (std::size_t i = 0; i < inputs; ++i) given.push_back(args.in(i));
-    const std::vector<at::Tensor> results = function(given);
-    if (results.size() < planned.size())
-      throw PlanMismatch(c10::str(results.size(), " results where ", planned.size(), " were planned"));
-    for (std::size_t i = 0; i < planned.size(); ++i) {
-      const at::Tensor& result = results[i];
-      if (check && (result.sizes() != planned[i].sizes || result.scalar_type() != planned[i].dtype)) {
-        throw PlanMismatch(c10::str("result ", i, " is ", result.toString(), result.sizes(), " where ",
-                                    planned[i].dtype, at::IntArrayRef(planned[i].sizes), " was planned"));
-      }
-      args.out(i) = owned(results[i], given);
-    }
-  };
+  lowering.kernel = calling(std::move(function), inputs, lowering.outputs, !context.running());
   return lowering;
 }
 

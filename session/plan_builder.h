@@ -1,8 +1,7 @@
 // PlanBuilder: the steps by which make_plan() turns a joint graph and input layouts into a Plan.
 //
-//   lower      each node, in order: outputs known now become constants, views become slots, the rest
-//   instructions;
-//              what reads values of open sizes is deferred (session/deferred.h)
+//   lower      each node, in order: outputs known now become constants, views become slots, the rest become
+//              instructions; what reads values of open sizes is deferred (session/deferred.h)
 //   results    outputs and gradients get fresh memory of their own; what cannot is copied
 //   prune      instructions whose results nobody reads
 //   place      last uses, in-place takeovers, arena offsets
