@@ -99,7 +99,7 @@ struct PlanRequest {
   // Names of forward values that must outlive the forward even if this backward does not read them: another
   // set of cotangents may.
   std::vector<std::string> keep;
-  // Names of forward values that a backward computes again (src/autodiff/rematerialize.h) unless they are small.
+  // Names of forward values that a backward computes again, unless they are small (rematerialize.h).
   std::unordered_set<std::string> recomputed;
   // Names of forward values of which a backward may read the layout.
   std::unordered_set<std::string> keep_layouts;
