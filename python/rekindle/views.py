@@ -8,8 +8,8 @@ differentiating it are PyTorch's own doing. A base that eager's result does not 
     place := "size": [int*], "stride": [int*], "offset": int from the base's own, "base_stride": [int*]
            | "steps": [step*]
 
-Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold
-for inputs of these sizes only. Steps (view_steps.py) hold for all: what they make of the base says where a view of it lies.
+Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold for
+inputs of these sizes only. Steps (view_steps.py) hold for all: what they make of the base says where a view of it lies.
 """
 
 from __future__ import annotations
@@ -147,9 +147,8 @@ def _placed(view: View, base: torch.Tensor, numbers: Sequence[int]) -> View:
         return view
     made = repeated(view["steps"], base.detach(), decoded(numbers))
     if made.untyped_storage().data_ptr() != base.untyped_storage().data_ptr():
-        raise RuntimeError(
-            f"no view of a tensor of shape {tuple(base.shape)} and strides {base.stride()} is what {view['steps']} make"
-        )
+        about = f"a tensor of shape {tuple(base.shape)} and strides {base.stride()}"
+        raise RuntimeError(f"the result has a view of {about}, of which {view['steps']} make a copy")
     return {**{name: value for name, value in view.items() if name != "steps"}, **place_of(made, base)}
 
 
