@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from rekindle.exporters.aliases import untraced
+from rekindle.exporters.lengths import lengths_followed
 from rekindle.exporters.traced_sizes import (
     SizeTrace,
     TracedShape,
@@ -62,7 +63,8 @@ def following(active: bool) -> Iterator[None]:
     """Around a forward; see sizes_to_follow."""
     before, _following.active = _following.active, active
     try:
-        yield
+        with lengths_followed(active):
+            yield
     finally:
         _following.active = before
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.lengths import builtin_named
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
@@ -107,7 +108,7 @@ class Watched:
         value = namespace.get(chain[0], ABSENT)
         if value is ABSENT:
             self._add_item(vars(builtins), chain[0])
-            value = vars(builtins).get(chain[0], ABSENT)
+            value = builtin_named(chain[0], ABSENT)
         for name in chain[1:]:
             if type(value) is types.ModuleType:
                 self._add_item(vars(value), name)

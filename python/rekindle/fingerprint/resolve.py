@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import sys
 import types
@@ -12,6 +11,7 @@ from typing import Any
 
 from torch._library.custom_ops import CustomOpDef
 
+from rekindle.exporters.lengths import builtin_named
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.code import nested_code
 
@@ -40,7 +40,7 @@ def follow(namespace: dict[str, Any], chain: Sequence[str]) -> tuple[Any, int]:
     """The value at the end of a chain and how many names it took; ABSENT if a name is not there."""
     value = namespace.get(chain[0], ABSENT)
     if value is ABSENT:
-        value = vars(builtins).get(chain[0], ABSENT)
+        value = builtin_named(chain[0], ABSENT)
     used = 1
     for name in chain[1:]:
         # Modules of other classes make their attributes when asked, which no check may do.

@@ -1,0 +1,59 @@
+"""`len(tensor)` in a traced forward. Python lets nothing but a plain int come out of `__len__`, which would fix the size, so that
+the function itself is another one meanwhile; other threads do not notice."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from rekindle.exporters.traced_sizes import is_traced
+
+
+class _Active(threading.local):
+    is_followed: bool = False
+
+
+_active = _Active()
+_lock = threading.Lock()
+_users = 0
+_len = builtins.len
+
+
+def _length(value: Any, /) -> Any:
+    if _active.is_followed and isinstance(value, torch.Tensor) and value.dim() > 0:
+        size = value.shape[0]
+        if is_traced(size):
+            return size
+    return _len(value)
+
+
+def builtin_named(name: str, default: Any) -> Any:
+    """What Python has under this name when nothing is traced."""
+    value = vars(builtins).get(name, default)
+    return _len if value is _length else value
+
+
+@contextlib.contextmanager
+def lengths_followed(active: bool) -> Iterator[None]:
+    """Lengths of tensors, asked by this thread, are sizes of the trace if `active`. Other threads get ints as ever."""
+    global _users
+    if not active:
+        yield
+        return
+    with _lock:
+        _users += 1
+        builtins.len = _length
+    before, _active.is_followed = _active.is_followed, True
+    try:
+        yield
+    finally:
+        _active.is_followed = before
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                builtins.len = _len
