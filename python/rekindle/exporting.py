@@ -73,6 +73,11 @@ def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describ
     """As export_entry, where it is known what is sized by data; raises SizedByData for what was not."""
     try:
         return _export_entry(request, fingerprint, describe_again)
+    except WrongElsewhere:  # maybe only where sizes differ that are the same in this call
+        shapes = request.shapes
+        for names in shapes.coinciding(shapes.bind(sizes_of(request.arguments)) or {}):
+            shapes = shapes.merged(names)
+        return _export_with_sizes(replace(request, shapes=shapes, apart=False), fingerprint, describe_again)
     except SizedByData:
         raise
     except Coincidence as found:
@@ -87,6 +92,7 @@ def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describ
 
 
 def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
+    """Raises WrongElsewhere for a graph that may be right at other sizes if some of these stay equal."""
     start = time.perf_counter()
     torchscript.load_exporter()
     undo = Undo(fingerprint)
@@ -110,6 +116,8 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
         try:
             seen, gradients = verify(trials.calls, alone is None and not trials.calls)
         except WrongElsewhere as wrong:
+            if request.apart and trials.coinciding():
+                raise
             trials.close(str(wrong))
             seen, gradients = verify([], alone is None)  # other numbers alone may do it
     contract = _contract(exported, request, trials, gradients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,6 +56,15 @@ class Trials:
         if not self.shapes.symbols:
             self.shapes = self.exact
 
+    def merge(self, names: Sequence[str]) -> None:
+        """Make one symbol of several."""
+        assert self.first is not None
+        self.shapes, self.first = self.shapes.merged(names), self.first.merged(names)
+
+    def coinciding(self) -> list[list[str]]:
+        """Symbols that have one size at the export."""
+        return self.shapes.coinciding(self.sizes)
+
     def contract(self) -> dict[str, Any]:
         """What a hit needs to know, as JSON. sizes: of the arguments at the export, at which no question needs to be asked.
         numbers: in the result, at these sizes. fixed: [text of the dimension's places, why] for what is no symbol any more."""
@@ -103,7 +112,7 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> 
         search = _Search(request, exported, trials)
         search.run()
         search.learn_sizes_of_functions()
-    if trials.tied and (shapes := without_coincidences(request, exported, trials.tied)) is not None:
+    if request.apart and trials.tied and (shapes := without_coincidences(request, exported, trials.tied)) is not None:
         raise Coincidence(shapes)
     return trials
 
@@ -122,7 +131,7 @@ class _Search:
     what a trace froze at a size may do for all smaller ones, as a slice that ends there does, but not for larger ones."""
 
     def __init__(self, request: ExportRequest, exported: Exported, trials: Trials) -> None:
-        self._request, self._exported, self._trials = request, exported, trials
+        self._given, self._exported, self._trials = request, exported, trials
         self._questions: Any = None
         self._numbers_at = self._question()
         self._assume([])
@@ -130,41 +139,71 @@ class _Search:
         self._functions = {call.function for call in exported.function_sizes}
         self._seen: list[list[Any]] = []
 
+    @property
+    def _request(self) -> ExportRequest:
+        return replace(self._given, shapes=self._trials.shapes)
+
     def run(self) -> None:
         """First with the largest of the sizes grown and the others shrunk, then the other way round."""
         trials = self._trials
-        largest = max(trials.shapes.symbols, key=lambda name: trials.sizes[name])
-        first = self._call(self._sizes({largest})) or self._one_by_one(trials.shapes.symbols)
+        first = self._all_but_one_shrunk() or self._equal_together() or self._one_by_one(trials.shapes.symbols)
         if first is None:
             return
         trials.calls.append(first)
-        second = self._call(self._sizes({*trials.shapes.symbols} - {largest}))
+        second = self._call(self._sizes({*trials.shapes.symbols} - {self._largest}))
         if second is None:
             second = self._one_by_one([name for name in trials.shapes.symbols if name not in first.sizes])
         if second is not None and second.sizes != first.sizes:
             trials.calls.append(second)
 
+    @property
+    def _largest(self) -> str:
+        return max(self._trials.shapes.symbols, key=lambda name: self._trials.sizes[name])
+
+    def _all_but_one_shrunk(self) -> SecondCall | None:
+        return self._call(self._sizes({self._largest}))
+
+    def _equal_together(self) -> SecondCall | None:
+        """The same with one symbol for all that have one size at the export, which stays so if eager runs."""
+        trials = self._trials
+        before = trials.shapes, trials.first
+        coinciding = trials.coinciding()
+        for names in coinciding:
+            trials.merge(names)
+        found = self._all_but_one_shrunk() if coinciding else None
+        if found is None:
+            trials.shapes, trials.first = before
+        return found
+
     def _one_by_one(self, names: list[str]) -> SecondCall | None:
-        """Close those of some symbols that eager, or a guard, does not let have another size."""
-        found: dict[str, int] = {}
-        stuck: list[str] = []
-        for name in names:
-            size = self._trials.sizes[name]
-            tried = (*_grown(size), *self._shrunk(size))
-            allowed = next((size for size in tried if self._call({name: size}) is not None), None)
-            if allowed is None:
-                stuck.append(name)
-            else:
-                found[name] = allowed
-        together, pair = self._in_pairs(stuck, found)
-        for name in stuck:
-            if name not in pair:
-                self._trials.close("no other size was found that eager and the branches taken allow", [name])
-        if together is None and found:
-            together = self._call(found)
-            if together is None:
-                self._trials.close("eager does not run when it changes together with others", found)
+        """Close those of some symbols that eager, or a guard, does not let have another size; make one of those that may only
+        have another together."""
+        trials = self._trials
+        found = {name: self._other_size([name]) for name in names}
+        self._merge_stuck(found)
+        stuck = [name for name in trials.shapes.symbols if name in found and found[name] is None]
+        together, pair = self._in_pairs(stuck, self._known(found))
+        if fixed := [name for name in stuck if name not in pair]:
+            trials.close("no other size was found that eager and the branches taken allow", fixed)
+        together = together or self._together(found)
+        if together is None and (coinciding := [equal for equal in trials.coinciding() if found.keys() >= set(equal)]):
+            for equal in coinciding:
+                trials.merge(equal)
+            together = self._together(found)
+        left = [name for name in trials.shapes.symbols if name in found]
+        if together is None and left:
+            trials.close("eager does not run when it changes together with others", left)
         return together
+
+    def _merge_stuck(self, found: dict[str, int | None]) -> None:
+        """Make one symbol of equal ones that have no other size alone, but together; found: by symbol."""
+        for equal in self._trials.coinciding():
+            stuck = [name for name in equal if name in found and found[name] is None]
+            for names in [equal, *itertools.combinations(stuck, 2)] if stuck else ():
+                merged = set(names) <= {*self._trials.shapes.symbols} and (size := self._other_size(names)) is not None
+                if merged:
+                    self._trials.merge(names)
+                    found[names[0]] = size
 
     def _in_pairs(self, names: list[str], others: Mapping[str, int]) -> tuple[SecondCall | None, tuple[str, ...]]:
         """A call in which two sizes change as those of an image and of a map of it do, or of a text and the same with its end."""
@@ -177,6 +216,18 @@ class _Search:
                 if call is not None:
                     return call, pair
         return None, ()
+
+    def _other_size(self, names: Sequence[str]) -> int | None:
+        """One that eager lets these symbols have while all others stay."""
+        size = self._trials.sizes[names[0]]
+        tried = (*_grown(size), *self._shrunk(size))
+        return next((other for other in tried if self._call(dict.fromkeys(names, other)) is not None), None)
+
+    def _together(self, found: Mapping[str, int | None]) -> SecondCall | None:
+        return self._call(self._known(found))
+
+    def _known(self, found: Mapping[str, int | None]) -> dict[str, int]:
+        return {name: size for name in self._trials.shapes.symbols if (size := found.get(name)) is not None}
 
     def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:
         numbers = self._numbers_at(sizes) if sizes else None

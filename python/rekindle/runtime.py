@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -203,7 +204,8 @@ class Runtime:
             if known.ready():
                 return self._known(kind, known)
         fingerprint = again()
-        request = self._request(args, kwargs, arguments)
+        earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
+        request = self._request(args, kwargs, arguments, earlier)
         prekey = self._supplier.store.prekey(fingerprint)
         for known in admitting:
             if known.fits(prekey):
@@ -259,7 +261,14 @@ class Runtime:
             **({"sized_functions": sorted(map(label, self._sized_functions))} if self._sized_functions else {}),
         }
 
-    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> ExportRequest:
+    def _request(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: list[torch.Tensor],
+        earlier: Sequence[list[list[Any]]] = (),
+    ) -> ExportRequest:
+        """earlier: sizes that were exported, of calls that differ in these only."""
         parameters, buffers = dict(self._module.named_parameters()), dict(self._module.named_buffers())
         for tensor in [*arguments, *parameters.values(), *buffers.values()]:
             if tensor.device.type != "cpu":
@@ -269,7 +278,7 @@ class Runtime:
         if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
             raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
         inline = self._options.inline_functions
-        grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self._dynamic)
+        grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self._dynamic, earlier)
         return ExportRequest(
             self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline,
             sized_functions=self._sized_functions,

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from rekindle import symbols
 from rekindle.layouts import arrangement
 
 _SMALLEST = 2  # broadcasting, squeezing and contiguity treat sizes 0 and 1 otherwise: these are never a symbol
@@ -33,14 +34,18 @@ class Shapes:
     strides: tuple[tuple[int, ...] | None, ...]
 
     @staticmethod
-    def of(arguments: Sequence[torch.Tensor], dynamic: bool = False) -> Shapes:
-        """Those of a call. If `dynamic`, sizes from 2 on are symbols, one for each size, where the tensor has an arrangement."""
-        names: dict[int, str] = {}
+    def of(arguments: Sequence[torch.Tensor], dynamic: bool = False, earlier: Sequence[Sequence[Sequence[Any]]] = ()) -> Shapes:
+        """Those of a call. If `dynamic`, sizes from 2 on are symbols where the tensor has an arrangement.
 
-        def dim(size: int) -> int | str:
-            return names.setdefault(size, f"s{len(names)}") if size >= _SMALLEST else size
-
-        dims = tuple(tuple(map(dim, x.shape)) if dynamic and is_open(x) else tuple(x.shape) for x in arguments)
+        Dimensions that are equal, and in different arguments at corresponding places, are one symbol (symbols.py).
+        earlier: the sizes of other calls; dimensions that differed there are not.
+        """
+        opened = [dynamic and is_open(x) for x in arguments]
+        places = [
+            (i, axis) for i, x in enumerate(arguments) if opened[i] for axis, size in enumerate(x.shape) if size >= _SMALLEST
+        ]
+        names = symbols.named([tuple(x.shape) for x in arguments], places, earlier)
+        dims = tuple(tuple(names.get((i, axis), size) for axis, size in enumerate(x.shape)) for i, x in enumerate(arguments))
         return Shapes(dims, tuple(None if names or is_contiguous(x) else x.stride() for x in arguments))
 
     @staticmethod
@@ -104,6 +109,19 @@ class Shapes:
         name = f"s{max((int(symbol[1:]) for symbol in self.symbols), default=-1) + 1}"
         dims = (tuple(name if (i, axis) in places else dim for axis, dim in enumerate(dims)) for i, dims in enumerate(self.dims))
         return name, Shapes(tuple(dims), self.strides)
+
+    def coinciding(self, sizes: Mapping[str, int]) -> list[list[str]]:
+        """Symbols that have the same among these sizes, where there are several."""
+        groups: dict[int, list[str]] = {}
+        for name in self.symbols:
+            groups.setdefault(sizes[name], []).append(name)
+        return [names for names in groups.values() if len(names) > 1]
+
+    def merged(self, names: Iterable[str]) -> Shapes:
+        """The same with the first of some symbols in the place of all of them."""
+        first, *others = names
+        dims = tuple(tuple(first if dim in others else dim for dim in dims) for dims in self.dims)
+        return Shapes(dims, self.strides)
 
     def like(self, given: Sequence[torch.Tensor | None]) -> list[list[int] | None]:
         """The sizes of all arguments of a call, as far as those that are given tell."""

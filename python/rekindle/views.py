@@ -48,7 +48,7 @@ def separate(
     owners = {_memory(tensor): {"input": i} for i, tensor in reversed([*enumerate(inputs)]) if tensor.numel() > 0}
     groups: dict[int, list[torch.Tensor]] = {}
     for tensor in results:
-        groups.setdefault(_memory(tensor) if tensor.numel() > 0 else id(tensor), []).append(tensor)
+        groups.setdefault(_memory(tensor), []).append(tensor)
     bases = {key: _base_of(group) for key, group in groups.items() if key not in owners and len(group) > 1}
     outputs: list[torch.Tensor] = []
     views: list[View] = []
@@ -56,8 +56,8 @@ def separate(
     of: dict[int, dict[str, int]] = dict(owners)
     for tensor in results:
         key = _memory(tensor)
-        base = inputs[of[key]["input"]] if key in owners and tensor.numel() > 0 else bases.get(key, tensor)
-        if base is tensor or tensor.numel() == 0:
+        base = inputs[of[key]["input"]] if key in owners else bases.get(key, tensor)
+        if base is tensor:
             places.append(("output", _position(tensor, outputs)))
             continue
         if key not in owners:
@@ -68,7 +68,9 @@ def separate(
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    """Equal for tensors that share memory; one without elements may be a view of some that has."""
+    memory = tensor.untyped_storage()
+    return memory.data_ptr() if memory.nbytes() > 0 else id(tensor)
 
 
 def _position(tensor: torch.Tensor, outputs: list[torch.Tensor]) -> int:

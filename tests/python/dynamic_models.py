@@ -153,6 +153,28 @@ def length(self, x):
     return self.linear(x) * len(x)
 
 
+def squares(self, x):
+    return x @ x.t() + x.t().tril() + self.linear.bias.sum()
+
+
+def compared_sides(self, x):
+    y = self.linear(x)
+    return y.transpose(0, 1) + y if x.size(0) == x.size(1) else y
+
+
+def mixed(self, x, pairs):
+    return pairs.softmax(-1) @ self.linear(x)
+
+
+def counted(self, x):
+    return self.linear(x) + torch.arange(len(x))[:, None, None] / len(x) + len("name")
+
+
+def enumerated(self, x):
+    y = self.linear(x)
+    return sum(y[i] * i for i in range(len(y)))
+
+
 def attention(self, x):
     q, k, v = self.linear(x)[..., :6].reshape(x.shape[0], x.shape[1], 3, 1, 2).permute(2, 0, 3, 1, 4).unbind(0)
     return torch.nn.functional.scaled_dot_product_attention(q, k, v)
@@ -207,7 +229,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "branch on what is computed": (lambda: Model(hidden_branch), [x(3, 5, 6), x(3, 4, 6), x(3, 7, 6), x(2, 4, 6)], 2),
     "loop": (lambda: Model(loop), [x(4, 5, 6), x(7, 5, 6), x(7, 3, 6)], 2),
     "root": (lambda: Model(root), [x(4, 5, 6), x(7, 5, 6), x(7, 3, 6)], 2),
-    "length": (lambda: Model(length), [x(4, 5, 6), x(4, 3, 6), x(7, 3, 6)], 2),
+    "length": (lambda: Model(length), [x(4, 5, 6), x(4, 3, 6), x(7, 3, 6)], 1),
     "unbind": (lambda: Model(unbind), [x(4, 5, 6), x(7, 5, 6), x(7, 3, 6)], 2),
     "dict": (lambda: Model(cached_by_size), [x(4, 5, 6), x(7, 5, 6), x(7, 3, 6)], 2),
     "text": (lambda: Model(named_by_size), [x(4, 3, 6), x(7, 3, 6), x(7, 5, 6)], 2),
@@ -218,6 +240,13 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     "iterated": (lambda: Model(iterated), [(torch.randn(2, 4, 6),), (torch.randn(2, 5, 6),)], 1),
     "own weight": (lambda: Model(own_weight), [x(4, 5, 6), x(7, 5, 6)], 1),
     "returned": (lambda: Model(returned), [x(4, 5, 6), x(7, 5, 6)], 1),
+    "images of equal sides": (images, [x(4, 3, 12, 12), x(3, 3, 20, 14), x(5, 3, 9, 17)], 1),
+    "as many rows as features": (lambda: Model(scale), [x(6, 6, 6), x(9, 4, 6), x(3, 6, 6)], 1),
+    "squares": (lambda: Model(squares), [x(5, 5), x(8, 8), x(3, 3)], 1),
+    "sides that are compared": (lambda: Model(compared_sides), [x(6, 6, 6), x(4, 4, 6), x(5, 7, 6), x(8, 3, 6)], 2),
+    "a mask of pairs": (lambda: Model(mixed), [(*x(5, 6), *x(5, 5)), (*x(7, 6), *x(7, 7)), (*x(3, 6), *x(3, 3))], 1),
+    "length as a number": (lambda: Model(counted), [x(4, 5, 6), x(7, 3, 6), x(3, 4, 6)], 1),
+    "length in a loop": (lambda: Model(enumerated), [x(4, 5, 6), x(4, 3, 6), x(7, 3, 6)], 2),
     "equal sizes": (lambda: Model(sums),
         [(*x(4, 6), *x(4, 6)), (*x(5, 6), *x(5, 6)), (*x(4, 6), *x(7, 6)), (*x(3, 6), *x(2, 6))], 2),
     "other dtype and rank": (lambda: Model(lambda self, x: x.float() @ self.matrix),

@@ -35,7 +35,8 @@ class ExportRequest:
     become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
     around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the
     autograd Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
-    `closed_because` why none, where that is no option of the user's. `watch` is entered around the forward.
+    `closed_because` why none, where that is no option of the user's; `apart` whether sizes that are equal in the call may be
+    different symbols. `watch` is entered around the forward.
     """
 
     module: torch.nn.Module
@@ -51,6 +52,7 @@ class ExportRequest:
     closed_because: str | None = None
     data_sizes: bool = False
     sized_functions: frozenset[type] = frozenset()
+    apart: bool = True
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
 
 
