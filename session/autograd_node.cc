@@ -136,9 +136,7 @@ void Backward::run_to(Run& run, std::size_t part) const {
     run.done = delivery.end;
     for (const std::size_t output : delivery.gradients) {
       const SlotId slot = plan.backward.outputs[output];
-      SlotId root = slot;
-      while (plan.slots[root].storage == Storage::kView) root = plan.slots[root].base;
-      if (!run.frame->is_absent(root)) run.gradients[run.places[output]] = (*run.frame)[slot];
+      if (!run.frame->is_absent(plan.root_of(slot))) run.gradients[run.places[output]] = (*run.frame)[slot];
       run.frame->release(
           slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
     }

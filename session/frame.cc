@@ -34,8 +34,7 @@ void Frame::bind_views(SlotId slot) {
 }
 
 void Frame::release(SlotId slot) {
-  while (plan_->slots[slot].storage == Storage::kView) slot = plan_->slots[slot].base;
-  std::vector<SlotId> left = {slot};
+  std::vector<SlotId> left = {plan_->root_of(slot)};
   while (!left.empty()) {
     const SlotId id = left.back();
     left.pop_back();
@@ -47,16 +46,15 @@ void Frame::release(SlotId slot) {
 }
 
 void Frame::set_absent(SlotId root, bool absent) {
-  while (plan_->slots[root].storage == Storage::kView) root = plan_->slots[root].base;
+  root = plan_->root_of(root);
   if (absent_.empty() && absent) absent_.resize(slots_.size(), false);
   if (!absent_.empty()) absent_[root] = absent;
 }
 
 void Frame::unbind() {
   for (SlotId id = 1; id < slots_.size(); ++id) {
-    const Slot* slot = &plan_->slots[id];
-    while (slot->storage == Storage::kView) slot = &plan_->slots[slot->base];
-    if (slot->storage != Storage::kArena && slot->storage != Storage::kConstant) slots_[id].reset();
+    const Storage storage = plan_->slots[plan_->root_of(id)].storage;
+    if (storage != Storage::kArena && storage != Storage::kConstant) slots_[id].reset();
     held_[id].reset();
   }
   versions_.clear();

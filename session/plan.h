@@ -89,6 +89,11 @@ struct Plan {
 
   // True when inputs with these layouts, on that device, can run on the plan. Meta tensors serve as layouts.
   bool fits(const at::Tensor* inputs, std::size_t count, at::Device on) const;
+  // The slot that owns the memory of a slot: itself, or what it is a view of.
+  SlotId root_of(SlotId slot) const {
+    while (slots[slot].storage == Storage::kView) slot = slots[slot].base;
+    return slot;
+  }
   std::string describe() const;
 };
 

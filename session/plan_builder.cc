@@ -67,10 +67,7 @@ SlotId PlanBuilder::slot_of(const graph::Value* value) const {
   return value == nullptr ? kAbsentSlot : slots_of_values_.at(value);
 }
 
-SlotId PlanBuilder::root_of(SlotId slot) const {
-  while (plan_->slots[slot].storage == Storage::kView) slot = plan_->slots[slot].base;
-  return slot;
-}
+SlotId PlanBuilder::root_of(SlotId slot) const { return plan_->root_of(slot); }
 
 void PlanBuilder::define(const graph::Value* value, SlotId slot) {
   if (value != nullptr) slots_of_values_[value] = slot;

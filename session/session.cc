@@ -27,8 +27,7 @@ namespace {
 void keep_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
   const Plan& plan = frame.plan();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    SlotId root = plan.forward.outputs[i];
-    while (plan.slots[root].storage == Storage::kView) root = plan.slots[root].base;
+    const SlotId root = plan.root_of(plan.forward.outputs[i]);
     at::Tensor kept = frame[root].variable_data();
     torch::autograd::impl::set_version_counter(kept, torch::autograd::impl::version_counter(outputs[i]));
     frame.bind(root, std::move(kept));
