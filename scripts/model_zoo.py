@@ -76,6 +76,12 @@ def _speech(batch: int, samples: int) -> Inputs:
     return {"input_values": torch.randn(batch, samples), "labels": torch.randint(3, 20, (batch, 4))}
 
 
+def _padded_speech(batch: int, samples: int) -> Inputs:
+    kept = torch.ones(batch, samples, dtype=torch.long)
+    kept[1:, samples * 3 // 4 :] = 0
+    return {**_speech(batch, samples), "attention_mask": kept}
+
+
 def _spectrogram(batch: int, length: int) -> Inputs:
     return {"input_features": torch.randn(batch, 8, 40), "labels": _tokens(batch, length)}
 
@@ -165,6 +171,7 @@ _SPEECH = {
     **_SMALL, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 2, "vocab_size": 20, "pad_token_id": 0,
 }  # fmt: skip
+_UNMASKED = {"apply_spec_augment": False, "layerdrop": 0.0}
 
 _NAMED = [
     _transformer("gpt2", "GPT2Config", "GPT2LMHeadModel", _text, _TEXT, **_GPT, vocab_size=_VOCABULARY, use_cache=False),
@@ -251,6 +258,10 @@ _FURTHER = [
         **_SMALL, max_length=64, num_mel_bins=32, num_labels=4,
     ),
     _transformer("hubert", "HubertConfig", "HubertForCTC", _speech, [(2, 400), (3, 520), (4, 640)], **_SPEECH),
+    _transformer(
+        "wav2vec2_unmasked", "Wav2Vec2Config", "Wav2Vec2ForCTC", _padded_speech, [(2, 400), (3, 520), (4, 640)], **_SPEECH, **_UNMASKED
+    ),
+    _transformer("hubert_unmasked", "HubertConfig", "HubertForCTC", _padded_speech, [(2, 400), (3, 520), (4, 640)], **_SPEECH, **_UNMASKED),
     _transformer(
         "perceiver", "PerceiverConfig", "PerceiverForMaskedLM", lambda batch: {"inputs": _tokens(batch, 16), "labels": _tokens(batch, 16)},
         _BATCHES, d_model=32, d_latents=32, num_latents=8, num_blocks=1, num_self_attends_per_block=2, num_self_attention_heads=2,

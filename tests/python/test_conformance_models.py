@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 import random
 import sys
 
+import pytest
 import rekindle
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
 
 import conformance_models
 from model_zoo import MODELS, Model
+from module_support import Twins
 
 
 class Small(nn.Linear):
@@ -65,3 +69,21 @@ def test_what_differs_is_wrong(monkeypatch) -> None:
 def test_a_model_of_the_table_has_one_export() -> None:
     row = conformance_models.try_model(next(model for model in MODELS if model.name == "autoencoder"), rekindle.Options())
     assert row.is_open, row.text()
+
+
+def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+@pytest.mark.parametrize("name", ["unet", "clip", "wav2vec2_unmasked"])
+def test_one_export_serves_all_sizes_cold_and_warm(name: str) -> None:
+    (model,) = (model for model in MODELS if model.name == name)
+    pytest.importorskip(model.package)
+    torch.manual_seed(0)
+    module = model.make(0.1).train().double()  # what it computes is compared to the rounding of its dtype
+    for exports in (1, 0):
+        twins = Twins(copy.deepcopy(module), fallback="error", log="error")
+        for sizes in model.sizes:
+            twins.call(**tree_map_only(torch.Tensor, _doubled, model.inputs(*sizes)))
+        assert twins.status.exports == exports
+        rekindle.cache.stats()  # waits until everything is stored
