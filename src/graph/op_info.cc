@@ -111,6 +111,7 @@ void add_more_onnx_ops(Table& table) {
 
 void add_own_ops(Table& table) {
   table.add({kOwn, "", 1, 1, 1, 1}, {"StopGradient"});
+  table.add({kOwn, "", 2, 2, 1, 1}, {"StraightThrough"});
   table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
   table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
   table.add({kOwn, "", 0, kAny, 1, kAny, {}, false, false, true}, {"If", "Loop", "Scan", "SequenceMap"});

@@ -75,6 +75,53 @@ def test_slopes_with_a_spacing_for_each_dimension(tmp_path: Path) -> None:
         assert twins.status.source == source
 
 
+class Clamped(nn.Module):
+    """Writes that autograd does not see: gradients pass as if they were not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y, z = self.layer(x), self.layer(x).sin()
+        with torch.no_grad():
+            y.mul_(2).clamp_(min=-0.1)
+            z[1:3] = y[:2]
+            z[0] = -0.0
+        return y * 3, z * z, F.gaussian_nll_loss(x, y, self.layer(x).square())
+
+
+def test_writes_in_no_grad_regions_leave_a_gradient_what_it_is(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Clamped()
+    for source in ("export", "local"):
+        twins = Twins(copy.deepcopy(model), cache_dir=tmp_path, fallback="error")
+        for rows in (5, 4):
+            twins.call(torch.randn(rows, 4))
+        assert twins.status.exports == (source == "export")
+
+
+class Overwritten(nn.Module):
+    """Autograd has saved what is written, so that a backward is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).exp()
+        with torch.no_grad():
+            y.mul_(2)
+        return y
+
+
+def test_a_write_in_a_no_grad_region_to_what_is_saved_is_an_error_of_the_backward(tmp_path: Path) -> None:
+    twins = Twins(Overwritten(), cache_dir=tmp_path)
+    for model in (twins.eager, twins.wrapped, twins.wrapped):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            model(torch.randn(5, 4)).sum().backward()
+
+
 class Adapted(nn.Module):
     """MAML: a step of gradient descent inside of the forward."""
 

@@ -235,23 +235,6 @@ def test_a_question_of_the_users_own_code_is_a_branch() -> None:
     assert twins.status.exports == 0
 
 
-def test_a_gradient_in_no_grad_is_left_to_eager() -> None:
-    class Edited(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.layer(x)
-            with torch.no_grad():
-                y.mul_(2)
-            return y * 3
-
-    twins = Twins(Edited())
-    twins.call(torch.randn(3, 4))
-    assert twins.reasons() == ["grad_mode_region"]
-
-
 def test_lengths_of_packed_sequences_may_change() -> None:
     torch.manual_seed(3)
     twins = Twins(Packed())

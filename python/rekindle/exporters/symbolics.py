@@ -58,6 +58,11 @@ def detach(g: Any, x: Any) -> Any:
     return _like(g, g.op("rekindle::StopGradient", x))
 
 
+def straight_through(g: Any, value: Any, x: Any) -> Any:
+    """The value of one tensor with the gradient of another."""
+    return _like(g, g.op("rekindle::StraightThrough", value, x))
+
+
 def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any) -> Any:
     """aten::embedding, whole, as a Gather has no `padding_idx`: the row without a gradient."""
     if _constant(scale_grad_by_freq, "b", "scale_grad_by_freq") or _constant(sparse, "b", "sparse"):
@@ -205,6 +210,7 @@ _SYMBOLICS: dict[str, Callable[..., Any]] = {
     "aten::linear": linear,
     "rekindle::matmul_bnb4": matmul_bnb4,
     "aten::detach": detach,
+    "rekindle::straight_through": straight_through,
     "aten::embedding": embedding,
     "aten::cross_entropy_loss": cross_entropy_loss,
     "aten::scaled_dot_product_attention": scaled_dot_product_attention,

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rekindle import _native
-from rekindle.exporters.aliases import Aliases, untraced
+from rekindle.exporters.aliases import Aliases, take_value_of, untraced
 from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.in_place import exchanged, is_in_place, target_of
@@ -30,6 +30,7 @@ from rekindle.reasons import Bypass, Reason, SizedByData
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
 _INTERPOLATE = torch.nn.functional.interpolate.__code__
+_straight_through = torch.ops.rekindle.straight_through.default  # found once: looking it up changes torch.ops
 
 
 class SizeInTrace(int):
@@ -131,6 +132,8 @@ class TraceMode(TorchFunctionMode):
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call")
         if in_place and stopped:
+            if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
+                return self._written_unseen(function, args, kwargs)
             args, kwargs = self._without_gradients(args, kwargs)
         if not (in_place and function in DRAWING):
             function = REPLACEMENTS.get(function, function)
@@ -211,6 +214,24 @@ class TraceMode(TorchFunctionMode):
             torch._C._set_tracing_state(state)
             _native.clear_traced_arguments()
             raise
+
+    def _keeps_its_gradient(self, target: Any) -> bool:
+        """Whether a write in a no_grad region leaves a tensor that the forward has computed the gradient that it has."""
+        is_tensor = isinstance(target, torch.Tensor) and target.requires_grad and not target.is_leaf
+        return is_tensor and not self._is_writable(target) and not self._aliases.shared(target)
+
+    def _written_unseen(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A write that autograd does not see: the tensor has another value, and to autograd it is what it was."""
+        target = target_of(args, kwargs)
+        self.up_to_date((args, kwargs))
+        written = target.detach().clone()
+        args, kwargs = self._without_gradients(exchanged(args, target, written), exchanged(kwargs, target, written))
+        result = self._call(REPLACEMENTS.get(function, function), args, kwargs, in_place=True)
+        value = _straight_through(written, target)
+        with untraced():
+            target.copy_(written)
+        take_value_of(target, value)
+        return target if result is written else result
 
     def _without_gradients(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """The arguments of a write in a no_grad region: autograd does not see what is written."""

@@ -102,6 +102,11 @@ Status identity_gradient(RuleContext& ctx) {
   return {};
 }
 
+Status straight_through_gradient(RuleContext& ctx) {
+  if (ctx.needs(1)) ctx.set_dx(1, ctx.dy());
+  return {};
+}
+
 // Steps (Floor, Sign, ...): eager gives zeros, not None.
 Status step_gradient(RuleContext& ctx) {
   ctx.set_dx(0, ctx.rekindle_op("ZerosLike", {ctx.dy()}));
@@ -242,6 +247,7 @@ REKINDLE_GRADIENT("", "Div", div_gradient);
 REKINDLE_GRADIENT("", "Pow", pow_gradient);
 REKINDLE_GRADIENT("", "Neg", neg_gradient);
 REKINDLE_GRADIENT("", "Identity", identity_gradient);
+REKINDLE_GRADIENT("rekindle", "StraightThrough", straight_through_gradient);
 REKINDLE_GRADIENT("", "Floor", step_gradient);
 REKINDLE_GRADIENT("", "Ceil", step_gradient);
 REKINDLE_GRADIENT("", "Round", step_gradient);

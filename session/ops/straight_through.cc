@@ -1,0 +1,27 @@
+// The value of one tensor with the gradient of another, and the operator that exports trace for it.
+#include <ATen/ops/clone.h>
+#include <torch/library.h>
+
+#include "session/op.h"
+
+namespace rekindle::session {
+namespace {
+
+// Inputs: the value, and what has the gradient.
+Lowering lower_straight_through(const LowerContext& context) {
+  return viewed(context, context.sizes(0),
+                [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
+}
+
+// Runs in exports only, where the eager tensors have their gradients from eager's own write.
+at::Tensor straight_through(const at::Tensor& value, const at::Tensor&) { return value.detach().clone(); }
+
+}  // namespace
+
+REKINDLE_OP("rekindle", "StraightThrough", lower_straight_through);
+
+TORCH_LIBRARY_FRAGMENT(rekindle, library) {
+  library.def("straight_through(Tensor value, Tensor x) -> Tensor", &straight_through);
+}
+
+}  // namespace rekindle::session
