@@ -187,7 +187,7 @@ class OfTheSecond(Function):
 
     @staticmethod
     def forward(ctx, x, y):
-        ctx.rows = len(y)
+        ctx.rows = y.shape[0] if y.dim() else 0
         return x * 2 + y
 
     @staticmethod
@@ -211,6 +211,12 @@ def viewed_by_a_function(self, x):
 def without_some_gradients(self, x):
     y, z = self.a(x)[kept(x)].tanh(), self.b(x)[kept(x)].exp()
     return OfTheSecond.apply(y, z).sum() + (OfTheSecond.apply(z, y.relu()) * y).sum()
+
+
+@case
+def without_the_gradient_of_a_part(self, x):
+    first, rest = self.a(x)[kept(x)].split([2, 2], 1)  # whose gradient is their concatenation
+    return OfTheSecond.apply(first.exp(), x.sum()).sum() + rest.sin().sum()
 
 
 class Rows(Function):
