@@ -9,7 +9,7 @@ namespace rekindle::session {
 namespace {
 
 // Whether our kernels run: they are the faster ones but for float16
-// (docs/decisions/0022-layer-normalization.md). Over one column the exact gradient of x is 0: what eager's
+// (docs/decisions/0023-layer-normalization.md). Over one column the exact gradient of x is 0: what eager's
 // rounding leaves of it, only ATen leaves, too.
 bool has_kernel(at::ScalarType input, at::ScalarType scale, const Sizes& normalized) {
   return input == scale && input != at::kHalf && product(normalized) > 1;
