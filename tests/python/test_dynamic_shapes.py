@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import json
+import threading
 from typing import Any
 
 import dynamic_models
@@ -174,3 +176,23 @@ def test_a_graph_that_is_wrong_at_other_sizes_is_not_exported_again(monkeypatch:
     for _ in range(2):
         twins.call(rows(count=5))
     assert len(exports) == 1
+
+
+def test_len_is_pythons_own_to_other_threads_and_after_an_export() -> None:
+    seen = []
+
+    def forward(self, x):
+        other = threading.Thread(target=lambda: seen.append(type(len(torch.ones(3)))))
+        other.start()
+        other.join()
+        if len(x) > 5:
+            raise ValueError("too long")
+        return self.linear(x) * len(x)
+
+    before = builtins.len
+    twins = Twins(Model(forward))
+    twins.call(*x(4, 6))
+    with pytest.raises(ValueError, match="too long"):
+        twins.wrapped(*x(7, 6))
+    assert set(seen) == {int}
+    assert builtins.len is before
