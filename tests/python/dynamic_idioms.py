@@ -101,6 +101,20 @@ def heads_as_samples(self: Model, x: torch.Tensor) -> torch.Tensor:
     return torch.cat((heads @ heads.transpose(1, 2) @ heads).split(x.size(0), 0), -1)
 
 
+class StyledConvolution(nn.Module):
+    """Weights of its own for each sample, as groups of one convolution. x: [batch, 3, height, width], z: [batch, 6]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.style = nn.Parameter(torch.randn(1, 5, 3, 3, 3)), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        batch, channels, height, width = x.shape
+        weight = (self.weight * self.style(z).view(batch, 1, channels, 1, 1)).view(batch * 5, channels, 3, 3)
+        y = F.conv2d(x.reshape(1, batch * channels, height, width), weight, padding=1, groups=batch)
+        return y.view(batch, 5, height, width)
+
+
 def map_of_image(self: Model, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A target for each four steps. x: [batch, 4 * length, 6], y: [batch, length]."""
     return F.mse_loss(self.linear(x.unflatten(1, (-1, 4)).mean(2)).sum(-1), y)
@@ -137,6 +151,7 @@ IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
         [(*x(3, 8, 6), *x(3, 9)), (*x(4, 20, 6), *x(4, 21)), (*x(2, 3, 6), *x(2, 4))],
         1,
     ),
+    "styles": (StyledConvolution, [(*x(2, 3, 8, 9), *x(2, 6)), (*x(4, 3, 7, 9), *x(4, 6)), (*x(3, 3, 5, 5), *x(3, 6))], 1),
     "instance norm": (
         lambda: nn.Sequential(nn.Conv1d(5, 4, 2), nn.InstanceNorm1d(4, affine=True, track_running_stats=True)),
         [x(2, 5, 8), x(3, 5, 7), x(4, 5, 11)],

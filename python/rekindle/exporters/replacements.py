@@ -182,6 +182,31 @@ def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int =
     return tuple(torch.gradient(x, spacing=step, dim=each, edge_order=edge_order)[0] for step, each in parts)
 
 
+def _grouped(function: Any) -> Any:
+    """A convolution, the groups of which the tracer takes for a constant even where they are one a sample."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        groups = args[_GROUPS] if len(args) > _GROUPS else kwargs.get("groups")
+        result = function(*args, **kwargs)
+        node = torch._C._get_value_trace(result).node()
+        if isinstance(groups, torch.Tensor) and node.kind() == "aten::_convolution":
+            number = torch._C._get_tracing_state().graph().create("aten::Int")
+            number.insertBefore(node)
+            number.addInput(torch._C._get_value_trace(groups))
+            number.output().setType(torch._C.IntType.get())
+            node.replaceInput(_GROUPS_IN_TRACE, number.output())
+        return result
+
+    return call
+
+
+_GROUPS = 6  # the position of this argument
+_GROUPS_IN_TRACE = 8
+_CONVOLUTIONS = (
+    torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+)  # fmt: skip
+
+
 def _in_order_of_memory(function: Any) -> Any:
     """A function that draws a number for each element, in the order in which they lie in memory: in a graph they may lie in
     another one, and it is made explicit."""
@@ -241,6 +266,7 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.zero_: _zero,
     torch.gradient: _gradient,
     torch.Tensor.contiguous: _contiguous,
+    **{function: _grouped(function) for function in _CONVOLUTIONS},
     **{function: _in_order_of_memory(function) for function in DRAWING},
     torch.dropout_: _in_place(torch.dropout_, torch.dropout),
     torch.alpha_dropout_: _in_place(torch.alpha_dropout_, torch.alpha_dropout),
