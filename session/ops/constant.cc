@@ -19,6 +19,15 @@ Lowering known(at::Tensor tensor) {
   return lowering;
 }
 
+// Larger results are written at each run, not kept: types are inferred at sizes that no model has.
+constexpr std::int64_t kMostBytesKept = 1 << 24;
+
+bool is_kept(const Sizes& sizes, at::ScalarType dtype) {
+  double bytes = static_cast<double>(c10::elementSize(dtype));
+  for (const std::int64_t size : sizes) bytes *= static_cast<double>(size);
+  return bytes <= kMostBytesKept;
+}
+
 at::Tensor int64_tensor(const Sizes& values, const Sizes& sizes) {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(at::kLong));
   std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<std::int64_t>());
@@ -51,15 +60,25 @@ Lowering lower_size(const LowerContext& context) {
 Lowering lower_constant_of_shape(const LowerContext& context) {
   const auto* attribute = context.node().attribute("value");
   const Sizes sizes = context.ints(0);
-  if (attribute == nullptr) return known(at::zeros(sizes, at::TensorOptions().dtype(at::kFloat)));
-  const at::Tensor value = tensor_of(*std::get<graph::ConstantPtr>(*attribute));
-  // full() has no kernel for every type; expand needs none.
-  return known(value.reshape({}).expand(sizes).contiguous());
+  const at::Tensor value =
+      attribute == nullptr ? at::zeros({}) : tensor_of(*std::get<graph::ConstantPtr>(*attribute)).reshape({});
+  // full() has no kernel for every type; expand and copy_ need none.
+  if (is_kept(sizes, value.scalar_type())) return known(value.expand(sizes).contiguous());
+  return computed(value.scalar_type(), sizes,
+                  [value](const Args& args) { args.out().copy_(value.expand_as(args.out())); });
 }
 
 Lowering lower_range(const LowerContext& context) {
-  return known(at::arange(context.constant(0).item(), context.constant(1).item(), context.constant(2).item(),
-                          at::TensorOptions().dtype(context.dtype(0))));
+  const at::Scalar start = context.constant(0).item(), end = context.constant(1).item(),
+                   step = context.constant(2).item();
+  const at::ScalarType dtype = context.dtype(0);
+  const at::Tensor meta = at::arange(start, end, step, at::TensorOptions().dtype(dtype).device(at::kMeta));
+  if (!is_kept(meta.sizes().vec(), dtype)) {
+    return computed(dtype, meta.sizes().vec(), [=](const Args& args) {
+      args.out().copy_(at::arange(start, end, step, args.out().options()));
+    });
+  }
+  return known(at::arange(start, end, step, at::TensorOptions().dtype(dtype)));
 }
 
 Lowering lower_eye_like(const LowerContext& context) {

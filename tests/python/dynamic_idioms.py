@@ -130,6 +130,12 @@ def last_part(self: Model, x: torch.Tensor) -> torch.Tensor:
     return self.linear(x.split(3, dim=1)[-1])
 
 
+def large(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """Constants that are as large as activations."""
+    half, places = torch.full((x.size(0), 1 << 21), 0.5), torch.arange(x.size(0) * (1 << 20))
+    return self.linear(x).sum(1) * half.mean(1) + places.view(x.size(0), -1).amax(1) / (1 << 20)
+
+
 def times(count: int) -> torch.Tensor:
     return torch.linspace(0, 1, count)
 
@@ -138,7 +144,7 @@ def times(count: int) -> torch.Tensor:
 IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
     **{
         forward.__name__: ((lambda forward=forward: Model(forward)), [x(4, 6), x(7, 6), x(2, 6)], 1)
-        for forward in (scaled, from_numbers)
+        for forward in (scaled, from_numbers, large)
     },
     "halved": (lambda: Model(halved), [(*x(4, 6), *x(4, 6)), (*x(7, 6), *x(7, 6)), (*x(3, 6), *x(3, 6))], 1),
     "map of an image": (
