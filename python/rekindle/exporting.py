@@ -22,9 +22,10 @@ from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
-from rekindle.open_shapes import Trials, WrongElsewhere, try_sizes
+from rekindle.open_shapes import WrongElsewhere, try_sizes
 from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.shapes import Shapes, sizes_of
+from rekindle.size_trials import Trials
 
 
 @dataclass

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from rekindle import _native
 from rekindle.coincidences import Coincidence, without_coincidences
-from rekindle.exporters import Exported, ExportRequest, SizeGuard, torchscript
+from rekindle.exporters import Exported, ExportRequest, torchscript
 from rekindle.exporters.function_sizes import observed, rules
 from rekindle.exporters.unchecked import Allowed
 from rekindle.perturbation import SecondCall, call_again, perturbed_state, resized
 from rekindle.python_op_registry import declaration_of
 from rekindle.python_ops import bind
 from rekindle.shapes import Shapes, sizes_of
+from rekindle.size_trials import Trials
 from rekindle.variant import numbers_of
 from rekindle.views import has_places
 
@@ -24,67 +25,6 @@ _MOST_PAIRS = 8  # of sizes that change together: eager runs once or twice for e
 
 class WrongElsewhere(Exception):
     """The graph is right for the call and not for other sizes."""
-
-
-@dataclass
-class Trials:
-    """What a graph with open sizes is tried on.
-
-    shapes: those that the entry is for. exact: those of the call itself. calls: of eager, at other sizes where symbols are
-    left, to compare with. answers: the graph of exporters.Exported.answers, optimized. closed: symbol -> why it is left no
-    more. tied: those closed for what was found about each of them.
-    """
-
-    shapes: Shapes
-    exact: Shapes
-    calls: list[SecondCall]
-    answers: bytes | None
-    sizes: dict[str, int]
-    guards: list[SizeGuard]
-    exported_sizes: list[list[int]]
-    numbers: list[int]
-    closed: dict[str, str] = field(default_factory=dict)
-    tied: list[str] = field(default_factory=list)
-    first: Shapes | None = None
-
-    def close(self, why: str, symbols: Iterable[str] | None = None) -> None:
-        """Fix symbols, or all, at their present sizes."""
-        names = list(self.shapes.symbols if symbols is None else symbols)
-        self.closed.update(dict.fromkeys(names, why))
-        self.tied += names if symbols is not None else []
-        self.shapes = self.shapes.fixed({name: self.sizes[name] for name in names})
-        if not self.shapes.symbols:
-            self.shapes = self.exact
-
-    def merge(self, names: Sequence[str]) -> None:
-        """Make one symbol of several."""
-        assert self.first is not None
-        self.shapes, self.first = self.shapes.merged(names), self.first.merged(names)
-
-    def coinciding(self) -> list[list[str]]:
-        """Symbols that have one size at the export."""
-        return self.shapes.coinciding(self.sizes)
-
-    def contract(self) -> dict[str, Any]:
-        """What a hit needs to know, as JSON. sizes: of the arguments at the export, at which no question needs to be asked.
-        numbers: in the result, at these sizes. fixed: [text of the dimension's places, why] for what is no symbol any more."""
-        return {
-            "sizes": self.exported_sizes,
-            "guards": [[guard.where, guard.what, guard.value] for guard in self.guards],
-            "numbers": self.numbers,
-            "fixed": [[self._places(name), why] for name, why in self.closed.items()],
-        }
-
-    def observations(self) -> list[list[str | None]]:
-        """What has to hold of the sizes of a call."""
-        asked = dict.fromkeys((guard.where, guard.what) for guard in self.guards) if self.shapes.symbols else {}
-        return [*self.shapes.observations(), *(["size", where, what, "so"] for where, what in asked)]
-
-    def _places(self, name: str) -> str:
-        assert self.first is not None
-        if name == "*":
-            return "all"
-        return ", ".join(f"argument {i} dim {axis}" for i, axis in self.first.places(name))
 
 
 def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> Trials:
@@ -146,7 +86,11 @@ class _Search:
     def run(self) -> None:
         """First with the largest of the sizes grown and the others shrunk, then the other way round."""
         trials = self._trials
-        first = self._all_but_one_shrunk() or self._equal_together() or self._one_by_one(trials.shapes.symbols)
+        first = (
+            self._all_but_one_shrunk()
+            or self._equal_together(trials.shapes.symbols, self._all_but_one_shrunk)
+            or self._one_by_one(trials.shapes.symbols)
+        )
         if first is None:
             return
         trials.calls.append(first)
@@ -163,14 +107,14 @@ class _Search:
     def _all_but_one_shrunk(self) -> SecondCall | None:
         return self._call(self._sizes({self._largest}))
 
-    def _equal_together(self) -> SecondCall | None:
-        """The same with one symbol for all that have one size at the export, which stays so if eager runs."""
-        trials = self._trials
+    def _equal_together(self, names: Iterable[str], call: Callable[[], SecondCall | None]) -> SecondCall | None:
+        """`call` with one symbol for those of `names` that have one size at the export, which stays so if eager runs."""
+        trials, names = self._trials, {*names}
         before = trials.shapes, trials.first
-        coinciding = trials.coinciding()
-        for names in coinciding:
-            trials.merge(names)
-        found = self._all_but_one_shrunk() if coinciding else None
+        coinciding = [equal for equal in trials.coinciding() if names.issuperset(equal)]
+        for equal in coinciding:
+            trials.merge(equal)
+        found = call() if coinciding else None
         if found is None:
             trials.shapes, trials.first = before
         return found
@@ -185,15 +129,22 @@ class _Search:
         together, pair = self._in_pairs(stuck, self._known(found))
         if fixed := [name for name in stuck if name not in pair]:
             trials.close("no other size was found that eager and the branches taken allow", fixed)
-        together = together or self._together(found)
-        if together is None and (coinciding := [equal for equal in trials.coinciding() if found.keys() >= set(equal)]):
-            for equal in coinciding:
-                trials.merge(equal)
-            together = self._together(found)
-        left = [name for name in trials.shapes.symbols if name in found]
-        if together is None and left:
-            trials.close("eager does not run when it changes together with others", left)
-        return together
+        return (
+            together
+            or self._together(found)
+            or self._equal_together(found, lambda: self._together(found))
+            or self._one_after_another(self._known(found))
+        )
+
+    def _one_after_another(self, found: Mapping[str, int]) -> SecondCall | None:
+        """Close those that may not change beside what may before them, as a height beside a batch in `view(-1, 12)`."""
+        call, kept = None, dict[str, int]()
+        for name, size in found.items():
+            if (more := self._call({**kept, name: size})) is None:
+                self._trials.close("eager does not run when it changes together with others", [name])
+            else:
+                call, kept[name] = more, size
+        return call
 
     def _merge_stuck(self, found: dict[str, int | None]) -> None:
         """Make one symbol of equal ones that have no other size alone, but together; found: by symbol."""

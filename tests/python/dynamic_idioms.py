@@ -95,6 +95,12 @@ def halved(self: Model, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (first * second).sum(0)
 
 
+def images_in_rows(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """Each dimension may be another one alone; not all of them together. x: [batch, 3, 4]."""
+    rows = x.view(-1, 12)
+    return self.linear(rows[:, :6]) * rows[:, 6:].mean()
+
+
 def heads_as_samples(self: Model, x: torch.Tensor) -> torch.Tensor:
     """Heads go to the batch and back, as in set transformers."""
     heads = torch.cat(self.linear(x).split(2, dim=-1), 0)
@@ -163,6 +169,7 @@ IDIOMS: dict[str, tuple[Callable[[], nn.Module], list[Call], int]] = {
         [x(2, 5, 8), x(3, 5, 7), x(4, 5, 11)],
         1,
     ),
+    "images in rows": (lambda: Model(images_in_rows), [x(4, 3, 4), x(6, 3, 4), x(2, 3, 4)], 1),
     "heads as samples": (lambda: Model(heads_as_samples), [x(4, 5, 6), x(7, 3, 6), x(2, 9, 6)], 1),
     "last part": (lambda: Model(last_part), [x(4, 5, 6), x(7, 6, 6), x(2, 4, 6), x(2, 8, 6)], 2),
     "as many samples as features": (lambda: nn.Linear(6, 8), [x(6, 6), x(4, 6), x(9, 6)], 1),
