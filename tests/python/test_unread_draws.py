@@ -73,9 +73,9 @@ class Layer(nn.Module):
 def test_a_draw_that_nobody_reads_moves_the_generator(
     function: Callable[[torch.Tensor], torch.Tensor], tmp_path: pathlib.Path
 ) -> None:
-    for start in ("export", "local"):
+    for exports in (1, 0):  # with an empty cache, and with what that left
         torch.manual_seed(2)
         twins = Twins(Layer(function), cache_dir=str(tmp_path), fallback="error", log="off")
         for rows in (4, 4, 6):
             twins.call(torch.randn(rows, 4))
-        assert twins.status.source == start
+        assert twins.status.exports == exports
