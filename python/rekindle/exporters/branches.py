@@ -7,6 +7,8 @@ import functools
 import types
 
 _MOST = 200  # instructions of a branch that are looked at
+# What may stand between the question and the jump; from Python 3.13 on, a comparison asks for the truth of its result.
+_BEFORE_JUMP = {"COMPARE_OP", "TO_BOOL", "UNARY_NOT", "COPY", "CACHE", "NOT_TAKEN"}
 _LEAVING = {"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "RETURN_GENERATOR", "SEND"}
 
 
@@ -15,7 +17,7 @@ def is_check(asking: types.FrameType) -> bool:
     code = asking.f_code
     places, found = _instructions(code)
     i = places.get(asking.f_lasti)
-    while i is not None and i < len(found) and found[i].opname in ("TO_BOOL", "UNARY_NOT", "COPY", "CACHE", "NOT_TAKEN"):
+    while i is not None and i < len(found) and found[i].opname in _BEFORE_JUMP:
         i += 1
     if i is None or i == len(found) or not _plain(found[i]).endswith(("JUMP_IF_TRUE", "JUMP_IF_FALSE")):
         return False
