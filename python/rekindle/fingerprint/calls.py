@@ -13,6 +13,7 @@ from rekindle.reasons import Bypass, Reason
 
 StartHandler = Callable[[FrameType], bool]
 CallHandler = Callable[[FrameType, Any], None]
+SetHandler = Callable[[Any, FrameType], None]
 
 
 class MonitoringHook:
@@ -21,12 +22,13 @@ class MonitoringHook:
     Before: _native.ProfileHook, which has the same methods and puts the one that was there aside.
     """
 
-    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str]) -> None:
+    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: SetHandler) -> None:
         """on_start is called until it returns true for a code object; on_call for C functions of these
-        names."""
+        names; on_list for a set of which a list is made without an iterator, as `list` does from Python 3.13 on."""
         self._on_start = on_start
         self._on_call = on_call
         self._watched = watched
+        self._on_list = on_list
 
     def start(self) -> None:
         """Begin; raises Bypass if every tool id is taken."""
@@ -53,6 +55,8 @@ class MonitoringHook:
         return sys.monitoring.DISABLE if done else None  # type: ignore[attr-defined]
 
     def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
+        if function is list and type(first) in (set, frozenset) and sys.version_info >= (3, 13):
+            self._on_list(first, sys._getframe(1))
         if not isinstance(function, FunctionType) and getattr(function, "__name__", None) in self._watched:
             if isinstance(function, MethodDescriptorType):  # the profile hook is given the bound method
                 function = function.__get__(first)
@@ -63,4 +67,8 @@ class MonitoringHook:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
 
-CallHook: Any = MonitoringHook if sys.version_info >= (3, 12) else _native.ProfileHook
+def call_hook(on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: SetHandler) -> Any:
+    """What this Python has: its `start` and `stop` begin and end it."""
+    if sys.version_info >= (3, 12):
+        return MonitoringHook(on_start, on_call, watched, on_list)
+    return _native.ProfileHook(on_start, on_call, watched)

@@ -17,7 +17,7 @@ import torch
 
 from rekindle import _native, single_flight
 from rekindle.fingerprint import Fingerprint, imports, observations, queries, world
-from rekindle.fingerprint.calls import CallHook
+from rekindle.fingerprint.calls import call_hook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.code_reads import CodeReads
@@ -68,7 +68,7 @@ class Recorder:
         self._environment = world.EnvironmentReads(_read_is_ours)
         self._code = CodeReads(self._noted, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
-        self._hook = CallHook(self._on_start, self._on_watched, world.WATCHED)
+        self._hook = call_hook(self._on_start, self._on_watched, world.WATCHED, self._on_iteration)
         self._environment.__enter__()
         self._probe.__enter__()
         _native.watch_sets(self._on_iteration)
