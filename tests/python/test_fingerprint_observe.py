@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -315,6 +316,25 @@ def test_a_garbage_collection_in_the_middle_is_not_part_of_the_forward() -> None
     finally:
         gc.callbacks.remove(callback)
     assert calls
+    assert verify(observed) is None
+
+
+def test_what_another_thread_does_meanwhile_is_not_part_of_the_forward() -> None:
+    ended = threading.Event()
+
+    def elsewhere() -> None:
+        while not ended.is_set():
+            time.time()
+
+    interval, thread = sys.getswitchinterval(), threading.Thread(target=elsewhere)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        observed = record(net("for _ in range(1000):\n    x = x + 1\nreturn x"))
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval)
     assert verify(observed) is None
 
 

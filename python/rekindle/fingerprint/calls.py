@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, MethodDescriptorType
 from typing import Any
@@ -37,6 +38,7 @@ class MonitoringHook:
         if not free:
             raise Bypass(Reason.EXPORT_FAILED, "all tool ids of sys.monitoring are taken; end one of the tools")
         self._tool = free[-1]
+        self._thread = threading.get_ident()  # events are those of all threads
         events = monitoring.events
         monitoring.use_tool_id(self._tool, "rekindle")
         monitoring.register_callback(self._tool, events.PY_START, self._started)
@@ -51,10 +53,14 @@ class MonitoringHook:
         monitoring.free_tool_id(self._tool)
 
     def _started(self, code: CodeType, offset: int) -> Any:
+        if threading.get_ident() != self._thread:
+            return None
         done = self._on_start(sys._getframe(1))
         return sys.monitoring.DISABLE if done else None  # type: ignore[attr-defined]
 
     def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return None
         if function is list and type(first) in (set, frozenset) and sys.version_info >= (3, 13):
             self._on_list(first, sys._getframe(1))
         if not isinstance(function, FunctionType) and getattr(function, "__name__", None) in self._watched:
