@@ -23,19 +23,30 @@ constexpr std::array<std::string_view, 39> kCheap = {
     "Less", "Log",   "HardSigmoid", "HardSwish", "LeakyRelu", "LessOrEqual", "Max",     "Min",
     "Mul",  "Neg",   "Not",         "Or",        "Pow",       "Reciprocal",  "Relu",    "Sigmoid",
     "Sign", "Sin",   "Softplus",    "Sqrt",      "Sub",       "Tanh",        "Where"};
-// ONNX ops whose result may lie in the memory of their first input.
-constexpr std::array<std::string_view, 9> kViews = {"Expand", "Flatten", "Identity",  "Reshape",  "Slice",
-                                                    "Split",  "Squeeze", "Transpose", "Unsqueeze"};
+// Ops whose result may lie in the memory of their first input.
+constexpr std::array<std::string_view, 13> kViews = {
+    "Expand", "ExpandLike", "Flatten",      "Identity",        "Reshape",   "ReshapeLike", "Slice",
+    "Split",  "Squeeze",    "StopGradient", "StraightThrough", "Transpose", "Unsqueeze"};
 
-bool is_one_of(const Node& node, const auto& names) {
-  return node.domain().empty() && std::ranges::find(names, node.op_type()) != names.end();
+bool is_cheap(const Node& node) {
+  return node.domain().empty() && std::ranges::find(kCheap, node.op_type()) != kCheap.end();
+}
+
+// The value in whose memory `value` may lie.
+const Value* base_of(const Value* value) {
+  const Node* node = value->producer();
+  while (node != nullptr && std::ranges::find(kViews, node->op_type()) != kViews.end()) {
+    value = node->input(0);
+    node = value->producer();
+  }
+  return value;
 }
 
 class Rematerializer {
  public:
   explicit Rematerializer(JointGraph& joint) : graph_(*joint.graph) {
     const Partition parts = partition(joint);
-    outputs_.insert(graph_.outputs().begin(), graph_.outputs().end());
+    for (const Value* output : graph_.outputs()) exposed_.insert(base_of(output));
     saved_.insert(parts.saved.begin(), parts.saved.end());
     for (const Value* value : parts.saved) {
       if (can_recompute(value)) chosen_.insert(value);
@@ -58,9 +69,9 @@ class Rematerializer {
  private:
   bool can_recompute(const Value* value) const {
     const Node* node = value->producer();
-    if (node == nullptr || value->index() != 0 || outputs_.contains(value)) return false;
+    if (node == nullptr || value->index() != 0 || !is_private(value)) return false;
     const bool dropout = is_training_dropout(*node);
-    if (!dropout && !is_one_of(*node, kCheap)) return false;
+    if (!dropout && !is_cheap(*node)) return false;
     if (dropout && !(node->outputs().size() > 1 && is_there(node->output(1)))) return false;
     return std::ranges::all_of(node->inputs(),
                                [&](const Value* input) { return input == nullptr || is_there(input); });
@@ -78,11 +89,8 @@ class Rematerializer {
 
   // In memory that neither the caller nor, as an output, the user has.
   bool is_private(const Value* value) const {
-    for (; value->producer() != nullptr; value = value->producer()->input(0)) {
-      if (outputs_.contains(value)) return false;
-      if (!is_one_of(*value->producer(), kViews)) return true;
-    }
-    return false;
+    const Value* base = base_of(value);
+    return base->producer() != nullptr && !exposed_.contains(base);
   }
 
   // The recomputed value, made before `user` if nothing has asked for it yet.
@@ -108,7 +116,7 @@ class Rematerializer {
   }
 
   graph::Graph& graph_;
-  std::unordered_set<const Value*> outputs_, saved_, chosen_;
+  std::unordered_set<const Value*> exposed_, saved_, chosen_;  // exposed: the user has their memory
   std::vector<Node*> backward_;
   std::unordered_map<const Value*, Value*> again_;
 };

@@ -1,6 +1,6 @@
 // rematerialize(): what the backward pass can compute again cheaply, from what it reads anyway, is not saved.
 //
-// Half of what a transformer saves is the result of an elementwise op whose operands are saved as well: a
+// Two fifths of what a BERT layer saves are results of elementwise ops whose operands are saved as well: a
 // GELU beside its input, a dropout beside its input and mask. Such a value is computed a second time where
 // the backward pass first reads it, by the same op from the same numbers, so that no bit of any gradient
 // changes. After Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, which recomputes more

@@ -84,6 +84,25 @@ TEST_CASE("what others can write is neither computed again nor computed from", "
                     "%y, %h");
     CHECK(recomputed_by(joint).empty());
   }
+  SECTION("of which a view is an output") {
+    const JointGraph joint = joint_after(
+        std::string(kLinear) + "%g: float32[n, 8] = Gelu(%h)\n%u: float32[8, n] = Transpose(%g)" + kEnd,
+        "%y, %u");
+    CHECK(recomputed_by(joint).empty());
+  }
+  SECTION("an operand of which a view is an output") {
+    const JointGraph joint = joint_after(
+        std::string(kLinear) + "%g: float32[n, 8] = Gelu(%h)\n%u: float32[8, n] = Transpose(%h)" + kEnd,
+        "%y, %u");
+    CHECK(recomputed_by(joint).empty());
+  }
+  SECTION("an input behind a stopped gradient") {
+    const JointGraph joint = joint_after(
+        "%p: float32[n, 8] = rekindle::StopGradient(%x)\n%g: float32[n, 8] = Gelu(%p)\n"
+        "%a: float32[n, 8] = rekindle::Linear(%p, %w)\n%c: float32[n, 8] = rekindle::Linear(%g, %v)\n"
+        "%y: float32[n, 8] = Add(%a, %c)");
+    CHECK(recomputed_by(joint).empty());
+  }
   SECTION("an input") {
     const JointGraph joint = joint_after("%g: float32[n, 8] = Mul(%x, %m)" + std::string(kEnd));
     CHECK(recomputed_by(joint).empty());
