@@ -50,6 +50,8 @@ class MonitoringHook:
         """End, and free the tool id."""
         monitoring = sys.monitoring  # type: ignore[attr-defined]
         monitoring.set_events(self._tool, 0)
+        for event in (monitoring.events.PY_START, monitoring.events.CALL):
+            monitoring.register_callback(self._tool, event, None)  # a tool that is freed keeps what was registered
         monitoring.free_tool_id(self._tool)
 
     def _started(self, code: CodeType, offset: int) -> Any:
