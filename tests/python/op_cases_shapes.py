@@ -57,6 +57,7 @@ MOVES = [
     op("view alone", lambda x: (x * 2).view(6), real(2, 3)),
     op("reshape after transpose", lambda x: x.t().reshape(-1) * 2, real(2, 3)),
     op("reshape to 0-dim", lambda x: x.reshape(()) * 2, real(1, 1)),
+    op("reshape as 0-dim", lambda x: torch.special.bessel_j0(x.detach()).reshape_as(torch.tensor(0.0)) * x.sum(), real(1)),
     op("flatten", lambda x: x.flatten(1) * 2, real(2, 3, 4)),
     op("flatten middle", lambda x: x.flatten(1, 2) * 2, real(2, 3, 4, 5)),
     op("unflatten", lambda x: x.unflatten(-1, (2, 3)) * 2, real(2, 6)),
