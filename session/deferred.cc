@@ -12,14 +12,9 @@ namespace rekindle::session {
 namespace {
 
 // The input that is the sum of gradients so far, to which the node adds: of an accumulating Add both may be.
-std::size_t sum_input(const graph::Node& node) {
-  return node.is("Add") ? 1 : node.is("EmbeddingGradient", "rekindle") ? 3 : 2;
-}
-
-bool adds_to_sum(const graph::Node& node) {
-  if (node.is("Add")) return node.int_attribute("accumulate", 0) != 0;
-  const bool fused = node.is("LinearWeightGradient", "rekindle") || node.is("EmbeddingGradient", "rekindle");
-  return fused && node.input(sum_input(node)) != nullptr;
+std::optional<std::size_t> present_sum(const graph::Node& node) {
+  const std::optional<std::size_t> sum = graph::sum_input(node);
+  return sum && node.input(*sum) != nullptr ? sum : std::nullopt;
 }
 
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -36,12 +31,13 @@ at::Tensor layout_of_absent(const graph::Node& node, std::size_t result, const T
 }  // namespace
 
 bool takes_absent_deferred(const graph::Node& node) {
-  return graph::is_torch_gradient(node) || adds_to_sum(node);
+  return graph::is_torch_gradient(node) || present_sum(node);
 }
 
 NodeResults Deferred::results_of(const Args& args, const Tensors& inputs) const {
-  if (adds_to_sum(*node) && !(inputs[0].defined() && inputs[sum_input(*node)].defined())) {
-    const at::Tensor& left = args.in(inputs[0].defined() ? 0 : sum_input(*node));  // of neither, the layout
+  const std::optional<std::size_t> sum = present_sum(*node);
+  if (sum && !(inputs[0].defined() && inputs[*sum].defined())) {
+    const at::Tensor& left = args.in(inputs[0].defined() ? 0 : *sum);  // of neither, the layout
     return {{left}, {nullptr}};
   }
   const std::size_t cotangents = graph::is_torch_gradient(*node) ? graph::gradient_cotangents(*node) : 0;

@@ -205,6 +205,7 @@ void PlanBuilder::add_instruction(const graph::Node& node, Lowering lowering, st
       viewable = viewable && metas.back().defined();
     }
     if (viewable) {
+      TORCH_INTERNAL_ASSERT(graph::is_view(node), node.op_type(), " has no kView in src/graph/op_info.cc");
       for (std::size_t i = 0; i < lowering.views.size(); ++i) {
         const SlotId slot = add_slot(Storage::kView, metas[i], node.output(i));
         plan_->slots[slot].base = inputs[0];

@@ -1,7 +1,6 @@
 #include "src/autodiff/rematerialize.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,26 +15,15 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-// ONNX ops that compute little with each element.
-constexpr std::array<std::string_view, 39> kCheap = {
-    "Abs",  "Add",   "And",         "Cast",      "Ceil",      "Clip",        "Cos",     "Div",
-    "Elu",  "Equal", "Erf",         "Exp",       "Floor",     "Gelu",        "Greater", "GreaterOrEqual",
-    "Less", "Log",   "HardSigmoid", "HardSwish", "LeakyRelu", "LessOrEqual", "Max",     "Min",
-    "Mul",  "Neg",   "Not",         "Or",        "Pow",       "Reciprocal",  "Relu",    "Sigmoid",
-    "Sign", "Sin",   "Softplus",    "Sqrt",      "Sub",       "Tanh",        "Where"};
-// Ops whose result may lie in the memory of their first input.
-constexpr std::array<std::string_view, 13> kViews = {
-    "Expand", "ExpandLike", "Flatten",      "Identity",        "Reshape",   "ReshapeLike", "Slice",
-    "Split",  "Squeeze",    "StopGradient", "StraightThrough", "Transpose", "Unsqueeze"};
-
 bool is_cheap(const Node& node) {
-  return node.domain().empty() && std::ranges::find(kCheap, node.op_type()) != kCheap.end();
+  const graph::OpInfo* info = graph::find_op(node.domain(), node.op_type());
+  return info != nullptr && info->is(graph::kCheap);
 }
 
 // The value in whose memory `value` may lie.
 const Value* base_of(const Value* value) {
   const Node* node = value->producer();
-  while (node != nullptr && std::ranges::find(kViews, node->op_type()) != kViews.end()) {
+  while (node != nullptr && graph::is_view(*node)) {
     value = node->input(0);
     node = value->producer();
   }

@@ -36,43 +36,49 @@ class Table {
 
 // One name a line would hide the table.
 // clang-format off
-// Facts: domain, name, inputs from and to, outputs from and to, shape-only inputs, shape_only_tail, random, absent_inputs.
+// Domain, name, inputs from and to, outputs from and to, shape-only inputs, facts.
 void add_onnx_ops(Table& table) {
   table.add({"", "", 0, 0, 1, 1}, {"Constant"});
   table.add({"", "", 1, 1, 1, 1},
-            {"Abs", "ArgMax", "ArgMin", "Cast", "Ceil", "Cos", "Elu", "Erf", "Exp", "Flatten", "Floor", "Gelu",
-             "GlobalAveragePool", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log",
-             "LogSoftmax", "AveragePool", "Neg", "NonZero", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign",
-             "Sin", "Softmax", "Softplus", "Softsign", "Sqrt", "Tanh", "Tan", "Transpose", "ConstantOfShape"});
+            {"ArgMax", "ArgMin", "AveragePool", "ConstantOfShape", "GlobalAveragePool", "IsInf", "IsNaN", "LogSoftmax",
+             "NonZero", "Round", "Softmax", "Softsign", "Tan"});
+  table.add({"", "", 1, 1, 1, 1, {}, kCheap},
+            {"Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
+             "Neg", "Not", "Reciprocal", "Relu", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"});
+  table.add({"", "", 1, 1, 1, 1, {}, kView}, {"Flatten", "Identity", "Transpose"});
+  table.add({"", "", 1, 1, 1, 1, {}, kCheap | kView}, {"Cast"});
   table.add({"", "", 1, 1, 1, 1, {0}}, {"Shape", "Size", "EyeLike"});
-  table.add({"", "", 1, 1, 1, 1, {0}, false, true}, {"RandomNormalLike", "RandomUniformLike"});
+  table.add({"", "", 1, 1, 1, 1, {0}, kRandom}, {"RandomNormalLike", "RandomUniformLike"});
   table.add({"", "", 1, 1, 1, 2}, {"MaxPool"});
   table.add({"", "", 1, 2, 1, 1},
             {"ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceL1", "ReduceL2",
-             "ReduceSumSquare", "ReduceLogSumExp", "Squeeze", "Trilu"});
-  table.add({"", "", 1, 2, 1, kAny}, {"Split"});
-  table.add({"", "", 1, 3, 1, 1}, {"Clip"});
-  table.add({"", "", 1, 3, 1, 2, {}, false, true}, {"Dropout"});
-  table.add({"", "", 1, kAny, 1, 1}, {"Concat", "Einsum", "Max", "Mean", "Min", "Sum"});
-  table.add({"", "", 2, 2, 1, 1},
-            {"Add", "And", "CumSum", "Div", "Equal", "Expand", "Gather", "GatherElements", "GatherND", "Greater",
-             "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Mod", "Mul", "Or", "PRelu", "Pow", "Reshape", "Sub",
-             "Tile", "Unsqueeze", "Xor"});
-  table.add({"", "", 2, 2, 1, 1, {1}}, {"CastLike"});
+             "ReduceSumSquare", "ReduceLogSumExp", "Trilu"});
+  table.add({"", "", 1, 2, 1, 1, {}, kView}, {"Squeeze"});
+  table.add({"", "", 1, 2, 1, kAny, {}, kView}, {"Split"});
+  table.add({"", "", 1, 3, 1, 1, {}, kCheap}, {"Clip"});
+  table.add({"", "", 1, 3, 1, 2, {}, kRandom}, {"Dropout"});
+  table.add({"", "", 1, kAny, 1, 1}, {"Concat", "Einsum", "Mean", "Sum"});
+  table.add({"", "", 1, kAny, 1, 1, {}, kCheap}, {"Max", "Min"});
+  table.add({"", "", 2, 2, 1, 1}, {"CumSum", "GatherElements", "GatherND", "MatMul", "Mod", "PRelu", "Tile", "Xor"});
+  table.add({"", "", 2, 2, 1, 1, {}, kCheap},
+            {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Pow", "Sub"});
+  table.add({"", "", 2, 2, 1, 1, {}, kView}, {"Expand", "Gather", "Reshape", "Unsqueeze"});
+  table.add({"", "", 2, 2, 1, 1, {1}, kView}, {"CastLike"});
   table.add({"", "", 2, 2, 2, 2}, {"TopK"});
   table.add({"", "", 2, 3, 1, 1}, {"Conv", "Gemm"});
   table.add({"", "", 2, 3, 1, 3}, {"LayerNormalization"});
   table.add({"", "", 2, 4, 1, 1}, {"Pad"});
   table.add({"", "", 3, 3, 1, 1},
-            {"InstanceNormalization", "OneHot", "Range", "ScatterElements", "ScatterND", "Where"});
-  table.add({"", "", 3, 5, 1, 1}, {"Slice"});
+            {"InstanceNormalization", "OneHot", "Range", "ScatterElements", "ScatterND"});
+  table.add({"", "", 3, 3, 1, 1, {}, kCheap}, {"Where"});
+  table.add({"", "", 3, 5, 1, 1, {}, kView}, {"Slice"});
   table.add({"", "", 5, 5, 1, 3}, {"BatchNormalization"});
 }
 
 // Those that no export of a training step has: they come with models from elsewhere.
 void add_more_onnx_ops(Table& table) {
   table.add({"", "", 0, 0, 1, 1}, {"SequenceEmpty"});
-  table.add({"", "", 0, 0, 1, 1, {}, false, true}, {"RandomNormal", "RandomUniform"});
+  table.add({"", "", 0, 0, 1, 1, {}, kRandom}, {"RandomNormal", "RandomUniform"});
   table.add({"", "", 0, 1, 1, 1}, {"Optional", "OptionalHasElement"});
   table.add({"", "", 1, 1, 1, 1},
             {"Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitCast", "BitwiseNot", "BlackmanWindow", "Celu",
@@ -80,7 +86,7 @@ void add_more_onnx_ops(Table& table) {
              "HannWindow", "Hardmax", "LRN", "LpNormalization", "LpPool", "MeanVarianceNormalization", "Mish",
              "OptionalGetElement", "Selu", "SequenceLength", "Shrink", "Sinh", "SpaceToDepth", "Swish", "TfIdfVectorizer",
              "ThresholdedRelu"});
-  table.add({"", "", 1, 1, 1, 1, {}, false, true}, {"Bernoulli", "Multinomial"});
+  table.add({"", "", 1, 1, 1, 1, {}, kRandom}, {"Bernoulli", "Multinomial"});
   table.add({"", "", 1, 1, 1, 4}, {"Unique"});
   table.add({"", "", 1, 1, 3, 3}, {"DynamicQuantizeLinear"});
   table.add({"", "", 1, 2, 1, 1}, {"ReduceLogSum", "SequenceErase", "SplitToSequence"});
@@ -110,28 +116,29 @@ void add_more_onnx_ops(Table& table) {
 }
 
 void add_own_ops(Table& table) {
-  table.add({kOwn, "", 1, 1, 1, 1}, {"StopGradient"});
-  table.add({kOwn, "", 2, 2, 1, 1}, {"StraightThrough"});
+  table.add({kOwn, "", 1, 1, 1, 1, {}, kView}, {"StopGradient"});
+  table.add({kOwn, "", 2, 2, 1, 1, {}, kView}, {"StraightThrough"});
   table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
   table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
-  table.add({kOwn, "", 0, kAny, 1, kAny, {}, false, false, true}, {"If", "Loop", "Scan", "SequenceMap"});
+  table.add({kOwn, "", 0, kAny, 1, kAny, {}, kAbsentInputs}, {"If", "Loop", "Scan", "SequenceMap"});
   table.add({kOwn, "", 2, 2, 1, 1},
             {"Embedding", "GeluGradient", "ReluGradient", "TanhGradient", "SigmoidGradient",
              "SoftmaxGradient", "LogSoftmaxGradient", "CumSumGradient"});
-  table.add({kOwn, "", 2, 2, 1, 1, {1}},
-            {"SumToSizeOf", "ReshapeLike", "ExpandLike", "MeanGradient", "SumGradient"});
-  table.add({kOwn, "", 2, 3, 1, 1}, {"Linear", "LinearWeightGradient"});
+  table.add({kOwn, "", 2, 2, 1, 1, {1}}, {"MeanGradient"});
+  table.add({kOwn, "", 2, 2, 1, 1, {1}, kView}, {"SumToSizeOf", "ReshapeLike", "ExpandLike", "SumGradient"});
+  table.add({kOwn, "", 2, 3, 1, 1}, {"Linear"});
+  table.add({kOwn, "", 2, 3, 1, 1, {}, kAddsToLast}, {"LinearWeightGradient"});
   table.add({kOwn, "", 2, 3, 1, 2}, {"CrossEntropyLoss"});
-  table.add({kOwn, "", 2, kAny, 1, kAny, {1}, true}, {"ConcatGradient"});
+  table.add({kOwn, "", 2, kAny, 1, kAny, {1}, kShapeOnlyTail | kView}, {"ConcatGradient"});
   table.add({kOwn, "", 3, 3, 1, 1}, {"DropoutGradient"});
   table.add({kOwn, "", 3, 3, 1, 1, {2}}, {"GatherGradient"});
-  table.add({kOwn, "", 3, 4, 1, 1, {2}}, {"EmbeddingGradient"});
+  table.add({kOwn, "", 3, 4, 1, 1, {2}, kAddsToLast}, {"EmbeddingGradient"});
   table.add({kOwn, "", 3, 4, 1, 2}, {"ScaledDotProductAttention"});
   table.add({kOwn, "", 4, 5, 1, 1}, {"CrossEntropyLossGradient"});
   table.add({kOwn, "", 4, 6, 1, 1, {1}}, {"SliceGradient"});
   table.add({kOwn, "", 5, 6, 1, 3, {5}}, {"LayerNormalizationGradient"});
   table.add({kOwn, "", 6, 7, 1, 3}, {"ScaledDotProductAttentionGradient"});
-  table.add({kOwn, "", 3, kAny, 1, kAny, {}, false, false, true}, {"TorchGradient"});
+  table.add({kOwn, "", 3, kAny, 1, kAny, {}, kAbsentInputs}, {"TorchGradient"});
   table.add({kOwn, "", 3, 3, 1, 1}, {"MatMulBnb4Gradient"});
 }
 // clang-format on
@@ -166,7 +173,7 @@ const std::vector<OpInfo>& all_ops() {
 }
 
 const OpInfo* find_op(std::string_view domain, std::string_view name) {
-  static const OpInfo torch{kTorchDomain, "", 0, kAny, 1, kAny, {}, false, false, true};
+  static const OpInfo torch{kTorchDomain, "", 0, kAny, 1, kAny, {}, kAbsentInputs};
   if (domain == kTorchDomain) return &torch;
   const std::tuple key(domain, name);
   const auto position = std::ranges::lower_bound(all_ops(), key, {}, key_of);
@@ -178,7 +185,22 @@ bool is_shape_only(const Node& node, std::size_t index) {
   const OpInfo* info = find_op(node.domain(), node.op_type());
   if (info == nullptr || info->shape_only.empty()) return false;
   if (std::ranges::find(info->shape_only, index) != info->shape_only.end()) return true;
-  return info->shape_only_tail && index > std::ranges::max(info->shape_only);
+  return info->is(kShapeOnlyTail) && index > std::ranges::max(info->shape_only);
+}
+
+bool is_view(const Node& node) {
+  const OpInfo* info = find_op(node.domain(), node.op_type());
+  if (info == nullptr || !info->is(kView)) return false;
+  if (!node.is("Cast") && !node.is("CastLike")) return true;
+  const DType from = node.input(0)->type().dtype, to = node.output()->type().dtype;
+  return from == to || from == DType::kUndefined || to == DType::kUndefined;
+}
+
+std::optional<std::size_t> sum_input(const Node& node) {
+  if (node.is("Add") && node.int_attribute("accumulate", 0) != 0) return 1;
+  const OpInfo* info = find_op(node.domain(), node.op_type());
+  if (info == nullptr || !info->is(kAddsToLast)) return std::nullopt;
+  return info->max_inputs - 1;
 }
 
 bool is_random(const Node& node) {
@@ -190,7 +212,7 @@ bool is_random(const Node& node) {
       return true;
   }
   const OpInfo* info = find_op(node.domain(), node.op_type());
-  if (info == nullptr || !info->random) return false;
+  if (info == nullptr || !info->is(kRandom)) return false;
   if (!node.is("Dropout")) return true;
   const Value* training_mode = node.input(2);
   if (training_mode == nullptr) return false;  // the default is false

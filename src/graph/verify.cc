@@ -87,7 +87,7 @@ class Verifier {
     if (outputs < info->min_outputs || outputs > info->max_outputs)
       return wrong(count_message(node, outputs, "outputs"));
     const std::size_t required = info->max_inputs == kVariadic ? inputs : info->min_inputs;
-    for (std::size_t i = 0; i < required && !info->absent_inputs; ++i) {
+    for (std::size_t i = 0; i < required && !info->is(kAbsentInputs); ++i) {
       if (node.input(i) == nullptr)
         return wrong(describe(node) + ": input " + std::to_string(i) + " is absent but required");
     }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/graph/op_info.h"
 #include "src/passes/pass.h"
 #include "src/passes/substitute.h"
 
@@ -17,21 +18,12 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-// Ops with an optional last input `base` that their result is added to, and its position.
-struct Accumulating {
-  std::string_view op_type;
-  std::size_t base;
-};
-constexpr std::array<Accumulating, 2> kAccumulating{{{"EmbeddingGradient", 3}, {"LinearWeightGradient", 2}}};
-
-// The position of `base`, when `value` is made for this sum alone by an op that can take one.
+// The position of the absent sum, when `value` is made for this sum alone by an op that can add to one.
 std::optional<std::size_t> base_position(const graph::Graph& graph, const Value* value) {
   const Node* maker = value->producer();
   if (maker == nullptr || value->uses().size() != 1 || graph.is_output(value)) return std::nullopt;
-  for (const Accumulating& op : kAccumulating) {
-    if (maker->is(op.op_type, graph::kRekindleDomain) && maker->input(op.base) == nullptr) return op.base;
-  }
-  return std::nullopt;
+  const auto base = graph::sum_input(*maker);
+  return base && maker->input(*base) == nullptr ? base : std::nullopt;
 }
 
 using Order = std::unordered_map<const Node*, std::size_t>;
@@ -70,7 +62,7 @@ Result<bool> run(graph::Graph& graph, const PassContext&) {
   Order order;
   for (const auto& node : graph.nodes()) {
     order.emplace(node.get(), order.size());
-    const bool accumulation = node->is("Add") && node->int_attribute("accumulate", 0) != 0;
+    const bool accumulation = node->is("Add") && graph::sum_input(*node);
     if (accumulation && node->input(0) != node->input(1)) sums.push_back(node.get());
   }
   bool changed = false;

@@ -96,6 +96,14 @@ TEST_CASE("what others can write is neither computed again nor computed from", "
         "%y, %u");
     CHECK(recomputed_by(joint).empty());
   }
+  SECTION("of which a row is an output") {
+    const JointGraph joint = joint_after(std::string(kLinear) +
+                                             "%i = Constant() {value = int64[]{0}}\n%g: float32[n, 8] = "
+                                             "Gelu(%h)\n%u: float32[8] = Gather(%g, %i)" +
+                                             kEnd,
+                                         "%y, %u");
+    CHECK(recomputed_by(joint).empty());
+  }
   SECTION("an input behind a stopped gradient") {
     const JointGraph joint = joint_after(
         "%p: float32[n, 8] = rekindle::StopGradient(%x)\n%g: float32[n, 8] = Gelu(%p)\n"

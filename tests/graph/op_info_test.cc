@@ -40,6 +40,40 @@ TEST_CASE("shape-only inputs are those of docs/ir.md", "[graph]") {
   CHECK(is_shape_only(node("e"), 2));
 }
 
+TEST_CASE("a cast is a view unless it is known to change the dtype", "[graph]") {
+  const auto graph = graph_from(R"(graph g(%x: float32[n], %y: bfloat16[n], %z) {
+  opset 20
+  %a: float32[n] = CastLike(%y, %x)
+  %b: float32[n] = CastLike(%x, %x)
+  %c: float32[n] = Cast(%z) {to = 1}
+  %d = Identity(%z)
+  %e: float32[n] = Exp(%x)
+  return %a, %b, %c, %d, %e
+})");
+  const auto view = [&](const char* name) { return is_view(*graph->find_value(name)->producer()); };
+  CHECK_FALSE(view("a"));
+  CHECK(view("b"));
+  CHECK(view("c"));
+  CHECK(view("d"));
+  CHECK_FALSE(view("e"));
+}
+
+TEST_CASE("the sum that a gradient is added to is its op's last input", "[graph]") {
+  const auto graph = graph_from(R"(graph g(%x, %y) {
+  opset 20, rekindle 1
+  %a = rekindle::LinearWeightGradient(%x, %y)
+  %b = rekindle::EmbeddingGradient(%x, %y, %x)
+  %c = Add(%a, %b) {accumulate = 1}
+  %d = Add(%a, %b)
+  return %c, %d
+})");
+  const auto sum = [&](const char* name) { return sum_input(*graph->find_value(name)->producer()); };
+  CHECK(sum("a") == 2);
+  CHECK(sum("b") == 3);
+  CHECK(sum("c") == 1);
+  CHECK_FALSE(sum("d").has_value());
+}
+
 TEST_CASE("Dropout is random unless its training_mode is false", "[graph]") {
   const auto graph = graph_from(R"(graph g(%x, %mode) {
   opset 20
