@@ -196,3 +196,20 @@ def test_len_is_pythons_own_to_other_threads_and_after_an_export() -> None:
         twins.wrapped(*x(7, 6))
     assert set(seen) == {int}
     assert builtins.len is before
+
+
+def test_a_len_of_the_users_own_is_theirs_after_an_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = len
+
+    def measured(value: Any) -> int:
+        return python(value)
+
+    def forward(self, x):
+        return self.linear(x) * len(x)
+
+    monkeypatch.setattr(builtins, "len", measured)
+    twins = Twins(Model(forward))
+    twins.call(*x(4, 6))
+    assert builtins.len is measured
+    twins.call(*x(5, 6))
+    assert twins.status.bypass == []

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.autograd.function import _SingleLevelFunction
 
+from rekindle.exporters.replaced_name import ReplacedName
+
 # Given the Function, the arguments of apply, and what would have run.
 Handler = Callable[[type, tuple[Any, ...], Callable[..., Any]], Any]
 
@@ -18,8 +20,6 @@ class _Active(threading.local):
 
 
 _active = _Active()
-_lock = threading.Lock()
-_users = 0
 
 
 def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -28,20 +28,15 @@ def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
     return run(*args, **kwargs) if handler is None or kwargs else handler(cls, args, run)
 
 
+_replaced = ReplacedName(_SingleLevelFunction, "apply", classmethod(_apply))
+
+
 @contextlib.contextmanager
 def intercepted(handler: Handler) -> Iterator[None]:
     """Calls of this thread go to `handler`. Torch's own class is changed as long as any thread is inside."""
-    global _users
-    with _lock:
-        _users += 1
-        if _users == 1:
-            _SingleLevelFunction.apply = classmethod(_apply)  # type: ignore[attr-defined]
-    before, _active.handler = _active.handler, handler
-    try:
-        yield
-    finally:
-        _active.handler = before
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+    with _replaced:
+        before, _active.handler = _active.handler, handler
+        try:
+            yield
+        finally:
+            _active.handler = before

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.replaced_name import ReplacedName
 from rekindle.exporters.traced_sizes import is_traced
 
 
@@ -19,9 +20,6 @@ class _Active(threading.local):
 
 
 _active = _Active()
-_lock = threading.Lock()
-_users = 0
-_len = builtins.len
 
 
 def _length(value: Any, /) -> Any:
@@ -29,31 +27,27 @@ def _length(value: Any, /) -> Any:
         size = value.shape[0]
         if is_traced(size):
             return size
-    return _len(value)
+    return _replaced.original(value)
+
+
+_replaced = ReplacedName(builtins, "len", _length)
 
 
 def builtin_named(name: str, default: Any) -> Any:
     """What Python has under this name when nothing is traced."""
     value = vars(builtins).get(name, default)
-    return _len if value is _length else value
+    return _replaced.original if value is _length else value
 
 
 @contextlib.contextmanager
 def lengths_followed(active: bool) -> Iterator[None]:
     """Lengths of tensors, asked by this thread, are sizes of the trace if `active`. Other threads get ints as ever."""
-    global _users
     if not active:
         yield
         return
-    with _lock:
-        _users += 1
-        builtins.len = _length
-    before, _active.is_followed = _active.is_followed, True
-    try:
-        yield
-    finally:
-        _active.is_followed = before
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                builtins.len = _len
+    with _replaced:
+        before, _active.is_followed = _active.is_followed, True
+        try:
+            yield
+        finally:
+            _active.is_followed = before
