@@ -9,8 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "session/host_function.h"
-#include "session/session.h"
-#include "src/graph/parse.h"
+#include "tests/session/session_text.h"
 
 namespace {
 
@@ -35,18 +34,14 @@ class Detached : public HostFunction {
 
 // %h holds those elements of %x for which %m is true; `body` makes the outputs of it.
 std::shared_ptr<Session> session_of(const std::string& body, const std::string& outputs) {
-  const auto graph = rekindle::graph::parse(
+  auto session = rekindle::session::session_of(
       "graph t(%x: float64[4, 5], %m: bool[4, 5]) {\n  opset 20, rekindle 1, torch 1\n"
       "  %h: float64[n] = torch::aten.masked_select.default(%x, %m) "
       "{_results = 1, _differentiable = [0], _sized_by_data = 1}\n  " +
-      body + "\n  return " + outputs + "\n}");
-  if (!graph.ok()) FAIL(graph.error().message);
-  auto joint = rekindle::autodiff::differentiate(**graph, {true, false});
-  if (!joint.ok()) FAIL(joint.error().message);
-  auto session = Session::create(std::move(joint).value());
-  if (!session.ok()) FAIL(session.error().message);
-  (*session)->set_functions({std::make_shared<Detached>()});
-  return *session;
+          body + "\n  return " + outputs + "\n}",
+      {true, false});
+  session->set_functions({std::make_shared<Detached>()});
+  return session;
 }
 
 // `y` of `x`, both float64 vectors.

@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "src/graph/parse.h"
+#include "tests/session/session_text.h"
 
 namespace {
 
@@ -46,17 +46,13 @@ const std::string kCall =
 
 std::shared_ptr<Session> session_of(const std::shared_ptr<Made>& function, const std::string& outputs = "%y",
                                     bool gradient = true) {
-  const auto graph = rekindle::graph::parse(
+  auto session = rekindle::session::session_of(
       "graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n"
       "  %h: float64[4, 5] = Tanh(%x)\n  %z: float64[4, 5] = " +
-      kCall + "\n  %y: float64[4, 5] = Exp(%z)\n  return " + outputs + "\n}");
-  if (!graph.ok()) FAIL(graph.error().message);
-  auto joint = rekindle::autodiff::differentiate(**graph, {gradient});
-  if (!joint.ok()) FAIL(joint.error().message);
-  auto session = Session::create(std::move(joint).value());
-  if (!session.ok()) FAIL(session.error().message);
-  (*session)->set_functions({function});
-  return *session;
+          kCall + "\n  %y: float64[4, 5] = Exp(%z)\n  return " + outputs + "\n}",
+      {gradient});
+  session->set_functions({function});
+  return session;
 }
 
 at::Tensor matrix() { return at::randn({4, 5}, at::kDouble).requires_grad_(); }

@@ -6,8 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "src/graph/parse.h"
-#include "src/graph/verify.h"
+#include "tests/support/graph_text.h"
 
 using namespace rekindle::session;
 using Catch::Matchers::Contains;
@@ -15,10 +14,7 @@ using Catch::Matchers::Contains;
 namespace {
 
 std::shared_ptr<Model> model_of(const std::string& text) {
-  auto graph = rekindle::graph::parse(text);
-  if (!graph.ok()) FAIL(graph.error().message);
-  if (const auto sound = rekindle::graph::verify(**graph); !sound.ok()) FAIL(sound.error().message);
-  auto model = Model::create(*std::move(graph));
+  auto model = Model::create(rekindle::testing::graph_from(text));
   if (!model.ok()) FAIL(model.error().message);
   return *std::move(model);
 }
@@ -100,7 +96,7 @@ TEST_CASE("errors of interpreted nodes name the node", "[session]") {
 }
 
 TEST_CASE("an op inside a body that nobody can run is refused when the model is made", "[session]") {
-  auto graph = rekindle::graph::parse(R"(graph g(%c: bool[], %b: float32[1]) {
+  auto graph = rekindle::testing::graph_from(R"(graph g(%c: bool[], %b: float32[1]) {
   opset 20, rekindle 1
   %y = rekindle::If(%c, %b) {then_branch = graph t(%b) {
     opset 20, rekindle 1
@@ -113,8 +109,7 @@ TEST_CASE("an op inside a body that nobody can run is refused when the model is 
   }}
   return %y
 })");
-  REQUIRE(graph.ok());
-  const auto model = Model::create(*std::move(graph));
+  const auto model = Model::create(std::move(graph));
   REQUIRE_FALSE(model.ok());
   CHECK_THAT(model.error().message, Contains("MaxRoiPool"));
 }

@@ -4,9 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "session/session.h"
-#include "src/autodiff/gradient.h"
-#include "src/graph/parse.h"
+#include "tests/session/session_text.h"
 
 namespace {
 
@@ -15,15 +13,10 @@ using rekindle::session::Session;
 std::shared_ptr<Session> session_of(const std::string& dtype, std::int64_t columns) {
   const std::string vector = dtype + "[" + std::to_string(columns) + "]",
                     matrix = dtype + "[4, " + std::to_string(columns) + "]";
-  const auto graph = rekindle::graph::parse("graph t(%x: " + matrix + ", %w: " + vector + ", %b: " + vector +
-                                            ") {\n  opset 20, rekindle 1\n  %y: " + matrix +
-                                            " = LayerNormalization(%x, %w, %b) {axis = -1}\n  return %y\n}");
-  if (!graph.ok()) FAIL(graph.error().message);
-  auto joint = rekindle::autodiff::differentiate(**graph, {true, true, true});
-  if (!joint.ok()) FAIL(joint.error().message);
-  auto session = Session::create(std::move(joint).value());
-  if (!session.ok()) FAIL(session.error().message);
-  return *session;
+  return rekindle::session::session_of("graph t(%x: " + matrix + ", %w: " + vector + ", %b: " + vector +
+                                           ") {\n  opset 20, rekindle 1\n  %y: " + matrix +
+                                           " = LayerNormalization(%x, %w, %b) {axis = -1}\n  return %y\n}",
+                                       {true, true, true});
 }
 
 }  // namespace

@@ -5,8 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "session/session.h"
-#include "src/graph/parse.h"
+#include "tests/session/session_text.h"
 
 namespace {
 
@@ -32,14 +31,9 @@ graph g(%x: float32[n, 64], %w: float32[64, 64], %v: float32[64, 64]) {
 )";
 
 std::shared_ptr<Session> session_of(bool rematerialize) {
-  auto graph = rekindle::graph::parse(kText);
-  if (!graph.ok()) FAIL(graph.error().message);
-  auto joint = rekindle::autodiff::differentiate(**graph, {true, true, true});
-  if (!joint.ok()) FAIL(joint.error().message);
-  if (rematerialize) rekindle::autodiff::rematerialize(*joint);
-  auto session = Session::create(std::move(joint).value());
-  if (!session.ok()) FAIL(session.error().message);
-  return *session;
+  auto joint = rekindle::session::joint_of(kText, {true, true, true});
+  if (rematerialize) rekindle::autodiff::rematerialize(joint);
+  return rekindle::session::session_of(std::move(joint));
 }
 
 Tensors inputs_of(std::int64_t rows) {

@@ -5,24 +5,13 @@
 
 #include <catch2/catch.hpp>
 
-#include "src/autodiff/gradient.h"
-#include "src/graph/parse.h"
+#include "tests/session/session_text.h"
 
 namespace {
 
-using rekindle::autodiff::differentiate;
+using rekindle::session::joint_of;
 using rekindle::session::Session;
-
-std::shared_ptr<Session> session_of(const char* text, std::vector<bool> needs_gradient,
-                                    rekindle::session::SessionOptions options = {}) {
-  auto graph = rekindle::graph::parse(text);
-  if (!graph.ok()) FAIL(graph.error().message);
-  auto joint = differentiate(**graph, needs_gradient);
-  if (!joint.ok()) FAIL(joint.error().message);
-  auto session = Session::create(std::move(joint).value(), std::move(options));
-  if (!session.ok()) FAIL(session.error().message);
-  return *session;
-}
+using rekindle::session::session_of;
 
 constexpr const char* kPerceptron = R"(
 graph mlp(%x: float64[4, 8], %w1: float64[16, 8], %b1: float64[16], %w2: float64[3, 16]) {
@@ -211,10 +200,8 @@ graph g(%w: float32[4, 2], %i: int64[3]) {
 }
 
 TEST_CASE("an op without a lowering is refused when the session is made", "[session]") {
-  auto graph = rekindle::graph::parse(
-      "graph g(%x: float32[2]) {\n  opset 20\n  %y = MaxRoiPool(%x, %x)\n  return %y\n}\n");
-  REQUIRE(graph.ok());
-  auto session = Session::create(std::move(differentiate(**graph, {false})).value());
+  const auto session = Session::create(joint_of(
+      "graph g(%x: float32[2]) {\n  opset 20\n  %y = MaxRoiPool(%x, %x)\n  return %y\n}\n", {false}));
   REQUIRE_FALSE(session.ok());
   CHECK(session.error().code == rekindle::ErrorCode::kUnsupported);
   CHECK_THAT(session.error().message, Catch::Contains("MaxRoiPool"));

@@ -5,29 +5,13 @@
 
 #include <catch2/catch.hpp>
 
-#include "session/session.h"
-#include "src/autodiff/gradient.h"
-#include "src/graph/parse.h"
+#include "tests/session/session_text.h"
 
 namespace {
 
-using rekindle::autodiff::differentiate;
+using rekindle::session::joint_of;
 using rekindle::session::Session;
-
-rekindle::Result<std::shared_ptr<Session>> try_session(const std::string& text,
-                                                       std::vector<bool> needs_gradient) {
-  auto graph = rekindle::graph::parse(text);
-  if (!graph.ok()) FAIL(graph.error().message);
-  auto joint = differentiate(**graph, needs_gradient);
-  if (!joint.ok()) FAIL(joint.error().message);
-  return Session::create(std::move(joint).value());
-}
-
-std::shared_ptr<Session> session_of(const std::string& text, std::vector<bool> needs_gradient) {
-  auto session = try_session(text, std::move(needs_gradient));
-  if (!session.ok()) FAIL(session.error().message);
-  return *session;
-}
+using rekindle::session::session_of;
 
 // One float64[4, 5] input; `body` defines the outputs.
 std::string of_matrix(const std::string& body, const std::string& outputs = "%y") {
@@ -204,7 +188,7 @@ TEST_CASE("lists, absent tensors and plans for other sizes", "[session]") {
 
 TEST_CASE("what a graph must not name is refused before anything runs", "[session]") {
   const auto message = [](const std::string& node) {
-    const auto session = try_session(of_matrix(node), {false});
+    const auto session = Session::create(joint_of(of_matrix(node), {false}));
     return session.ok() ? std::string("accepted") : session.error().message;
   };
   using Catch::Contains;
