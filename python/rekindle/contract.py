@@ -186,12 +186,18 @@ def _find_class(name: list[str]) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def rebuild_outputs(layout: Any, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int] = ()) -> Any:
-    """The module's result; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is gone."""
-    made: list[torch.Tensor] = []
-    if "with_views" in layout:
-        made, layout = views.made_again(layout["with_views"], outputs, inputs, numbers), layout["result"]
-    return _Rebuilding({"output": outputs, "input": inputs, "view": made, "number": numbers, "same": []}).of(layout)
+class Structure:
+    """What a module returns, as described by flatten_outputs."""
+
+    def __init__(self, described: Any) -> None:
+        self._views = views.Views(described["with_views"]) if "with_views" in described else None
+        self._layout = described if self._views is None else described["result"]
+
+    def rebuild(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]) -> Any:
+        """The result of a call; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is gone."""
+        made = [] if self._views is None else self._views.of(outputs, inputs, numbers)
+        places = {"output": outputs, "input": inputs, "view": made, "number": numbers, "same": []}
+        return _Rebuilding(places).of(self._layout)
 
 
 class _Rebuilding:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.contract import rebuild_outputs
+from rekindle.contract import Structure
 from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint
@@ -44,7 +44,8 @@ class Variant:
     numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
 
     def __post_init__(self) -> None:
-        self.structure, self.used, self.record = (self.contract[name] for name in ("structure", "used", "grad"))
+        self.structure = Structure(self.contract["structure"])
+        self.used, self.record = self.contract["used"], self.contract["grad"]
         self.writes = self.contract["writes"]
         self.data_guards, self.sized_by_data = self.contract["data_guards"], self.contract["sized_by_data"]
         self.shapes = Shapes.observed(self.observations)
@@ -129,7 +130,7 @@ class Variant:
         if self.writes:
             return self._run_and_write(inputs, arguments)
         outputs = self._forward(inputs)
-        return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
+        return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
 
     @property
     def depends_on_data(self) -> bool:
@@ -159,7 +160,7 @@ class Variant:
         outputs = self._forward(given)
         with torch.no_grad():
             torch._foreach_copy_([inputs[position] for position in self.writes], outputs[-len(self.writes) :])
-        return rebuild_outputs(self.structure, outputs, inputs, self._numbers(arguments))
+        return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
 
 
 def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:

@@ -24,6 +24,8 @@ from rekindle.layouts import is_dense
 from rekindle.reasons import Bypass, Reason
 from rekindle.view_steps import Step, decoded, repeated
 
+_MOST_PLACES = 1024
+
 View = dict[str, Any]
 # (view, base) -> how it is made, where that is known
 StepsOf = Callable[[torch.Tensor, torch.Tensor], list[Step] | None]
@@ -181,12 +183,30 @@ def check_strides(layout: Any, arguments: list[torch.Tensor]) -> None:
             raise _refused(arguments[position], "an input")
 
 
-def made_again(
-    views: list[View], outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]
-) -> list[torch.Tensor]:
-    """The views of one call's outputs and inputs."""
-    bases = [_base(view, outputs, inputs) for view in views]
-    return [_view(_placed(view, base, numbers), base) for view, base in zip(views, bases, strict=True)]
+class Views:
+    """The views in the structure of a result. Where one lies follows from the layout of its base and the numbers of the call,
+    and is worked out once for each."""
+
+    def __init__(self, views: list[View]) -> None:
+        self._views = views
+        self._places: dict[tuple[Any, ...], View] = {}
+
+    def of(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]) -> list[torch.Tensor]:
+        """Those of one call's outputs and inputs."""
+        bases = [_base(view, outputs, inputs) for view in self._views]
+        return [_view(self._place(i, base, numbers), base) for i, base in enumerate(bases)]
+
+    def _place(self, i: int, base: torch.Tensor, numbers: Sequence[int]) -> View:
+        view = self._views[i]
+        if "steps" not in view:
+            return view
+        key = (i, base.shape, base.stride(), *numbers)
+        found = self._places.get(key)
+        if found is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            found = self._places[key] = _placed(view, base, numbers)
+        return found
 
 
 def _view(view: View, base: torch.Tensor) -> torch.Tensor:

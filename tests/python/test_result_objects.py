@@ -90,13 +90,13 @@ def test_no_object_is_made_whose_class_may_run_code() -> None:
 
 
 def test_a_class_of_an_entry_that_cannot_be_rebuilt_is_refused() -> None:
-    from rekindle.contract import rebuild_outputs
+    from rekindle.contract import Structure
     from rekindle.reasons import Bypass
 
-    assert type(rebuild_outputs({"object": [__name__, "Memory"], "items": []}, [], [])) is Memory
+    assert type(Structure({"object": [__name__, "Memory"], "items": []}).rebuild([], [], [])) is Memory
     for name in ([__name__, "Watched"], ["module_support", "Mlp"], ["builtins", "int"], ["builtins", "type"], [__name__, "rows"]):
         with pytest.raises(Bypass, match="unsupported_output"):
-            rebuild_outputs({"object": name, "items": []}, [], [])
+            Structure({"object": name, "items": []}).rebuild([], [], [])
 
 
 def test_the_default_cache_of_a_language_model() -> None:

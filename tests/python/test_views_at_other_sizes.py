@@ -154,6 +154,23 @@ def test_a_differentiable_backward_at_other_sizes() -> None:
     assert rekindle.status(model).exports == 1
 
 
+def test_places_are_worked_out_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Model(hidden)
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", log="error"))
+    model(torch.randn(5, 6))
+    steps: list[int] = []
+
+    def counted(of: Any, base: torch.Tensor, argument: Any) -> torch.Tensor:
+        steps.append(base.size(0))
+        return repeated(of, base, argument)
+
+    monkeypatch.setattr(rekindle.views, "repeated", counted)
+    for count in (9, 9, 31, 9, 31):
+        x = torch.randn(count, 6)
+        torch.testing.assert_close(model(x), module(x))
+    assert steps == [9, 9, 31, 31]  # of y[:2] and y[2:]
+
+
 def test_an_entry_can_name_steps_only_that_are_views() -> None:
     with pytest.raises(NotAStep):
         repeated([["fill_", [0], {}, None]], torch.ones(3), decoded([]))
