@@ -20,7 +20,7 @@ std::string describe(const Instruction& instruction, const Frame& frame) {
   text += " with inputs";
   for (const SlotId slot : instruction.inputs) {
     if (!frame[slot].defined()) continue;
-    text += " " + frame[slot].toString() + c10::str(frame[slot].sizes());
+    text += c10::str(" ", frame[slot].toString(), frame[slot].sizes());
   }
   return text;
 }

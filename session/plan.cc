@@ -30,8 +30,7 @@ std::string slot_text(const Plan& plan, SlotId id) {
   if (slot.storage == Storage::kAbsent) return "_";
   std::string text = c10::str("%", slot.value == nullptr ? c10::str("scratch", id) : slot.value->name(), ":",
                               storage_name(slot.storage));
-  if (slot.storage == Storage::kArena)
-    text += "@" + std::to_string(slot.offset) + "+" + std::to_string(slot.bytes);
+  if (slot.storage == Storage::kArena) text += c10::str("@", slot.offset, "+", slot.bytes);
   return text + c10::str(slot.meta.sizes());
 }
 

@@ -28,6 +28,10 @@ struct Rewrite {
     spec.attributes.erase(position);
     return value;
   }
+  void set_attribute(const std::string& name, Attribute value) const {
+    spec.attributes.erase(name);
+    spec.attributes.emplace(name, std::move(value));
+  }
   void set_input(std::size_t i, Value* value) const {
     if (spec.inputs.size() <= i) spec.inputs.resize(i + 1, nullptr);
     spec.inputs[i] = value;
@@ -95,8 +99,8 @@ void upsample(const Rewrite& node) {
     scales = node.graph.create_constant(std::move(constant));
   }
   node.spec.inputs = {node.spec.inputs.at(0), nullptr, scales};
-  node.spec.attributes.insert_or_assign("coordinate_transformation_mode", "asymmetric");
-  node.spec.attributes.insert_or_assign("nearest_mode", "floor");
+  node.set_attribute("coordinate_transformation_mode", "asymmetric");
+  node.set_attribute("nearest_mode", "floor");
 }
 
 void grid_sample(const Rewrite& node) {
