@@ -172,9 +172,7 @@ py::list misses(ExportCache& self) {
   return rows;
 }
 
-}  // namespace
-
-void bind_cache(py::module_& m) {
+void bind_lease(py::module_& m) {
   py::class_<Lease>(m, "Lease")
       .def(
           "wait",
@@ -187,17 +185,10 @@ void bind_cache(py::module_& m) {
       .def_property_readonly("waited", &Lease::waited)
       .def("open", [](Lease& self) { without_gil([&] { return self.open(); }); })
       .def("release", &Lease::release, py::call_guard<py::gil_scoped_release>());
-  m.def("default_cache_dir", &default_cache_dir);
-  m.def("parse_size", [](const std::string& text) { return value_or_throw(parse_size(text)); });
-  m.def("encode_entry", &encode, py::arg("meta"), py::arg("sections"));
-  m.def("decode_entry", &decode, py::arg("record"), py::arg("id"));
-  py::class_<ExportCache>(m, "ExportCache")
-      .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false,
-           py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
-      .def_static("open", &open_cache, py::arg("dir") = "", py::arg("readonly") = false,
-                  py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
-      .def_property_readonly("dir", &ExportCache::dir)
-      .def("lookup", &lookup, py::arg("prekey"))
+}
+
+void bind_entries(py::class_<ExportCache>& cache) {
+  cache.def("lookup", &lookup, py::arg("prekey"))
       .def("lookup_remote", &lookup_remote, py::arg("prekey"))
       .def("load", &load, py::arg("entry"))
       .def("store", &store, py::arg("prekey"), py::arg("observations"), py::arg("meta"), py::arg("sections"),
@@ -215,7 +206,13 @@ void bind_cache(py::module_& m) {
              without_gil([&] { return self.remove(digest); });
            })
       .def("clear", [](ExportCache& self) { without_gil([&] { return self.clear(); }); })
-      .def("stats", &stats)
+      .def("leaves", &leaves, py::arg("entry"))
+      .def("gone", &gone, py::arg("id_or_prekey"))
+      .def("nearest", &nearest, py::arg("tree"));
+}
+
+void bind_counters(py::class_<ExportCache>& cache) {
+  cache.def("stats", &stats)
       .def(
           "record_hit",
           [](ExportCache& self, const std::string& entry, double seconds_saved) {
@@ -224,11 +221,27 @@ void bind_cache(py::module_& m) {
           py::arg("entry"), py::arg("seconds_saved"))
       .def("record_bypass", &ExportCache::record_bypass, py::arg("code"),
            py::call_guard<py::gil_scoped_release>())
-      .def("leaves", &leaves, py::arg("entry"))
-      .def("gone", &gone, py::arg("id_or_prekey"))
-      .def("nearest", &nearest, py::arg("tree"))
       .def("record_miss", &record_miss, py::arg("miss"))
       .def("misses", &misses);
+}
+
+}  // namespace
+
+void bind_cache(py::module_& m) {
+  bind_lease(m);
+  m.def("default_cache_dir", &default_cache_dir);
+  m.def("parse_size", [](const std::string& text) { return value_or_throw(parse_size(text)); });
+  m.def("encode_entry", &encode, py::arg("meta"), py::arg("sections"));
+  m.def("decode_entry", &decode, py::arg("record"), py::arg("id"));
+  py::class_<ExportCache> cache(m, "ExportCache");
+  cache
+      .def(py::init(&open_cache), py::arg("dir") = "", py::arg("readonly") = false,
+           py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
+      .def_static("open", &open_cache, py::arg("dir") = "", py::arg("readonly") = false,
+                  py::arg("size_limit") = py::none(), py::arg("remote") = py::none())
+      .def_property_readonly("dir", &ExportCache::dir);
+  bind_entries(cache);
+  bind_counters(cache);
 }
 
 }  // namespace rekindle::python

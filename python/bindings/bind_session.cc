@@ -107,9 +107,7 @@ std::string joint_text(const py::bytes& joint) {
   return value_or_throw(pipeline::describe_joint_graph(static_cast<std::string_view>(joint)));
 }
 
-}  // namespace
-
-void bind_session(py::module_& m) {
+void bind_graphs(py::module_& m) {
   m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
         py::arg("sizes") = std::map<std::string, std::int64_t>(),
         "ONNX bytes -> bytes of the differentiated, optimized graph. "
@@ -124,6 +122,13 @@ void bind_session(py::module_& m) {
       py::arg("outputs"), py::arg("inputs"),
       "Positions of the inputs in the order in which a backward of all outputs reaches them.");
   m.def("supported_ops", &session::supported_ops);
+  py::class_<SizeQuestions>(m, "SizeQuestions")
+      .def(py::init<const py::bytes&>(), py::arg("joint"))
+      .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))
+      .def("answers", &SizeQuestions::answers, py::arg("inputs"));
+}
+
+void bind_session_class(py::module_& m) {
   py::class_<Session, std::shared_ptr<Session>>(m, "Session")
       .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
@@ -146,10 +151,13 @@ void bind_session(py::module_& m) {
       .def("stats", &stats)
       .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })
       .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });
-  py::class_<SizeQuestions>(m, "SizeQuestions")
-      .def(py::init<const py::bytes&>(), py::arg("joint"))
-      .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))
-      .def("answers", &SizeQuestions::answers, py::arg("inputs"));
+}
+
+}  // namespace
+
+void bind_session(py::module_& m) {
+  bind_graphs(m);
+  bind_session_class(m);
   py::class_<Guard>(m, "Guard")
       .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&,
                     const py::list&>(),
