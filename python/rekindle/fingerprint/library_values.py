@@ -154,18 +154,17 @@ def _numpy_scalar(walker: Walker, path: str, value: Any) -> None:
 
 
 def find(value: Any) -> Handler | None:
-    """The handler of a library type, or None. Types with constant handling are added to the exact table."""
-    cls = type(value)
+    """The handler of a library type, or None."""
+    return _find_of_torch(value) or _find_of_numpy(value) or _find_other(value)
+
+
+def _find_of_torch(value: Any) -> Handler | None:
     if isinstance(value, torch.Tensor):
         return _tensor
     if isinstance(value, torch.Size):
-        return handlers[tuple] if cls is tuple else _size
+        return _size
     if isinstance(value, _TORCH_TEXT_TYPES):
         return _text
-    if isinstance(value, ctypes.CDLL):
-        return _c_library
-    if isinstance(value, ctypes._CFuncPtr):
-        return _c_function
     if torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup):
         return _process_group
     if isinstance(value, CustomOpDef):
@@ -174,11 +173,15 @@ def find(value: Any) -> Handler | None:
         return _operator
     if isinstance(value, torch._ops._OpNamespace | torch._ops._Ops | torch._classes._ClassNamespace):
         return _ops_namespace
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        handler = _find_numpy(numpy, value)
-        if handler is not None:
-            return handler
+    return None
+
+
+def _find_other(value: Any) -> Handler | None:
+    cls = type(value)
+    if isinstance(value, ctypes.CDLL):
+        return _c_library
+    if isinstance(value, ctypes._CFuncPtr):
+        return _c_function
     if isinstance(value, pathlib.PurePath | uuid.UUID | decimal.Decimal | fractions.Fraction):
         return _text
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
@@ -208,7 +211,10 @@ def _size(walker: Walker, path: str, value: torch.Size) -> None:
     walker.leaves.append((path, f"Size {list(value)}"))
 
 
-def _find_numpy(numpy: Any, value: Any) -> Handler | None:
+def _find_of_numpy(value: Any) -> Handler | None:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
     if type(value) is numpy.ndarray:
         return _ndarray
     if isinstance(value, numpy.generic) and not isinstance(value, numpy.object_ | numpy.void):
