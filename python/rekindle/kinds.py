@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from rekindle import _native
 from rekindle.call_key import tables_of
+from rekindle.hooks import global_hooks
 from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.shapes import Dims, Shapes
 from rekindle.variant import Variant
@@ -20,12 +20,6 @@ from rekindle.variant import Variant
 MAX_ATTEMPTS = 8
 _MOST_KINDS_OF_A_PART = 16
 _MAX_KINDS = 4096
-_GLOBAL_HOOKS = (
-    "_global_forward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-)
 
 
 @dataclass
@@ -157,4 +151,4 @@ def _guard(bypass: Bypass, module: nn.Module, first: bool) -> Any:
             return _TryAgain()
         return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
     tables = [table for module in modules for table in tables_of(module)]
-    return _native.Guard([*tables, *map(vars(torch.nn.modules.module).get, _GLOBAL_HOOKS)], state)
+    return _native.Guard([*tables, *global_hooks()], state)

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from rekindle.explanation import Explanation
+from rekindle.hooks import HOOKS, global_hooks
 from rekindle.options import Options
 from rekindle.runtime import Runtime
 from rekindle.status import Status
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global{name}") for name in _HOOKS]
+_GLOBAL_HOOKS = global_hooks()
 _OWN = ("module", "_options", "_runtime", "_own_forward", "_is_full_backward_hook")
 _OWN_FORWARD = "rekindle.Module.forward"  # in a state, in the place of the forward of the module it is of
 
@@ -195,7 +195,7 @@ def _with_signature_of(module: nn.Module, runtime: Runtime) -> Any:
 
 def _global_hooks_only(attributes: dict[str, Any]) -> bool:
     """Whether every module has hooks that this one has not been given."""
-    return any(_GLOBAL_HOOKS) and not any(attributes[name] for name in _HOOKS)
+    return any(_GLOBAL_HOOKS) and not any(attributes[name] for name in HOOKS)
 
 
 def status(model: Module) -> Status:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle.hooks import HOOKS, global_hooks
 from rekindle.reasons import Reason
 
 # Those under which submodules may do better. The others hold for submodules as well, or pass by themselves.
@@ -28,7 +29,6 @@ _OF_ONE_MODULE = frozenset(Reason) - {
 _AFTER_A_CALL = frozenset((Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.STATE_MUTATED, Reason.SIDE_EFFECT))
 _LEAST_LAYERS = 2  # a graph of one layer saves nothing
 _OPAQUE_PACKAGES = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.", "torch.jit.")
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -47,16 +47,12 @@ class Part:
 
 def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
     """Whether submodules of a module that is refused for `reason` may run from graphs; ran_in_eager: whether such a call has."""
-    return (
-        reason in _OF_ONE_MODULE
-        and (ran_in_eager or reason not in _AFTER_A_CALL)
-        and not any(getattr(nn.modules.module, f"_global{name}") for name in _HOOKS)
-    )
+    return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not any(global_hooks())
 
 
 def candidates(module: nn.Module, itself: bool) -> dict[str, nn.Module]:
     """The outermost submodules, by name, that are worth a graph; itself: the module too, if it has hooks, which run around."""
-    if itself and any(module.__dict__[name] for name in _HOOKS) and _can_be_part(module):
+    if itself and any(module.__dict__[name] for name in HOOKS) and _can_be_part(module):
         return {"": module}
     found: dict[str, nn.Module] = {}
     seen: set[int] = set()

@@ -11,6 +11,7 @@ from rekindle.fingerprint import tensors
 from rekindle.fingerprint.library_values import tensor_attributes
 from rekindle.fingerprint.objects import slots, volatile_fields
 from rekindle.fingerprint.values import Walker, attribute_path
+from rekindle.hooks import GLOBAL_HOOKS, HOOKS
 from rekindle.reasons import Bypass, Reason
 
 # What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
@@ -21,22 +22,15 @@ _BOOKKEEPING = frozenset(
     "_is_full_backward_hook _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks "
     "_load_state_dict_post_hooks".split()
 )
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # Of a wrapped module inside of another: what its graphs are is not what it computes.
 _OF_WRAPPED = {"_runtime", "forward", "_options"}
-_NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(_HOOKS)
-_GLOBAL_HOOKS = (
-    "_global_forward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-)
+_NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 
 
 def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames, hooks_around: bool = False) -> None:
     """Add the leaves of `root` and everything below it; raises Bypass for hooks, but for those of `root` itself if they run
     around it, and what cannot be digested."""
-    for name in _GLOBAL_HOOKS:
+    for name in GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
         if hooks:
             raise _hooked("torch.nn.Module (global)", name, hooks)
@@ -59,7 +53,7 @@ class _TreeWalk:
         _refuse_unsupported(path, module)
         state = module.__dict__
         walker.containers += (state, module)
-        for name in _HOOKS:
+        for name in HOOKS:
             hooks = state.get(name)
             if hooks and module is not self._with_hooks:
                 raise _hooked(path, name, hooks)
