@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.nn.utils import stateless
 
+from rekindle.exporters.dtypes import NUMBERS
 from rekindle.exporters.functions import Functions
-from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE, keep_operators
+from rekindle.exporters.operators import DOMAIN, keep_operators
 from rekindle.exporters.refusals import refused_in_trace
 from rekindle.exporters.traced_booleans import make_ints
 from rekindle.exporters.traced_operators import forget_sizes
@@ -164,8 +165,8 @@ def _casting_to_bfloat16(analyse: Callable[..., Any]) -> Callable[..., Any]:
     def run(graph: Any, *args: Any) -> Any:
         result = analyse(graph, *args)
         for node in graph.nodes():
-            if node.kind() == "onnx::Cast" and node.i("to") == NUMBER_OF_DTYPE["ComplexDouble"]:
-                node.i_("to", NUMBER_OF_DTYPE["BFloat16"])
+            if node.kind() == "onnx::Cast" and node.i("to") == NUMBERS[torch.complex128]:
+                node.i_("to", NUMBERS[torch.bfloat16])
         return result
 
     return run

@@ -15,33 +15,9 @@ from typing import Any
 import torch
 from torch.onnx import symbolic_helper
 
+from rekindle.exporters.dtypes import DTYPES, NUMBERS
 from rekindle.exporters.traced_operators import sizes_seen
 from rekindle.reasons import Bypass, Reason
-
-_DTYPES = {
-    "Double": torch.float64,
-    "Float": torch.float32,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Long": torch.int64,
-    "Int": torch.int32,
-    "Short": torch.int16,
-    "Char": torch.int8,
-    "Byte": torch.uint8,
-    "Bool": torch.bool,
-}
-_ONNX = {
-    torch.float64: 11,
-    torch.float32: 1,
-    torch.float16: 10,
-    torch.bfloat16: 16,
-    torch.int64: 7,
-    torch.int32: 6,
-    torch.int16: 5,
-    torch.int8: 3,
-    torch.uint8: 2,
-    torch.bool: 9,
-}
 
 
 def _is_none(value: Any) -> bool:
@@ -57,7 +33,7 @@ def _get(value: Any, kind: str, what: str = "an argument") -> Any:
 
 
 def _dtype(x: Any) -> torch.dtype:
-    return _DTYPES[x.type().scalarType()]
+    return DTYPES[x.type().scalarType()]
 
 
 def _traced_sizes(g: Any) -> list[int]:
@@ -81,7 +57,7 @@ def _ints(g: Any, values: list[int]) -> Any:
 def _cast(g: Any, x: Any, dtype: torch.dtype) -> Any:
     if x.type().scalarType() is not None and _dtype(x) == dtype:
         return x
-    return g.op("Cast", x, to_i=_ONNX[dtype])
+    return g.op("Cast", x, to_i=NUMBERS[dtype])
 
 
 def _both(g: Any, a: Any, b: Any) -> tuple[Any, Any, torch.dtype]:

@@ -14,12 +14,13 @@ import torch
 
 from rekindle.exporters.aliases import untraced
 from rekindle.exporters.data_sizes import DataSizes, name_of
+from rekindle.exporters.dtypes import NUMBERS
 from rekindle.exporters.function_sizes import Observed
 from rekindle.exporters.inlining import inlined
 from rekindle.exporters.interception import intercepted
 from rekindle.exporters.open_sizes import OpenSizes
-from rekindle.exporters.operators import DOMAIN, NUMBER_OF_DTYPE
-from rekindle.exporters.traced_operators import DTYPES, take_place_of
+from rekindle.exporters.operators import DOMAIN
+from rekindle.exporters.traced_operators import take_place_of
 from rekindle.exporters.traced_sizes import swapped
 from rekindle.fingerprint.world import called_back
 from rekindle.python_op_calls import Call, describe_call, note_results, tensors_among
@@ -32,7 +33,6 @@ Value = Any  # torch._C.Value
 _OF_SHAPES = {f"aten::{name}_like" for name in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")} | {
     f"aten::{name}" for name in ("new_zeros", "new_ones", "new_full", "new_empty", "size", "numel")
 }
-_NUMBERS = {dtype: NUMBER_OF_DTYPE[name] for name, dtype in DTYPES.items()}
 
 
 class _Recorded(torch.autograd.Function):
@@ -121,8 +121,8 @@ class Functions:
         if self._sizes is not None:
             self._sizes.settle(given, results)
         with untraced():
-            if all(tensor.dtype in _NUMBERS for tensor in results):
-                facts["_layouts"] = [n for x in results for n in (_NUMBERS[x.dtype], x.dim(), *x.shape, *x.stride())]
+            if all(tensor.dtype in NUMBERS for tensor in results):
+                facts["_layouts"] = [n for x in results for n in (NUMBERS[x.dtype], x.dim(), *x.shape, *x.stride())]
             facts["_sizes"] = [number for x in given for number in (x.dim(), *x.shape)]
         return facts
 

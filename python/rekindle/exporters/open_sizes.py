@@ -25,6 +25,7 @@ from rekindle.shapes import Dims, is_contiguous
 _RANKS = {torch.Tensor.dim, torch.Tensor.ndimension, torch.Tensor.ndim.__get__}
 _LENGTHS = {torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
 _SHAPES = {torch.Tensor.size, torch.Tensor.shape.__get__}
+SIZE_QUERIES = {*_RANKS, *_LENGTHS, *_SHAPES, torch.Tensor.__len__, torch.Tensor.stride, torch.Tensor.is_contiguous}
 # How many tensors they return depends on the size of a dimension: the position of the argument that names it, and its default.
 _UNPACKING: dict[Any, tuple[int, int]] = {
     torch.Tensor.unbind: (1, 0), torch.unbind: (1, 0), torch.Tensor.__iter__: (9, 0), torch.Tensor.__reversed__: (9, 0),

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from rekindle.exporters.traced_operators import DTYPES, Node, Value, known_value, scalar_type
+from rekindle.exporters.dtypes import DTYPES
+from rekindle.exporters.traced_operators import Node, Value, known_value, scalar_type
 from rekindle.reasons import Bypass, Reason
 
 

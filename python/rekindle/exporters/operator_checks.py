@@ -8,8 +8,8 @@ import torch
 
 from rekindle.errors import first_line
 from rekindle.exporters.data_sizes import is_sized_by_data
+from rekindle.exporters.dtypes import DTYPES
 from rekindle.exporters.traced_operators import (
-    DTYPES,
     Node,
     Value,
     constant_argument,

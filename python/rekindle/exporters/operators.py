@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rekindle.exporters.data_sizes import is_sized_by_data
+from rekindle.exporters.dtypes import DTYPES, NUMBERS
 from rekindle.exporters.operator_arguments import add_argument, is_computed
 from rekindle.exporters.operator_checks import check_meaning
 from rekindle.exporters.traced_booleans import is_boolean
@@ -269,7 +270,7 @@ def layouts_of(values: list[Value]) -> list[int] | None:
 
 def _layout(value: Value) -> list[int] | None:
     dtype, sizes, strides = (
-        NUMBER_OF_DTYPE.get(scalar_type(value) or ""),
+        NUMBERS.get(DTYPES.get(scalar_type(value) or "")),
         value.type().sizes(),
         value.type().strides(),
     )
@@ -281,9 +282,3 @@ def _layout(value: Value) -> list[int] | None:
 def _may_draw(schema: Any) -> bool:
     """Whether it may draw random numbers. Of operators that are not PyTorch's own, nobody says that they do not."""
     return not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in operator_of(schema).tags
-
-
-NUMBER_OF_DTYPE = {
-    "Float": 1, "Byte": 2, "Char": 3, "Short": 5, "Int": 6, "Long": 7, "Bool": 9, "Half": 10, "Double": 11,
-    "ComplexFloat": 14, "ComplexDouble": 15, "BFloat16": 16,
-}  # fmt: skip

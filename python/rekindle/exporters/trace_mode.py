@@ -8,6 +8,7 @@ graph cannot repeat: branches on tensor values, in-place writes to parameters, c
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,7 +21,7 @@ from rekindle.exporters.aliases import Aliases, take_value_of, untraced
 from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.in_place import exchanged, is_in_place, target_of
-from rekindle.exporters.open_sizes import OpenSizes
+from rekindle.exporters.open_sizes import SIZE_QUERIES, OpenSizes
 from rekindle.exporters.refusals import refuse
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, counts_batches, overwrite_out
 from rekindle.exporters.unchecked import Allowed, allowed_by
@@ -42,19 +43,7 @@ class SizeInTrace(int):
             return torch.tensor(float(self), dtype=torch.float32)
 
 
-_SIZE_QUERIES = {
-    torch.Tensor.size,
-    torch.Tensor.shape.__get__,
-    torch.Tensor.numel,
-    torch.Tensor.nelement,
-    torch.Tensor.dim,
-    torch.Tensor.ndimension,
-    torch.Tensor.ndim.__get__,
-    torch.Tensor.__len__,
-    torch.Tensor.stride,
-    torch.Tensor.is_contiguous,
-    torch.numel,
-}
+_UNANSWERED = object()
 
 
 class TraceMode(TorchFunctionMode):
@@ -92,32 +81,23 @@ class TraceMode(TorchFunctionMode):
         self._note_draw = note_draw
         self._assumptions = assumptions
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, caller = kwargs or {}, sys._getframe(1)
         self.allowed = min(self.allowed, allowed_by(function))
         if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
-        if function in _SIZE_QUERIES:
-            return self._size(function, args, kwargs)
+        if function in SIZE_QUERIES:
+            return self._size(function, args, kwargs, caller)
         asked = function, args, kwargs
         if self._sizes is not None:
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
             if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
-                return tuple(self.__torch_function__(torch.Tensor.__getitem__, types, (cuts[0], place)) for place in cuts[1])
+                return tuple(self.__torch_function__(torch.Tensor.__getitem__, kinds, (cuts[0], place)) for place in cuts[1])
             args, kwargs = self._sizes.given(function, args, kwargs)
-        if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
-            with untraced():  # a constant, whatever it is made of
-                return function(*args, **kwargs)
-        if function == torch.Tensor.__bool__ and sys._getframe(1).f_code is _IS_CAUSAL_MASK:
-            return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
-        if self._assumptions.is_question(function, sys._getframe(1)):
-            self.up_to_date(args)
-            return self._assumptions.answer(args[0], user_place(), sys._getframe(1))
-        if function == torch.Tensor.__float__ and counts_batches(sys._getframe(1)):
-            with untraced():
-                return function(*args)
-        refuse(function, kwargs, sys._getframe(1))
+        if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
+            return answer
+        refuse(function, kwargs, caller)
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])
             data = args[0].detach()
@@ -125,6 +105,25 @@ class TraceMode(TorchFunctionMode):
             self._note_views(function, args, kwargs, data)
             return data
         self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
+        return self._recorded(function, args, kwargs, asked)
+
+    def _answer(self, function: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
+        """What is a Python value, or a constant, to the trace; _UNANSWERED for all else."""
+        if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
+            with untraced():  # a constant, whatever it is made of
+                return function(*args, **kwargs)
+        if function == torch.Tensor.__bool__ and caller.f_code is _IS_CAUSAL_MASK:
+            return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
+        if self._assumptions.is_question(function, caller):
+            self.up_to_date(args)
+            return self._assumptions.answer(args[0], user_place(), caller)
+        if function == torch.Tensor.__float__ and counts_batches(caller):
+            with untraced():
+                return function(*args)
+        return _UNANSWERED
+
+    def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
+        """The result of a call that becomes part of the graph. asked: the call as the forward made it."""
         in_place = is_in_place(function, args, kwargs)
         if in_place:
             self._check_write(function, args, kwargs)
@@ -153,14 +152,13 @@ class TraceMode(TorchFunctionMode):
         if self.views is not None:
             self.views.made(function, args, kwargs, result)
 
-    def _size(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def _size(self, function: Any, args: Any, kwargs: Any, caller: types.FrameType) -> Any:
         """The answer to a question about sizes."""
         if self._sizes is not None:
             answer = self._sizes.answer(function, args, kwargs)
         else:
             with untraced():
                 answer = function(*args, **kwargs)
-        caller = sys._getframe(2)
         in_interpolate = _INTERPOLATE in (caller.f_code, caller.f_back and caller.f_back.f_code)  # maybe in a comprehension
         return SizeInTrace(int(answer)) if in_interpolate and len(args) > 1 and function is torch.Tensor.size else answer
 

@@ -93,20 +93,6 @@ def known_value(value: Value, what: str) -> Any:
 
 # What the tracer names by its inner part, which takes more arguments at the end.
 PUBLIC = {"aten::_convolution": "aten::convolution"}
-DTYPES = {
-    "Double": torch.float64,
-    "Float": torch.float32,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Long": torch.int64,
-    "Int": torch.int32,
-    "Short": torch.int16,
-    "Char": torch.int8,
-    "Byte": torch.uint8,
-    "Bool": torch.bool,
-    "ComplexFloat": torch.complex64,
-    "ComplexDouble": torch.complex128,
-}
 
 
 def take_place_of(node: Node, made: Node, results: list[Value]) -> None:
