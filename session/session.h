@@ -82,7 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error.
   void set_replay(Replay replay);
 
-  // Text of the plan used last: one line per instruction with op, storage, offsets and lifetimes.
+  // Text of the plan used last: one line per instruction with op, storage, offsets and sizes.
   std::string describe_plan() const;
 
   SessionStats stats() const;

@@ -41,6 +41,5 @@ void set_log_level(LogLevel level) {
 void log_debug(std::string_view message) { logger().debug("{}", message); }
 void log_info(std::string_view message) { logger().info("{}", message); }
 void log_warning(std::string_view message) { logger().warn("warning: {}", message); }
-void log_error(std::string_view message) { logger().error("error: {}", message); }
 
 }  // namespace rekindle

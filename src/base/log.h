@@ -17,6 +17,5 @@ void set_log_level(LogLevel level);
 void log_debug(std::string_view message);
 void log_info(std::string_view message);
 void log_warning(std::string_view message);
-void log_error(std::string_view message);
 
 }  // namespace rekindle

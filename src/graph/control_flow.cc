@@ -45,11 +45,6 @@ std::string wrong_loop(const Node& node, std::size_t own, std::size_t elements, 
 
 }  // namespace
 
-bool is_control_flow(const Node& node) {
-  return node.is("If", kRekindleDomain) || node.is("Loop", kRekindleDomain) ||
-         node.is("Scan", kRekindleDomain) || node.is("SequenceMap", kRekindleDomain);
-}
-
 const Graph& body_of(const Node& node, std::string_view name) {
   return *std::get<GraphPtr>(*node.attribute(name));
 }

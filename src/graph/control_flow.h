@@ -20,7 +20,6 @@
 
 namespace rekindle::graph {
 
-bool is_control_flow(const Node& node);
 // The attribute `name`, which must be a graph. Precondition, as below: a verified control-flow node.
 const Graph& body_of(const Node& node, std::string_view name);
 // Empty when the numbers of inputs and outputs of the node and its bodies
