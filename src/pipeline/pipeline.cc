@@ -55,7 +55,7 @@ std::string pipeline_fingerprint() {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
   }
-  return text + " | rematerialize";
+  return text + " | rematerialize 2";
 }
 
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
