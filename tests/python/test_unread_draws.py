@@ -1,4 +1,4 @@
-"""Random numbers that nobody reads are drawn all the same: the generator is afterwards where eager leaves it."""
+"""Random numbers that nobody reads, or that are written over, are drawn all the same and in eager's order."""
 
 from __future__ import annotations
 
@@ -54,8 +54,16 @@ def _through_a_view(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x + y, 0.5)
 
 
+def _drawn_in_place_and_written(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    F.dropout(y, 0.3, inplace=True)
+    noise = torch.randn_like(x)
+    return y.index_fill_(1, torch.tensor([0]), 2.0) + noise
+
+
 CASES: list[Callable[[torch.Tensor], torch.Tensor]] = [
     _dropped_dropout, _dropped_numbers, _overwritten, _overwritten_in_part, _at_the_end, _one_of_two, _through_a_view,
+    _drawn_in_place_and_written,
 ]  # fmt: skip
 
 

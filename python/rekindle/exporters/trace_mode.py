@@ -79,6 +79,7 @@ class TraceMode(TorchFunctionMode):
         self.views = None if sizes is None else ViewRecords(sizes.shape)
         self._aliases = Aliases(grad, self.views)
         self._note_draw = note_draw
+        self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._assumptions = assumptions
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -175,9 +176,16 @@ class TraceMode(TorchFunctionMode):
 
             result = self._aliases.write(target, change)
         else:
+            if in_place and isinstance(target, torch.Tensor):
+                self._let_draws_stay(target)
             result = self._traced_with_draws(function, args, kwargs)
         self.up_to_date(result)
         return result
+
+    def _let_draws_stay(self, target: torch.Tensor) -> None:
+        """Called before a write: the exporter moves down to it what made the target, past other draws if that draws."""
+        if torch._C._get_value_trace(target).unique() in self._drawn:
+            take_value_of(target, target.clone())
 
     def up_to_date(self, values: Any) -> None:
         """Make what is traced of the tensors in `values` what they hold, should their memory have been written through others."""
@@ -199,6 +207,7 @@ class TraceMode(TorchFunctionMode):
             drew = not torch.equal(before, torch.get_rng_state())
         drawn = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
         if drew and drawn:
+            self._drawn.update(torch._C._get_value_trace(value).unique() for value in drawn)
             self._note_draw(drawn[0])
         return result
 
