@@ -131,6 +131,32 @@ def test_bfloat16_is_as_precise_as_eager(function: Callable[[torch.Tensor], torc
     assert (found - exact).abs().max() <= 2 * (expected - exact).abs().max() + 2**-9 * scale
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: y * 0.1,
+        lambda y: y / 3.3,
+        lambda y: 0.1 / (y + 3),
+        lambda y: 0.3 - y,
+        lambda y: y * 1e5 * 1e-5,
+        lambda y: y * y.float().exp().mean(),
+        lambda y: torch.add(y, y, alpha=0.7),
+    ],
+    ids=["product", "quotient", "of a number", "difference", "beyond float16", "0-dim", "alpha"],
+)
+def test_numbers_beside_half_precision_are_not_rounded_to_it(
+    function: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    given = torch.linspace(-1, 1, 64).to(dtype).requires_grad_()
+    model = Scaled(function, dtype)
+    wrapped = rekindle.Module(model, rekindle.Options(fallback="error"))
+    found, expected = wrapped(given), model(given)
+    assert torch.equal(found, expected)
+    gradients = [torch.autograd.grad(result.sum(), given)[0] for result in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize(
     "function",
     [

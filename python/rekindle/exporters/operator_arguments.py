@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rekindle.exporters.dtypes import DTYPES
-from rekindle.exporters.traced_operators import Node, Value, known_value, scalar_type
+from rekindle.exporters.traced_operators import Node, Value, has_dimensions, known_value, scalar_type
 from rekindle.reasons import Bypass, Reason
 
 
@@ -115,13 +115,17 @@ def _add_tensors(graph: Any, made: Node, name: str, value: Value) -> bool:
 
 
 def _as_tensor(graph: Any, made: Node, value: Value) -> Value:
-    """A number that stands for a tensor becomes one, of the dtype that keeps the operator's result what it is."""
+    """A number that stands for a tensor becomes one, of a dtype that keeps the operator's result what it is: of double precision
+    beside a tensor of half that has dimensions, for PyTorch does not round such a number to half."""
     number = value.toIValue() if value.node().kind() == "prim::Constant" else None
     if not isinstance(number, (bool, int, float, complex)):
         return value
     dtypes = [DTYPES.get(scalar_type(item) or "") for item in made.inputs()]
     beside = next((dtype for dtype in dtypes if dtype is not None), torch.get_default_dtype())
-    constant = torch.tensor(number, dtype=torch.result_type(torch.empty(1, dtype=beside), number))
+    dtype = torch.result_type(torch.empty(1, dtype=beside), number)
+    if dtype in (torch.float16, torch.bfloat16) and any(has_dimensions(item) for item in made.inputs()):
+        dtype = torch.float64
+    constant = torch.tensor(number, dtype=dtype)
     node = graph.create("prim::Constant")
     node.insertBefore(made)
     node.t_("value", constant)

@@ -37,8 +37,24 @@ def _always(node: Node) -> bool:
     return True
 
 
+def _numbers_fit(node: Node) -> bool:
+    """Whether numbers and 0-dim tensors lose nothing in the result's dtype: PyTorch does not round them to half precision."""
+    dtype = scalar_type(next(node.outputs()))
+    return dtype not in ("Half", "BFloat16") or all(_fits(value, dtype) for value in node.inputs())
+
+
+def _fits(value: Value, dtype: str) -> bool:
+    number = value.toIValue() if value.node().kind() == "prim::Constant" else None
+    if isinstance(number, torch.Tensor) and number.dim() == 0:
+        number = number.item()
+    if isinstance(number, (bool, int, float)):
+        return bool(torch.tensor(number, dtype=DTYPES[dtype]).double() == torch.tensor(number, dtype=torch.float64))
+    is_scalar = isinstance(value.type(), torch._C.TensorType) and value.type().sizes() == []
+    return not is_scalar or scalar_type(value) == dtype
+
+
 def _exact_quotient(node: Node) -> bool:
-    return not any(argument.name == "rounding_mode" for argument in schema_of(node).arguments)
+    return _numbers_fit(node) and not any(argument.name == "rounding_mode" for argument in schema_of(node).arguments)
 
 
 def _known_start(node: Node) -> bool:
@@ -118,7 +134,7 @@ def _equal_parts(node: Node, argument: str) -> bool:
 
 
 _ALWAYS = """
-    add sub rsub mul neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
+    neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
     masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
@@ -129,6 +145,7 @@ _ALWAYS = """
 """
 _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in _ALWAYS.split()},
+    **{f"aten::{name}": _numbers_fit for name in ("add", "sub", "rsub", "mul")},
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,

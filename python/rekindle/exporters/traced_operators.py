@@ -58,6 +58,11 @@ def sizes_seen(value: Value) -> list[int]:
     return list(known) if known is not None else _sizes_seen[value.debugName()]
 
 
+def has_dimensions(value: Value) -> bool:
+    """Whether it is a tensor that is known to be no 0-dim one."""
+    return isinstance(value.type(), torch._C.TensorType) and bool(value.type().dim())
+
+
 def has_open_sizes(value: Value) -> bool:
     """Whether sizes_seen() tells of the traced call only."""
     return value.type().sizes() is None
