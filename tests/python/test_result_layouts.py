@@ -122,3 +122,25 @@ def test_a_result_that_cannot_be_viewed_in_eager_cannot_be_viewed(tmp_path: path
     wrapped = rekindle.Module(Function(FUNCTIONS["transposed"]), _options(tmp_path))
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         wrapped(torch.ones(2, 3, 4)).view(-1)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def test_an_attention_in_evaluation_takes_the_way_of_eager(tmp_path: pathlib.Path) -> None:
+    model = SelfAttention().eval()
+    for exports in (1, 0):
+        wrapped = rekindle.Module(copy.deepcopy(model), _options(tmp_path))
+        for sizes in ((2, 3, 8), (4, 5, 8)):
+            x = torch.randn(sizes)
+            with torch.no_grad():
+                found, expected = wrapped(x), model(x)
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()
+        assert rekindle.status(wrapped).exports == exports

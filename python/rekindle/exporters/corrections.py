@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import types
 from collections.abc import Callable, Collection, Iterator
@@ -28,6 +29,8 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
             for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
                 if hasattr(module, name):
                     stack.enter_context(_replaced(module, name, _false_in_this_thread(getattr(module, name))))
+        asks = torch.overrides.has_torch_function
+        stack.enter_context(_replaced(torch.overrides, "has_torch_function", _false_in_attention(asks)))
         engine = refused_in_trace(torch.autograd._engine_run_backward)  # type: ignore[attr-defined]
         stack.enter_context(_replaced(torch.autograd, "_engine_run_backward", engine))
         stack.enter_context(_replaced(stateless, "_functional_call", _as_if_untraced(stateless._functional_call)))
@@ -64,6 +67,14 @@ def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
     """
     thread = threading.get_ident()
     return lambda *args: threading.get_ident() != thread and asks(*args)
+
+
+def _false_in_attention(asks: Callable[..., bool]) -> Callable[..., bool]:
+    """A multi-head attention that asks takes another way, to results that lie otherwise, where a mode sees what it calls."""
+    return lambda *args: sys._getframe(1).f_code is not _ATTENTION and asks(*args)
+
+
+_ATTENTION = torch.nn.MultiheadAttention.forward.__code__
 
 
 def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
