@@ -105,7 +105,7 @@ def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], ste
         and (tensor.is_conj(), tensor.is_neg()) == (base.is_conj(), base.is_neg())
         and meta not in (CreationMeta.IN_CUSTOM_FUNCTION, CreationMeta.INFERENCE_MODE)
         and tensor.requires_grad == (base.requires_grad and not detached)
-        and (not tensor.requires_grad or _leads_by_views(tensor, base))
+        and (not tensor.requires_grad or _made_without_grad(tensor, meta) or _leads_by_views(tensor, base))
     )
     if not known:
         raise _refused(tensor, "an input" if "input" in of else "another output")
@@ -116,6 +116,11 @@ def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], ste
         "one_of_many": meta == CreationMeta.MULTI_OUTPUT_NODE,
         **(place_of(tensor, base) if steps is None else {"steps": steps}),
     }
+
+
+def _made_without_grad(tensor: torch.Tensor, meta: CreationMeta) -> bool:
+    """Whether a view requires a gradient as what it is a view of does, and has none to give, in a call without gradients."""
+    return meta == CreationMeta.NO_GRAD_MODE and tensor.grad_fn is None and not torch.is_grad_enabled()
 
 
 def place_of(tensor: torch.Tensor, base: torch.Tensor) -> dict[str, Any]:

@@ -99,6 +99,16 @@ def test_a_view_of_a_parameter_in_the_result_is_one() -> None:
     assert twins.wrapped(rows())[2] is twins.module.linear.bias
 
 
+def test_a_view_of_a_parameter_without_gradients_is_eagers() -> None:
+    twins = Twins(ReturnsParameter(), fallback="error")
+    with torch.no_grad():
+        twins.call(rows())
+        theirs, ours = twins.both(lambda model: model(rows()))
+    assert ours[1]._base is twins.module.linear.weight
+    for view in (theirs[1], ours[1]):
+        assert view.requires_grad and view.grad_fn is None
+
+
 class Takes(nn.Module):
     """Takes arguments of many kinds."""
 
