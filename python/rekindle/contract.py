@@ -98,6 +98,8 @@ class _Flattening:
             return {type(value).__name__: self._items(value, path)}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {"namedtuple": _name_of(type(value), path), "items": self._items(value, path)}
+        if structure.is_return_type(type(value)):
+            return {"return_type": _name_of(type(value), path), "items": self._items(value, path)}
         if isinstance(value, torch.Size):
             return {"size": self._items(value, path)}
         if _is_plain_dataclass(value):
@@ -229,6 +231,8 @@ class _Rebuilding:
             return self._object(cls, items)
         if kind == "namedtuple":
             return cls(*map(self.of, items))
+        if kind == "return_type":
+            return cls([self.of(item) for item in items])
         return cls(**{key: self.of(item) for key, item in items})
 
     def _object(self, cls: type, items: list[Any]) -> Any:
@@ -248,6 +252,7 @@ def _dtype(name: str) -> torch.dtype:
 # What a class of a result has to be: an entry must not be able to call just anything.
 _KINDS: dict[str, Callable[[type], bool]] = {
     "namedtuple": lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"),
+    "return_type": structure.is_return_type,
     "model_output": lambda cls: issubclass(cls, OrderedDict) and dataclasses.is_dataclass(cls),
     "dataclass": lambda cls: dataclasses.is_dataclass(cls) and cls.__init__ is not object.__init__,
     "object": structure.is_plain_class,

@@ -17,10 +17,11 @@ _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 def parts(value: Any) -> Parts | None:
     """(key or position or field, item) for each item of a container; None for everything else.
 
-    Containers are lists, tuples, namedtuples, dicts, dataclasses and, as transformers has it, dataclasses that are dicts.
+    Containers are lists, tuples, namedtuples, what operators such as torch.max return, dicts, dataclasses and, as transformers
+    has it, dataclasses that are dicts.
     """
     kind = type(value)
-    if kind is list or kind is tuple or _is_namedtuple(kind):
+    if kind is list or kind is tuple or _is_namedtuple(kind) or is_return_type(kind):
         return list(enumerate(value))
     if kind is dict or kind is OrderedDict or _is_model_output(kind):
         return list(value.items())
@@ -32,7 +33,7 @@ def parts(value: Any) -> Parts | None:
 def with_items(value: Any, items: list[Any]) -> Any:
     """A container like `value` that holds `items` in the places of its parts."""
     kind = type(value)
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or is_return_type(kind):
         return kind(items)
     if _is_namedtuple(kind):
         return kind._make(items)
@@ -53,6 +54,8 @@ def kind_of(value: Any) -> str:
     kind = type(value)
     if kind in (list, tuple, dict, OrderedDict):
         return kind.__name__
+    if is_return_type(kind):
+        return f"return_type {kind.__qualname__}"
     name = "namedtuple" if _is_namedtuple(kind) else "model_output" if _is_model_output(kind) else "dataclass"
     return f"{name} {kind.__module__}.{kind.__qualname__}"
 
@@ -89,6 +92,11 @@ def is_plain_class(kind: type) -> bool:
 
 def _is_namedtuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
+
+
+def is_return_type(kind: type) -> bool:
+    """Whether it is a class of torch.return_types: a tuple with names for its items, made of a sequence."""
+    return kind.__module__ == "torch.return_types" and issubclass(kind, tuple)
 
 
 def _is_model_output(kind: type) -> bool:

@@ -40,6 +40,8 @@ STRUCTURES = {
     "ordered dict": lambda y, x: collections.OrderedDict(z=y, a=y.mean()),
     "namedtuple": lambda y, x: Pair(y, high=y * 2),
     "typed namedtuple": lambda y, x: Named(y.tanh(), "label"),
+    "of torch.max": lambda y, x: y.max(1),
+    "of torch.topk in a list": lambda y, x: [y.topk(2), y.sort(0)],
     "plain values": lambda y, x: (None, True, 3, 2.5, "text", y, {"none": None}),
     "one tensor twice": lambda y, x: (y, y, {"again": y}),
     "the input itself": lambda y, x: (y, x),
@@ -125,6 +127,13 @@ class Takes(nn.Module):
         for other in [*rest, *([] if y is None else [y])]:
             result = result - other
         return result.tanh() if mode == "tanh" else result + sum(flags)
+
+
+def test_a_result_of_an_operator_is_an_argument() -> None:
+    twins = Twins(Takes(), fallback="error")
+    for step in range(2):
+        twins.call(rows(step).sort(1))
+    assert twins.status.exports == 1
 
 
 def test_changed_plain_arguments_give_changed_results() -> None:
