@@ -1,4 +1,4 @@
-"""Random numbers that nobody reads, or that are written over, are drawn all the same and in eager's order."""
+"""Random numbers that nobody reads, or that are written over, are drawn all the same, and all in eager's order."""
 
 from __future__ import annotations
 
@@ -61,9 +61,15 @@ def _drawn_in_place_and_written(x: torch.Tensor) -> torch.Tensor:
     return y.index_fill_(1, torch.tensor([0]), 2.0) + noise
 
 
+def _noise_that_lies_otherwise(x: torch.Tensor) -> torch.Tensor:
+    y = x.t()  # not contiguous, for which normal numbers are drawn otherwise
+    alike = torch.randn_like(y) + torch.rand_like(y)
+    return y + alike + torch.randn_like(y, memory_format=torch.contiguous_format)
+
+
 CASES: list[Callable[[torch.Tensor], torch.Tensor]] = [
     _dropped_dropout, _dropped_numbers, _overwritten, _overwritten_in_part, _at_the_end, _one_of_two, _through_a_view,
-    _drawn_in_place_and_written,
+    _drawn_in_place_and_written, _noise_that_lies_otherwise,
 ]  # fmt: skip
 
 

@@ -212,17 +212,26 @@ def _in_order_of_memory(function: Any) -> Any:
     another one, and it is made explicit."""
 
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        with untraced():
-            strides = tensor.stride()
-            order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
-            as_it_is = tensor.is_contiguous() or 0 in strides
-        if as_it_is:
+        order = _order_in_memory(tensor)
+        if order is None or kwargs.get("memory_format", torch.preserve_format) is not torch.preserve_format:
             return function(tensor, *args, **kwargs)
-        drawn = function(tensor.permute(order).reshape(-1), *args, **kwargs)
         sizes = sizes_to_follow(tensor)
-        return drawn.reshape([sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(len(order))])
+        in_memory, back = [sizes[dim] for dim in order], [order.index(dim) for dim in range(len(order))]
+        if function is torch.randn_like:  # it draws otherwise for what is contiguous
+            return function(tensor.new_zeros(in_memory).permute(back), *args, **kwargs)
+        drawn = function(tensor.permute(order).reshape(-1), *args, **kwargs)
+        return drawn.reshape(in_memory).permute(back)
 
     return call
+
+
+def _order_in_memory(tensor: Any) -> list[int] | None:
+    """Dimensions by descending strides; None where that is their own order, or several elements share a place."""
+    with untraced():
+        strides = tensor.stride()
+        if tensor.is_contiguous() or 0 in strides:
+            return None
+    return sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
 
 
 def _in_place(write: Any, function: Any) -> Any:
