@@ -128,6 +128,11 @@ EAGER: dict[str, tuple[Forward, torch.Tensor, str]] = {
     "an input written with a gradient": (lambda self, x: x.copy_(self.a(x.clone())) * 2, numbers(5, 4), "input_mutated"),
     "an input that requires a gradient": (lambda self, x: self.a(x.mul_(2)), numbers(5, 4, grad=True), "input_mutated"),
     "an expanded input": (lambda self, x: self.a(x.mul_(2)), numbers(1, 4).expand(5, 4), "export_failed"),
+    "windows that overlap": (
+        lambda self, x: self.a(x).unfold(0, 2, 1).clamp_(-0.1, 0.1),
+        numbers(5, 4),
+        "unsupported_op",
+    ),
     "no tensor": (lambda self, x: (x.shape[0], "name"), numbers(5, 4), "unsupported_output"),
     "nothing": (lambda self, x: None, numbers(5, 4), "unsupported_output"),
     "views of an input only": (lambda self, x: x[1:], numbers(5, 4, grad=True), "unsupported_output"),

@@ -109,7 +109,7 @@ class Aliases:
 
     def _memory_of(self, tensor: torch.Tensor) -> _Memory:
         with untraced():
-            if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+            if _may_overlap(tensor):
                 raise Bypass(Reason.UNSUPPORTED_OP, "a tensor whose elements share memory is written in place; write to a clone")
             address = tensor.untyped_storage().data_ptr()
             if address in self._written:
@@ -169,6 +169,16 @@ class Aliases:
             message = "a write in place to memory that several tensors see cannot be followed at other sizes; write to a clone"
             raise Bypass(Reason.UNSUPPORTED_OP, message)
         return repeated(steps, memory.numbered, lambda value: swapped(value, lambda size: size.traced))
+
+
+def _may_overlap(tensor: torch.Tensor) -> bool:
+    """Whether elements may share memory, as those of an expanded tensor and of overlapping windows do."""
+    extent = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < extent:
+            return True
+        extent += stride * (size - 1)
+    return False
 
 
 def _numbered(tensor: torch.Tensor) -> torch.Tensor:
