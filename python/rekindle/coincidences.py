@@ -14,14 +14,6 @@ from rekindle.shapes import Place, Shapes, sizes_of
 _MOST = 8  # parts of one symbol's dimensions that are tried: eager runs for each, once or twice
 
 
-class Coincidence(Exception):
-    """An export whose symbols stand for too much. shapes: with more symbols."""
-
-    def __init__(self, shapes: Shapes) -> None:
-        super().__init__(f"dimensions that have one size may have several: {shapes}")
-        self.shapes = shapes
-
-
 def without_coincidences(request: ExportRequest, exported: Exported, symbols: Iterable[str]) -> Shapes | None:
     """The request's shapes with a further symbol for some of the dimensions of each of `symbols`, if eager runs when only
     these have another size; None if it never does."""

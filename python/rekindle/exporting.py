@@ -13,7 +13,6 @@ import torch
 
 from rekindle import _native
 from rekindle.acceptance import GradientContract, graph_inputs, listed, output_layouts, verify_with_functions
-from rekindle.coincidences import Coincidence
 from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
@@ -81,8 +80,6 @@ def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describ
         return _export_with_sizes(replace(request, shapes=shapes, apart=False), fingerprint, describe_again)
     except SizedByData:
         raise
-    except Coincidence as found:
-        return _export_with_sizes(replace(request, shapes=found.shapes), fingerprint, describe_again)
     except Bypass as bypass:
         if not request.shapes.symbols or bypass.reason not in _OF_OPEN_SIZES:
             raise

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rekindle import _native
-from rekindle.coincidences import Coincidence, without_coincidences
+from rekindle.coincidences import without_coincidences
 from rekindle.exporters import Exported, ExportRequest, torchscript
 from rekindle.exporters.function_sizes import observed, rules
 from rekindle.exporters.unchecked import Allowed
@@ -28,7 +28,7 @@ class WrongElsewhere(Exception):
 
 
 def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> Trials:
-    """alone: why eager must not run again, if it must not. Raises Coincidence if more sizes can be left open."""
+    """alone: why eager must not run again, if it must not."""
     sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
     trials = Trials(
         request.shapes,
@@ -41,8 +41,9 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> 
         exported.numbers,
         first=request.shapes,
     )
-    for name, where in exported.fixed.items():
-        trials.close(f"{where} asks for its value", [name])
+    for (i, axis), where in exported.fixed.items():
+        if (name := request.shapes.dims[i][axis]) in trials.shapes.symbols:
+            trials.close(f"{where} asks for its value", [name])
     if request.closed_because is not None:
         trials.closed["*"] = request.closed_because
     if (why := _why_closed(exported, alone)) is not None:
@@ -53,7 +54,7 @@ def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> 
         search.run()
         search.learn_sizes_of_functions()
     if request.apart and trials.tied and (shapes := without_coincidences(request, exported, trials.tied)) is not None:
-        raise Coincidence(shapes)
+        return try_sizes(replace(request, shapes=shapes), exported, alone)
     return trials
 
 

@@ -20,6 +20,7 @@ _SMALLEST = 2  # broadcasting, squeezing and contiguity treat sizes 0 and 1 othe
 
 Dims = tuple[int | str, ...]
 Place = tuple[int, int]  # argument, dimension
+OpenDims = tuple[int | Place, ...]  # of a tensor: a size, or the place of a dimension that is open
 _SHAPE = re.compile(r"\[([^\[\]]*)\](?: strides \[([^\[\]]*)\])?")  # of an observation
 
 
@@ -103,6 +104,11 @@ class Shapes:
     def places(self, symbol: str) -> list[Place]:
         """The dimensions that a symbol stands for."""
         return [(i, axis) for i, dims in enumerate(self.dims) for axis, dim in enumerate(dims) if dim == symbol]
+
+    def open_dims(self) -> list[OpenDims]:
+        """Those of each argument, whatever symbols they have."""
+        each = enumerate(self.dims)
+        return [tuple((i, axis) if isinstance(dim, str) else dim for axis, dim in enumerate(dims)) for i, dims in each]
 
     def parted(self, places: Collection[Place]) -> tuple[str, Shapes]:
         """A symbol of their own for some dimensions, and the shapes with it."""

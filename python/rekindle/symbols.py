@@ -1,4 +1,4 @@
-"""Which dimensions of a call's arguments are one size, and which are equal by chance: a guess, which an export puts to the test.
+"""Which dimensions of a call's arguments are one size, and which are equal by chance: a guess; coincidences.py corrects it.
 
 Those of one argument are different things: height and width, batch and channels. Those of two arguments, as tokens and their
 mask, are one where the shapes correspond.

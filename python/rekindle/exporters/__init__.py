@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rekindle.exporters.unchecked import Allowed
-from rekindle.shapes import Shapes
+from rekindle.shapes import Place, Shapes
 
 
 class _Exporting(threading.local):
@@ -78,7 +78,7 @@ class Exported:
     functions: the custom autograd Functions that the graph calls, by number (see python_op_calls.py).
     effects: how many outputs before those of `writes` are there only to keep what nothing reads, or answer `data_guards`.
 
-    fixed: symbols whose size the forward asked for, with the place in its code; the graph is for their present sizes only.
+    fixed: dimensions of arguments whose size the forward asked for, with the line of its code; the graph is for these sizes only.
     guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
     same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
     new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
@@ -98,7 +98,7 @@ class Exported:
     writes: list[int] = field(default_factory=list)
     functions: list[dict[str, Any]] = field(default_factory=list)
     effects: int = 0
-    fixed: dict[str, str] = field(default_factory=dict)
+    fixed: dict[Place, str] = field(default_factory=dict)
     guards: list[SizeGuard] = field(default_factory=list)
     answers: bytes | None = field(default=None, repr=False)
     numbers: list[int] = field(default_factory=list)

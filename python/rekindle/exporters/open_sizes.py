@@ -20,7 +20,7 @@ from rekindle.exporters.traced_sizes import (
     is_traced,
     swapped,
 )
-from rekindle.shapes import Dims, is_contiguous
+from rekindle.shapes import OpenDims, Place, is_contiguous
 
 _RANKS = {torch.Tensor.dim, torch.Tensor.ndimension, torch.Tensor.ndim.__get__}
 _LENGTHS = {torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
@@ -101,9 +101,11 @@ class OpenSizes:
     arguments: the tensors of the forward's inputs, with the dimensions of each.
     """
 
-    def __init__(self, trace: SizeTrace, arguments: Sequence[tuple[torch.Tensor, Dims]], state: Iterable[torch.Tensor]) -> None:
+    def __init__(
+        self, trace: SizeTrace, arguments: Sequence[tuple[torch.Tensor, OpenDims]], state: Iterable[torch.Tensor]
+    ) -> None:
         self._trace = trace
-        self._dims: dict[int, tuple[int | str | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
+        self._dims: dict[int, tuple[int | Place | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
         self._closed = {id(tensor) for tensor in state}
         self._held: list[torch.Tensor] = []
         self._closed.update(id(tensor) for tensor, dims in arguments if all(isinstance(dim, int) for dim in dims))
@@ -159,7 +161,7 @@ class OpenSizes:
         shape = self._shape(tensor)
         dim = int(args[2] if len(args) > 2 else kwargs.get("dim", 0)) % len(shape)
         size = shape[dim]
-        if not (is_traced(given) or (is_traced(size) and (dim == 0 or size.symbol is not None))) or not given > 0 < size:
+        if not (is_traced(given) or (is_traced(size) and (dim == 0 or size.place is not None))) or not given > 0 < size:
             return None
         length = -(-size // given) if function in _CHUNKS else given
         before = (slice(None),) * dim

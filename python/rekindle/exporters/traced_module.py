@@ -103,7 +103,9 @@ class TracedModule(nn.Module):
         given = structure.snapshot((args, kwargs))
         writable = [*arguments, *(state[name] for name in request.buffers)]
         follows = bool(request.shapes.symbols) or request.data_sizes
-        opened = OpenSizes(sizes, list(zip(arguments, request.shapes.dims, strict=True)), state.values()) if follows else None
+        opened = (
+            OpenSizes(sizes, list(zip(arguments, request.shapes.open_dims(), strict=True)), state.values()) if follows else None
+        )
         mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
         functions.follow(opened, data)
         with request.watch, replaced(request.module, state), functions.recorded(), following(follows), mode:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from rekindle.shapes import Place
+
 _ARITHMETIC: dict[str, tuple[Callable[[int, int], int], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "add": (operator.add, torch.add),
     "sub": (operator.sub, torch.sub),
@@ -47,7 +49,7 @@ class SizeTrace:
     def __init__(self, where: Callable[[], str]) -> None:
         self.guards: list[Guard] = []
         self.numbers: list[TracedSize] = []  # in the forward's result
-        self.fixed: dict[str, str] = {}  # symbols whose value the forward asked for -> where
+        self.fixed: dict[Place, str] = {}  # dimensions of inputs whose size the forward asked for -> where
         self.strides: str | None = None  # where the forward asked for strides that the sizes do not tell
         self._where = where
 
@@ -57,8 +59,8 @@ class SizeTrace:
 
     def fix(self, size: TracedSize) -> int:
         """The value of a size, on which the graph depends from now on."""
-        if size.symbol is not None:
-            self.fixed.setdefault(size.symbol, self._where())
+        if size.place is not None:
+            self.fixed.setdefault(size.place, self._where())
         else:
             self.ask(size.value, size.traced, f"a size == {size.value}")
         return size.value
@@ -98,16 +100,16 @@ def stacked(asked: Sequence[Guard | TracedSize]) -> torch.Tensor | None:
 class TracedSize(torch.SymInt):
     """An int in all that can be asked of it; torch's functions take it where they take an int.
 
-    value: at this call. traced: what computes it, a 0-dim tensor of the trace. symbol: the name, if it is the size of an
-    input's dimension.
+    value: at this call. traced: what computes it, a 0-dim tensor of the trace. place: the dimension of an input that it is
+    the size of, if it is one's.
     """
 
-    def __init__(self, value: int, traced: torch.Tensor, trace: SizeTrace, symbol: str | None = None) -> None:
+    def __init__(self, value: int, traced: torch.Tensor, trace: SizeTrace, place: Place | None = None) -> None:
         self.node = None  # nothing but a TraceMode hands it to torch, and not as it is
         self.value = value
         self.traced = traced
         self.trace = trace
-        self.symbol = symbol
+        self.place = place
 
     @property
     def __class__(self) -> type:
@@ -186,7 +188,7 @@ def _define_comparison(name: str) -> None:
         if not _is_number(other):
             return compare(self.trace.fix(self), other) if isinstance(other, float) else NotImplemented
         value = compare(self.value, _value_of(other))
-        if other is self or (self.symbol is not None and is_traced(other) and other.symbol == self.symbol):
+        if other is self or (self.place is not None and is_traced(other) and other.place == self.place):
             return value
         self.trace.ask(value, _traced(traced, self, other), f"{self.value} {_SIGNS[name]} {_value_of(other)} is {value}")
         return value
