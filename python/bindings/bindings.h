@@ -14,6 +14,7 @@ void bind_onnx(pybind11::module_& m);
 void bind_python_op(pybind11::module_& m);
 void bind_session(pybind11::module_& m);
 void bind_sets(pybind11::module_& m);
+void bind_stack(pybind11::module_& m);
 void bind_tracer(pybind11::module_& m);
 
 }  // namespace rekindle::python

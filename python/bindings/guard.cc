@@ -128,6 +128,25 @@ bool visit_parts(PyObject* object, Visit visit) {
   return true;
 }
 
+// The items of a set in their order, taken past what a subclass makes of it.
+py::object in_order(PyObject* set) {
+  const auto plain = py::reinterpret_steal<py::object>(PySet_Type.tp_iter(set));
+  auto items = py::reinterpret_steal<py::object>(plain ? PySequence_Tuple(plain.ptr()) : nullptr);
+  if (!items) throw py::error_already_set();
+  return items;
+}
+
+bool same_order(PyObject* set, PyObject* items) {
+  const Py_ssize_t size = PyTuple_GET_SIZE(items);
+  if (PySet_GET_SIZE(set) != size) return false;
+  if (size == 0) return true;
+  const py::object now = in_order(set);
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    if (PyTuple_GET_ITEM(now.ptr(), i) != PyTuple_GET_ITEM(items, i)) return false;
+  }
+  return true;
+}
+
 // Borrowed: the bases of a class, in the order in which they are searched; null for anything else.
 PyObject* bases_of(PyObject* object) {
   return PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object)->tp_mro : nullptr;
@@ -161,7 +180,7 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
                         {},
                         version_of(handle.ptr())};
     if (PyAnySet_Check(handle.ptr())) {
-      container.items.push_back(py::reinterpret_steal<py::object>(PyFrozenSet_New(handle.ptr())));
+      container.items.push_back(in_order(handle.ptr()));
     } else {
       visit_parts(handle.ptr(), [&](PyObject* part) {
         container.items.push_back(py::reinterpret_borrow<py::object>(part));
@@ -199,7 +218,7 @@ bool Guard::same(const Container& container) {
   if (bases_of(object) != container.bases.ptr()) return false;
   const std::uint64_t version = version_of(object);
   if (version != 0 && version == container.version) return true;
-  if (PyAnySet_Check(object)) return container.object.equal(container.items[0]);
+  if (PyAnySet_Check(object)) return same_order(object, container.items[0].ptr());
   std::size_t i = 0;
   const bool equal = visit_parts(object, [&](PyObject* part) {
     return i < container.items.size() && container.items[i++].ptr() == part;

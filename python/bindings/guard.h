@@ -25,12 +25,12 @@ std::vector<std::int64_t> ambient_state();
 class Guard {
  public:
   // containers: dicts and the dicts of classes (order and identity of keys and values are compared), lists,
-  // tuples, sets (by equality), functions (code, defaults, attributes and what the closure holds), and any
-  // other object, of which only the class is compared. Of a class its bases are, too. tensors: parameters and
-  // buffers, compared by dtype, device, sizes, strides and requires_grad. items: (dict or class, key) pairs;
-  // the value, or its absence, is compared by identity. contents: tensors and other objects with a buffer
-  // (NumPy arrays), compared by their bytes. reads: (object, function) pairs; function(object) returns a
-  // tuple of what no other way shows, compared by identity (integers by value).
+  // tuples, sets (in the order of their items), functions (code, defaults, attributes and what the closure
+  // holds), and any other object, of which only the class is compared. Of a class its bases are, too.
+  // tensors: parameters and buffers, compared by dtype, device, sizes, strides and requires_grad. items:
+  // (dict or class, key) pairs; the value, or its absence, is compared by identity. contents: tensors and
+  // other objects with a buffer (NumPy arrays), compared by their bytes. reads: (object, function) pairs;
+  // function(object) returns a tuple of what no other way shows, compared by identity (integers by value).
   Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors, const pybind11::list& items,
         const pybind11::list& contents, const pybind11::list& reads);
 
@@ -41,7 +41,7 @@ class Guard {
   struct Container {
     pybind11::object object;
     pybind11::object type, bases;         // its class; of a class, its method resolution order
-    std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a frozen copy
+    std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a tuple of its items
     mutable std::uint64_t version = 0;    // of a dict when it was last found unchanged; 0: not known
   };
   struct Item {

@@ -86,7 +86,7 @@ def resident() -> int:
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 
 
-def growth_of_wraps(count: int, make: Model, warm_up: int = 20) -> dict[str, int]:
+def growth_of_wraps(count: int, make: Model, warm_up: int = 60) -> dict[str, int]:
     """What `count` modules that are wrapped, trained for a step and dropped leave behind."""
     last: Any = None
     for i in range(warm_up + count):

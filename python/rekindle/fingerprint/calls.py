@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import threading
 from collections.abc import Callable
@@ -10,11 +11,14 @@ from typing import Any
 
 from rekindle import _native
 from rekindle.fingerprint.origin import Origin, origin_of
+from rekindle.fingerprint.stack_depth import depths_at
 from rekindle.reasons import Bypass, Reason
 
 StartHandler = Callable[[FrameType], bool]
 CallHandler = Callable[[FrameType, Any], None]
-SetHandler = Callable[[Any, FrameType], None]
+OrderHandler = Callable[[Any, FrameType], None]
+_LIST_EXTEND = dis.opmap["LIST_EXTEND"]
+_ANY_SET = frozenset((object(), object()))  # stands for what may be one
 
 
 class MonitoringHook:
@@ -23,13 +27,14 @@ class MonitoringHook:
     Before: _native.ProfileHook, which has the same methods and puts the one that was there aside.
     """
 
-    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: SetHandler) -> None:
+    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: OrderHandler) -> None:
         """on_start is called until it returns true for a code object; on_call for C functions of these
-        names; on_list for a set of which a list is made without an iterator, as `list` does from Python 3.13 on."""
+        names; on_list for what is unpacked into a list, from Python 3.13 on, where that uses no iterator of a set."""
         self._on_start = on_start
         self._on_call = on_call
         self._watched = watched
         self._on_list = on_list
+        self._unpacking: dict[int, tuple[CodeType, dict[int, int]]] = {}  # by identity: code, and where it does, how deep
 
     def start(self) -> None:
         """Begin; raises Bypass if every tool id is taken."""
@@ -43,14 +48,19 @@ class MonitoringHook:
         monitoring.use_tool_id(self._tool, "rekindle")
         monitoring.register_callback(self._tool, events.PY_START, self._started)
         monitoring.register_callback(self._tool, events.CALL, self._called)
+        monitoring.register_callback(self._tool, events.INSTRUCTION, self._unpacks)
         monitoring.restart_events()
         monitoring.set_events(self._tool, events.PY_START | events.CALL)
 
     def stop(self) -> None:
         """End, and free the tool id."""
         monitoring = sys.monitoring  # type: ignore[attr-defined]
+        events = monitoring.events
         monitoring.set_events(self._tool, 0)
-        for event in (monitoring.events.PY_START, monitoring.events.CALL):
+        for code, _ in self._unpacking.values():
+            monitoring.set_local_events(self._tool, code, 0)
+        self._unpacking.clear()
+        for event in (events.PY_START, events.CALL, events.INSTRUCTION):
             monitoring.register_callback(self._tool, event, None)  # a tool that is freed keeps what was registered
         monitoring.free_tool_id(self._tool)
 
@@ -58,13 +68,13 @@ class MonitoringHook:
         if threading.get_ident() != self._thread:
             return None
         done = self._on_start(sys._getframe(1))
+        if sys.version_info >= (3, 13) and origin_of(code.co_filename) in (Origin.USER, Origin.STDLIB):
+            self._watch_unpacking(code)
         return sys.monitoring.DISABLE if done else None  # type: ignore[attr-defined]
 
     def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
         if threading.get_ident() != self._thread:
             return None
-        if function is list and type(first) in (set, frozenset) and sys.version_info >= (3, 13):
-            self._on_list(first, sys._getframe(1))
         if not isinstance(function, FunctionType) and getattr(function, "__name__", None) in self._watched:
             if isinstance(function, MethodDescriptorType):  # the profile hook is given the bound method
                 function = function.__get__(first)
@@ -74,8 +84,26 @@ class MonitoringHook:
             return None  # another function may be called here the next time
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
+    def _watch_unpacking(self, code: CodeType) -> None:
+        """Be told before the code extends a list that it builds, as `[*items]` and `f(1, *items)` do."""
+        if id(code) in self._unpacking or _LIST_EXTEND not in code.co_code[::2]:
+            return
+        self._unpacking[id(code)] = (code, depths_at(code, _LIST_EXTEND))
+        monitoring = sys.monitoring  # type: ignore[attr-defined]
+        monitoring.set_local_events(self._tool, code, monitoring.events.INSTRUCTION)
 
-def call_hook(on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: SetHandler) -> Any:
+    def _unpacks(self, code: CodeType, offset: int) -> Any:
+        _, depths = self._unpacking.get(id(code), (code, {}))
+        if offset not in depths:
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        if threading.get_ident() == self._thread:
+            frame = sys._getframe(1)
+            items = _native.stack_item(frame, depths[offset] - 1) if hasattr(_native, "stack_item") else _ANY_SET
+            self._on_list(items, frame)
+        return None
+
+
+def call_hook(on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: OrderHandler) -> Any:
     """What this Python has: its `start` and `stop` begin and end it."""
     if sys.version_info >= (3, 12):
         return MonitoringHook(on_start, on_call, watched, on_list)

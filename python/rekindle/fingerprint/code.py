@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import CodeType
 
 from rekindle.fingerprint.digest import digest_parts
+from rekindle.fingerprint.world import order_mark
 from rekindle.reasons import Bypass, Reason
 
 # Keyed by identity; the strong reference keeps the identity from being reused. Code objects are immutable.
@@ -93,7 +94,8 @@ def _const(value: object) -> bytes:
     if kind is tuple:
         return b"t" + digest_parts(_const(item) for item in value).encode()  # type: ignore[attr-defined]
     if kind is frozenset:
-        return b"z" + digest_parts(sorted(_const(item) for item in value)).encode()  # type: ignore[attr-defined]
+        items = digest_parts(sorted(_const(item) for item in value))  # type: ignore[attr-defined]
+        return b"z" + (items + order_mark(value)).encode()
     if kind is slice:  # a constant since 3.14
         return b"l" + _const((value.start, value.stop, value.step))  # type: ignore[attr-defined]
     raise Bypass(

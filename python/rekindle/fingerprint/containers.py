@@ -12,6 +12,7 @@ from typing import Any
 from rekindle.fingerprint.digest import digest128, digest_leaves
 from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.values import Walker, attribute_path, handles, label, leaves_text
+from rekindle.fingerprint.world import order_mark
 
 _ENUM_FIELDS = frozenset({"_name_", "_value_", "__objclass__", "_sort_order_"})
 _TEXT_LIMIT = 160  # longer texts are digested
@@ -116,15 +117,16 @@ def items(walker: Walker, path: str, kind: str, pairs: Iterable[tuple[Any, Any]]
 
 @handles(set, frozenset)
 def unordered(walker: Walker, path: str, value: Any) -> None:
-    """A set: the sorted texts of its items."""
+    """A set: the sorted texts of its items, and their order if that is told by more than these."""
     if type(value) is set:
         walker.containers.append(value)
         if walker.seen(path, value):
             return
-    kind = type(value).__name__
+    kind, mark = type(value).__name__, order_mark(value)
     plain = [_plain_text(item) for item in value] if set(map(type, value)) <= _PRIMITIVES else [None]
     if None not in plain:
-        walker.leaves.append((path, _clip(kind, len(value), f"{kind} {sorted(plain)}")))  # type: ignore[type-var]
+        text = _clip(kind, len(value), f"{kind} {sorted(plain)}")  # type: ignore[type-var]
+        walker.leaves.append((path, text + mark))
         return
     texts = []
     for item in value:
@@ -133,7 +135,7 @@ def unordered(walker: Walker, path: str, value: Any) -> None:
         inner.walk(f"{path}{{}}", item)
         texts.append(leaves_text(inner.leaves))
         walker.take_parts(inner)
-    walker.leaves.append((path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}"))
+    walker.leaves.append((path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}{mark}"))
 
 
 def _class_text(walker: Walker, cls: type) -> str:

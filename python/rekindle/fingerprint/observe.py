@@ -7,6 +7,7 @@ compares the texts with the present; it resolves names in loaded modules only an
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import sys
@@ -59,7 +60,6 @@ class Recorder:
         self._effects_allowed = effects_allowed
         self._noted = Noted(self._covered, undo)
         self._library = LibraryCode()
-        self._sorting: tuple[int, int] | None = None  # frame and instruction that call sorted() and the like
 
     def __enter__(self) -> Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
@@ -68,18 +68,23 @@ class Recorder:
         self._environment = world.EnvironmentReads(_read_is_ours)
         self._code = CodeReads(self._noted, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
-        self._hook = call_hook(self._on_start, self._on_watched, world.WATCHED, self._on_iteration)
-        self._environment.__enter__()
-        self._probe.__enter__()
-        _native.watch_sets(self._on_iteration)
-        self._hook.start()
+        self._hook = call_hook(self._on_start, self._on_watched, world.WATCHED, self._on_list)
+        with contextlib.ExitStack() as entered:
+            entered.enter_context(self._environment)
+            entered.enter_context(self._probe)
+            entered.callback(_native.unwatch_sets)
+            _native.watch_sets(self._on_order)
+            self._entered = entered.pop_all()
+        try:
+            self._hook.start()
+        except Bypass:
+            self._entered.close()
+            raise
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._hook.stop()
-        _native.unwatch_sets()
-        self._probe.__exit__()
-        self._environment.__exit__()
+        self._entered.close()
         self._outside.clear()
         if self.bypass is None and error is None:
             apart(self._finish, self._refuse)
@@ -189,8 +194,6 @@ class Recorder:
             self._on_collective()
         elif self.bypass is not None or self._is_aside(frame):
             return
-        elif name in world.ORDERING:
-            self._on_ordering(frame, function)
         elif queries.reads_address(function):
             if is_user(frame):
                 self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
@@ -202,19 +205,15 @@ class Recorder:
         elif world.is_nondeterministic(function):
             self._on_nondeterministic(frame, name)
 
-    def _on_ordering(self, frame: types.FrameType, function: Any) -> None:
-        owner = getattr(function, "__self__", None)
-        if function in (sorted, any, all):
-            self._sorting = (id(frame), frame.f_lasti)
-        elif function.__name__ == "pop" and isinstance(owner, (set, frozenset)):
-            self._on_iteration(owner, frame)
-        elif function.__name__ == "fromkeys" and isinstance(owner, type) and is_user(frame):
-            self._noted.add(("order", "sets", "texts"))  # its argument may be a set, whose items it takes without an iterator
+    def _on_list(self, items: Any, frame: types.FrameType) -> None:
+        """Handle what is unpacked into a list."""
+        if isinstance(items, (set, frozenset)) and len(items) > 1:
+            self._on_order(items, frame)
 
-    def _on_iteration(self, items: Any, frame: types.FrameType | None = None) -> None:
-        """Handle the begin of an iteration over a set."""
+    def _on_order(self, items: Any, frame: types.FrameType | None = None) -> None:
+        """Handle a set whose items are taken one after another."""
         frame = frame or sys._getframe(1)
-        if self._sorting == (id(frame), frame.f_lasti) or self._is_aside(frame):
+        if self._is_aside(frame):
             return
         asking = beyond(frame, (Origin.STDLIB,))
         kind = world.order_kind(items)

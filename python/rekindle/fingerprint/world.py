@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import posix
 import random
 import re
 import sys
@@ -130,7 +131,6 @@ ENTROPY = frozenset(
     "connect recv recv_into send sendall getaddrinfo gethostname getpid".split()
 )
 FILES = frozenset("open stat lstat access listdir scandir readlink".split())
-ORDERING = frozenset({"sorted", "any", "all", "pop", "fromkeys"})
 # Methods of a ProcessGroup, which C++ has; and what DistributedDataParallel calls.
 COLLECTIVES = frozenset(
     "allreduce allreduce_coalesced reduce broadcast allgather allgather_coalesced _allgather_base "
@@ -139,9 +139,10 @@ COLLECTIVES = frozenset(
     "_broadcast_coalesced".split()
 )
 OUTPUT = frozenset({"print"})
-WATCHED = OUTPUT | CLOCKS | ENTROPY | FILES | COLLECTIVES | ORDERING | queries.NAMES
+WATCHED = OUTPUT | CLOCKS | ENTROPY | FILES | COLLECTIVES | queries.NAMES
 _PROCESS = os.urandom(8).hex()
 _PROBE = "rekindle"
+_SEED_IS_FIXED = posix.environ.get(b"PYTHONHASHSEED", b"").isdigit()  # as it was when the process started
 _STABLE = (int, float, bool, complex)  # types whose hashes are the same everywhere
 
 
@@ -149,6 +150,8 @@ def order_kind(items: Any) -> str | None:
     """ "texts" if the order of a set of such items depends on the seed of hashes alone, "objects" if on addresses, None if
     on nothing."""
     kinds = {type(item) for item in items}
+    if any(item != item for item in items if type(item) in (float, complex)):
+        return "objects"  # NaN, of which the address is hashed
     if kinds <= set(_STABLE):
         return None
     return "texts" if kinds <= {str, bytes, *_STABLE} else "objects"
@@ -157,6 +160,23 @@ def order_kind(items: Any) -> str | None:
 def order_text(kind: str) -> str:
     """Equal in processes that order the items of equal sets alike."""
     return f"{hash(_PROBE):x}" if kind == "texts" else f"{_PROCESS} {os.getpid()}"
+
+
+def order_mark(items: Any) -> str:
+    """What tells a set from one with equal items in another order: how its own differs from that of a set made of sorted
+    items. Empty where it does not, and where it is another in each process anyway."""
+    kind = order_kind(items) if len(items) > 1 else "objects"
+    if kind == "objects" or (kind == "texts" and not _SEED_IS_FIXED):
+        return ""
+    order = list(items)
+    by_text = sorted(order, key=_text)
+    if order == list(set(by_text)):
+        return ""
+    return f" in order {digest_parts(_text(item).encode() for item in order)}"
+
+
+def _text(item: Any) -> str:
+    return f"{item:x}" if type(item) is int else ascii(item)  # hexadecimal, which has no limit of digits
 
 
 _OWNERS = frozenset({"time", "posix", "nt", "_random", "random", "_uuid", "_socket", "datetime", "io", "_io"})

@@ -1,0 +1,46 @@
+"""How many values lie on the stack of a code object where an instruction begins, from its bytecode."""
+
+from __future__ import annotations
+
+import dis
+import itertools
+from types import CodeType
+
+
+def depths_at(code: CodeType, opcode: int) -> dict[int, int]:
+    """The depth of the stack at each instruction of an opcode that can be reached, by the instruction's offset in bytes."""
+    found = _depths(code)
+    return {step.offset: found[step.offset] for step in _steps(code) if step.opcode == opcode and step.offset in found}
+
+
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    return list(dis.get_instructions(code))
+
+
+def _depths(code: CodeType) -> dict[int, int]:
+    """The depth where each instruction begins that can be reached. Ways that meet have equal depths."""
+    steps = _steps(code)
+    next_of = {step.offset: after for step, after in itertools.pairwise(steps)}
+    by_offset = {step.offset: step for step in steps}
+    # Where an exception is handled lie the values that were there, where it was raised if that is asked for, and itself.
+    handlers = [(entry.target, entry.depth + entry.lasti + 1) for entry in dis.Bytecode(code).exception_entries]
+    depths: dict[int, int] = {}
+    open_ends = [(steps[0].offset, 0), *handlers]
+    while open_ends:
+        offset, depth = open_ends.pop()
+        if offset in depths:
+            continue
+        depths[offset] = depth
+        step = by_offset[offset]
+        argument = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
+        if step.opcode in dis.hasjump:
+            open_ends.append((step.jump_target, depth + dis.stack_effect(step.opcode, argument, jump=True)))
+        if step.opname not in _ENDS and offset in next_of:
+            open_ends.append((next_of[offset].offset, depth + dis.stack_effect(step.opcode, argument, jump=False)))
+    return depths
+
+
+_ENDS = frozenset(
+    "RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT "
+    "INTERPRETER_EXIT".split()
+)
