@@ -20,11 +20,13 @@ class Allowed(enum.IntEnum):
     ANYTHING = 2
 
 
-# Those of PyTorch on the CPU: pivots, lengths and indices; labels, where sizes are checked.
+# Those of PyTorch on the CPU: pivots, lengths and indices; channels; labels, where sizes are checked.
 _UNCHECKED = {
     **dict.fromkeys(("lu_unpack", "lu_solve", "linalg_lu_solve", "linalg_ldl_solve", "segment_reduce"), Allowed.NOTHING),
     **dict.fromkeys(("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"), Allowed.NOTHING),
     **dict.fromkeys(("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"), Allowed.NOTHING),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"), Allowed.NOTHING),
+    **dict.fromkeys(("_batch_norm_with_update", "batch_norm_update_stats"), Allowed.NOTHING),
     **dict.fromkeys(("ctc_loss", "_ctc_loss"), Allowed.LARGER),
 }
 _OWN_NAMESPACES = ("aten", "prim", "prims", "rekindle")
