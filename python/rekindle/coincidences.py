@@ -34,11 +34,11 @@ def without_coincidences(request: ExportRequest, exported: Exported, symbols: It
 
 
 def _parts(places: list[Place]) -> Iterator[frozenset[Place]]:
-    """Of each two that together are all places, one; the likeliest first: the same dimension of several arguments."""
+    """Each beside what is left of all places; the likeliest first: the same dimension of several arguments."""
     every, seen = frozenset(places), set()
     by_axis = [frozenset(place for place in places if place[1] == axis) for axis in dict.fromkeys(axis for _, axis in places)]
     sizes = range(1, len(places) // 2 + 1)
     for part in itertools.chain(by_axis, *(map(frozenset, itertools.combinations(places, size)) for size in sizes)):
         if part != every and part not in seen:
             seen.update((part, every - part))
-            yield part
+            yield from (part, every - part)

@@ -178,15 +178,20 @@ def test_a_graph_that_is_wrong_at_other_sizes_is_not_exported_again(monkeypatch:
     assert len(exports) == 1
 
 
-def test_dimensions_that_are_equal_by_chance_cost_no_second_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tied", [0, 1])
+def test_dimensions_that_are_equal_by_chance_cost_no_second_trace(tied: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A width tied to a weight, and one that is not: a guess makes one symbol of both, and a trial two."""
+
+    def forward(self, *given):
+        return self.linear(given[tied]) + given[1 - tied].sum(1, keepdim=True)
+
     traces: list[Any] = []
     export = torchscript.export
     monkeypatch.setattr(torchscript, "export", lambda request: traces.append(request) or export(request))
     for _ in ("cold", "warm"):
-        twins = Twins(Model(lambda self, x, y: x.sum(1, keepdim=True) + self.linear(y)), fallback="error")
+        twins = Twins(Model(forward), fallback="error")
         for count, columns in ((5, 6), (4, 9), (7, 3)):
-            twins.call(*x(count, columns), *x(count, 6))
+            twins.call(*(x(count, 6 if i == tied else columns)[0] for i in range(2)))
         assert len(traces) == 1
         rekindle.store.flush()
 
