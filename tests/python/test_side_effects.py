@@ -62,6 +62,19 @@ def _log(_: Any) -> None:
     logging.getLogger("side_effects").warning("called")
 
 
+def _other_data(m: Any) -> None:
+    m.linear.weight.data = m.linear.weight.data * 0.9
+
+
+@torch.no_grad()
+def _maxima(m: Any) -> None:
+    torch.max(m.linear.weight + m.linear.bias[:, None], 1, out=(m.linear.bias, torch.empty(3, dtype=torch.int64)))
+
+
+def _weight(m: Any) -> Any:
+    return m.linear.weight.tolist()
+
+
 class Kept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         LOG.append(record.getMessage())
@@ -95,6 +108,10 @@ EFFECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any]
     ),
     "print": (lambda: None, lambda _: print("called"), lambda _: None),
     "logger": (lambda: None, _log, lambda _: len(LOG)),
+    "data": (lambda: None, _other_data, _weight),
+    "list of parameters": (lambda: None, lambda m: torch._foreach_mul_([m.linear.weight.data], 0.9), _weight),
+    "operator": (lambda: None, lambda m: torch.ops.aten.mul_.Tensor(m.linear.weight.data, torch.tensor(0.9)), _weight),
+    "out": (lambda: None, _maxima, lambda m: m.linear.bias.tolist()),
     "gradient": (lambda: None, lambda m: setattr(m.linear.bias, "grad", torch.ones(3)), lambda m: m.linear.bias.grad.tolist()),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 _IN_PLACE_DUNDERS = {
     "__setitem__",
@@ -43,6 +43,24 @@ def _asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Whether a function of torch.nn.functional is called with inplace=True."""
     signature = _signature(function)
     return "inplace" in signature.parameters and bool(signature.bind(*args, **kwargs).arguments.get("inplace"))
+
+
+def written_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call of torch, or of an operator under torch.ops, writes."""
+    found: list[Any] = []
+    if is_in_place(function, args, kwargs):
+        target = target_of(args, kwargs)
+        found = [kwargs if target is None else target]
+    elif isinstance(function, torch._ops.OpOverload):
+        found = _marked_as_written(function, args, kwargs)
+    elif isinstance(function, torch._ops.OpOverloadPacket):
+        found = [_marked_as_written(getattr(function, name), args, kwargs) for name in function.overloads()]
+    return [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
+
+
+def _marked_as_written(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    marked = [(i, each.name) for i, each in enumerate(operator._schema.arguments) if each.alias_info and each.alias_info.is_write]
+    return [args[i] if i < len(args) else kwargs.get(name) for i, name in marked]
 
 
 def exchanged(values: Any, old: torch.Tensor, new: torch.Tensor) -> Any:

@@ -29,7 +29,7 @@ _VALUE_QUERIES = {
     torch.is_nonzero,
     torch.Tensor.is_nonzero,
 }
-_ADDRESSES = {torch.Tensor.storage_offset}
+_ADDRESSES = {torch.Tensor.storage_offset, torch.Tensor.untyped_storage, torch.Tensor.storage}
 _GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
 _HOOKS = {
     torch.Tensor.register_hook,
@@ -37,10 +37,11 @@ _HOOKS = {
     torch.Tensor.retain_grad,
     torch.Tensor.grad_fn.__get__,
 }
+_SETTERS = {torch.Tensor.data.__set__: "data", torch.Tensor.requires_grad.__set__: "requires_grad"}
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 
 
-def refuse(function: Any, kwargs: dict[str, Any], caller: types.FrameType) -> None:
+def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType) -> None:
     """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
@@ -58,6 +59,9 @@ def refuse(function: Any, kwargs: dict[str, Any], caller: types.FrameType) -> No
         raise Bypass(
             Reason.STATE_MUTATED, f"{user_place()} reads or writes the gradient of a tensor in the forward; do so outside"
         )
+    if (name := _SETTERS.get(function)) is not None and getattr(args[0], name) is not args[1]:
+        message = f"{user_place()} sets {name} of a tensor, which a graph would not do; write in place, or do so outside"
+        raise Bypass(Reason.STATE_MUTATED, message)
     # A checkpoint asks whether what it was given has a gradient.
     if function in _HOOKS and caller.f_globals.get("__name__") != "torch.utils.checkpoint":
         name = "grad_fn" if function == torch.Tensor.grad_fn.__get__ else function.__name__

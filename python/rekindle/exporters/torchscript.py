@@ -66,7 +66,7 @@ def export(request: ExportRequest) -> Exported:
     """See ExportRequest and Exported. Raises Bypass; errors of the user's own forward are raised as they are."""
     arguments = [copied(tensor) for tensor in request.arguments]
     buffers = [tensor.detach().clone() for tensor in request.buffers.values()]
-    versions = [tensor._version for tensor in request.parameters.values()]
+    before = _contents(request)
     functions = Functions(request.module, request.inline_functions, request.sized_functions)
     traced = TracedModule(request, functions)
     tensors = (*arguments, *request.parameters.values(), *buffers)
@@ -79,7 +79,7 @@ def export(request: ExportRequest) -> Exported:
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
-    if versions != [tensor._version for tensor in request.parameters.values()]:
+    if before != _contents(request):
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     found = traced.found
     assert found is not None
@@ -110,6 +110,11 @@ def export(request: ExportRequest) -> Exported:
         sized_by_data=found.sized_by_data,
         function_sizes=functions.sizes,
     )
+
+
+def _contents(request: ExportRequest) -> list[tuple[int, int]]:
+    """What changes where a parameter is written, or gets other memory."""
+    return [(tensor._version, tensor.data_ptr()) for tensor in request.parameters.values()]
 
 
 def _plain(guards: list[Guard]) -> list[SizeGuard]:

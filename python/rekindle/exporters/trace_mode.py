@@ -20,7 +20,7 @@ from rekindle import _native
 from rekindle.exporters.aliases import Aliases, take_value_of, untraced
 from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
-from rekindle.exporters.in_place import exchanged, is_in_place, target_of
+from rekindle.exporters.in_place import exchanged, is_in_place, target_of, written_by
 from rekindle.exporters.open_sizes import SIZE_QUERIES, OpenSizes
 from rekindle.exporters.refusals import refuse
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, counts_batches, overwrite_out
@@ -98,7 +98,7 @@ class TraceMode(TorchFunctionMode):
             args, kwargs = self._sizes.given(function, args, kwargs)
         if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
             return answer
-        refuse(function, kwargs, caller)
+        refuse(function, args, kwargs, caller)
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])
             data = args[0].detach()
@@ -126,8 +126,7 @@ class TraceMode(TorchFunctionMode):
     def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
         """The result of a call that becomes part of the graph. asked: the call as the forward made it."""
         in_place = is_in_place(function, args, kwargs)
-        if in_place:
-            self._check_write(function, args, kwargs)
+        self._check_writes(function, args, kwargs)
         stopped = self._grad and not torch.is_grad_enabled()
         if torch.is_grad_enabled() and not self._grad:
             raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call")
@@ -269,14 +268,12 @@ class TraceMode(TorchFunctionMode):
     def _is_writable(self, target: Any) -> bool:
         return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._writable
 
-    def _check_write(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        target = target_of(args, kwargs)
-        if self._is_writable(target) and target.is_leaf and target.requires_grad:
-            raise Bypass(
-                Reason.INPUT_MUTATED, f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
-            )
-        if isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._storages:
-            raise Bypass(
-                Reason.STATE_MUTATED,
-                f"{user_place()} writes a parameter in place ({getattr(function, '__name__', function)})",
-            )
+    def _check_writes(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        for target in written_by(function, args, kwargs):
+            if self._is_writable(target) and target.is_leaf and target.requires_grad:
+                raise Bypass(
+                    Reason.INPUT_MUTATED, f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
+                )
+            if target.layout is torch.strided and target.untyped_storage().data_ptr() in self._storages:
+                name = getattr(function, "__name__", function)
+                raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
