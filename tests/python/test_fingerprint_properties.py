@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
 from rekindle.fingerprint.values import Walker, value_text
+from rekindle.fingerprint.world import order_mark
 
 _PLAIN = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(1 << 70, 1 << 15_000), st.floats(), st.text(), st.binary(max_size=40),
@@ -40,7 +41,8 @@ _VALUES = st.recursive(_PLAIN, _containers, max_leaves=12)
 
 
 def read(value: Any) -> Any:
-    """What a value reads like, as data that Python compares: types told apart, floats by their bits, sets without order."""
+    """What a value reads like, as data that Python compares: types told apart, floats by their bits, sets without order but of
+    numbers."""
     kind = type(value)
     if kind is float:
         return (kind, "nan" if math.isnan(value) else struct.pack(">d", value))
@@ -49,7 +51,7 @@ def read(value: Any) -> Any:
     if kind in (list, tuple):
         return (kind, *map(read, value))
     if kind in (set, frozenset):
-        return (kind, frozenset(map(read, value)))
+        return (kind, frozenset(map(read, value)), order_mark(value))
     if kind is dict:
         return (kind, *((read(key), read(item)) for key, item in value.items()))
     if kind is types.SimpleNamespace:

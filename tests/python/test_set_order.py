@@ -238,20 +238,6 @@ def test_equal_sets_of_numbers_in_another_order_have_other_texts(name: str) -> N
     assert value_text("v", one) == value_text("v", copy.deepcopy(one))
 
 
-def test_equal_sets_of_texts_in_another_order_have_other_texts_where_hashes_are_fixed() -> None:
-    script = (
-        "import itertools\n"
-        "from rekindle.fingerprint.values import value_text\n"
-        "names = [f'name{i}' for i in range(40)]\n"
-        "pairs = [({a, b}, {b, a}) for a, b in itertools.combinations(names, 2)]\n"
-        "told = {(list(a) == list(b), value_text('v', a) == value_text('v', b)) for a, b in pairs}\n"
-        "print(sorted(told))\n"
-    )
-    fixed, random = ({**os.environ, "PYTHONHASHSEED": seed} for seed in ("0", "random"))
-    assert eval(printed(script, fixed)) == [(False, False), (True, True)]
-    assert eval(printed(script, random)) == [(False, True), (True, True)]
-
-
 def test_a_set_whose_items_were_put_in_again_in_another_order_is_not_the_one_of_the_graph() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -117,7 +117,7 @@ def items(walker: Walker, path: str, kind: str, pairs: Iterable[tuple[Any, Any]]
 
 @handles(set, frozenset)
 def unordered(walker: Walker, path: str, value: Any) -> None:
-    """A set: the sorted texts of its items, and their order if that is told by more than these."""
+    """A set: the sorted texts of its items, and of numbers what tells their order."""
     if type(value) is set:
         walker.containers.append(value)
         if walker.seen(path, value):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import posix
 import random
 import re
 import sys
@@ -142,7 +141,6 @@ OUTPUT = frozenset({"print"})
 WATCHED = OUTPUT | CLOCKS | ENTROPY | FILES | COLLECTIVES | queries.NAMES
 _PROCESS = os.urandom(8).hex()
 _PROBE = "rekindle"
-_SEED_IS_FIXED = posix.environ.get(b"PYTHONHASHSEED", b"").isdigit()  # as it was when the process started
 _STABLE = (int, float, bool, complex)  # types whose hashes are the same everywhere
 
 
@@ -163,10 +161,9 @@ def order_text(kind: str) -> str:
 
 
 def order_mark(items: Any) -> str:
-    """What tells a set from one with equal items in another order: how its own differs from that of a set made of sorted
-    items. Empty where it does not, and where it is another in each process anyway."""
-    kind = order_kind(items) if len(items) > 1 else "objects"
-    if kind == "objects" or (kind == "texts" and not _SEED_IS_FIXED):
+    """What tells a set of numbers from an equal one in another order: how its own differs from that of a set made of sorted
+    items. Empty where it does not, and for other sets, whose order is another in each process anyway."""
+    if len(items) < 2 or order_kind(items) is not None:
         return ""
     order = list(items)
     by_text = sorted(order, key=_text)
