@@ -261,3 +261,20 @@ def test_an_operator_that_returns_other_sizes_than_it_promises_runs_in_eager() -
     for step in range(4):
         twins.call(torch.tensor([1.0, -1.0, 2.0, 3.0]) if step == 0 else torch.randn(4))
     assert twins.status.source == "eager"
+
+
+class Profiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("linear"):
+            return self.linear(x).tanh()
+
+
+def test_a_range_of_a_profile_is_no_part_of_the_graph() -> None:
+    twins = Twins(Profiled(), fallback="error")
+    for _ in range(2):
+        twins.call(torch.randn(3, 4))
+    assert (twins.status.exports, twins.status.bypass) == (1, [])

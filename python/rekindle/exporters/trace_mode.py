@@ -121,6 +121,9 @@ class TraceMode(TorchFunctionMode):
         if function == torch.Tensor.__float__ and counts_batches(caller):
             with untraced():
                 return function(*args)
+        if str(function).startswith("profiler."):
+            with untraced():  # a range of a profile, for which a graph has no place
+                return function(*args, **kwargs)
         return _UNANSWERED
 
     def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
