@@ -16,8 +16,10 @@ class Parts:
     answers: bytes | None
 
 
-def taken_apart(model: bytes, with_answers: bool) -> Parts:
-    """The shapes that the exporter guessed of what is computed are left out: some are open, some depend on data, and a few are
+def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int]) -> Parts:
+    """ranks: of the outputs before the answers, which are a vector.
+
+    The shapes that the exporter guessed of what is computed are left out: some are open, some depend on data, and a few are
     wrong (that of `x.reshape_as(scalar)`, after an operator that ONNX has no name for)."""
     import onnx
 
@@ -26,6 +28,10 @@ def taken_apart(model: bytes, with_answers: bool) -> Parts:
     names = [value.name for value in graph.input]
     for value in [*graph.value_info, *graph.output]:
         value.type.tensor_type.ClearField("shape")
+    for value, rank in zip(graph.output, [*ranks, 1], strict=False):
+        value.type.tensor_type.shape.SetInParent()
+        for _ in range(rank):
+            value.type.tensor_type.shape.dim.add()
     if not with_answers:
         return Parts(proto.SerializeToString(), names, None)
     asked = onnx.ModelProto()

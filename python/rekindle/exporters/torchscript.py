@@ -87,7 +87,7 @@ def export(request: ExportRequest) -> Exported:
     check_strides(found.structure, request.arguments)
     arguments = [copied(request.arguments[i]) if i in found.writes else argument for i, argument in enumerate(arguments)]
     sizes = found.sizes
-    parts = onnx_model.taken_apart(model, sizes.has_answers)
+    parts = onnx_model.taken_apart(model, sizes.has_answers, [output.dim() for output in found.outputs])
     return Exported(
         model=parts.model,
         used=[names.index(name) for name in parts.inputs],
