@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from op_cases import flags, given, op, real, whole
+from op_cases import Case, flags, given, op, real, whole
 
 PRODUCTS = [
     op(f"matmul {a} {b}", lambda x, y: x @ y, real(*a), real(*b))
@@ -150,6 +153,29 @@ def _assigned_row(x: torch.Tensor) -> torch.Tensor:
     return y.sin()
 
 
+def _written_to(name: str, index: Any, chosen: Callable[[torch.Tensor], torch.Tensor]) -> Case:
+    """`y[index] = chosen(x)`, of fewer values than places."""
+
+    def write(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y[index] = chosen(x)
+        return y * x
+
+    return op(f"write to {name}", write, real(3, 4, 5))
+
+
+PAIR = torch.tensor([0, 2])
+WRITES = [
+    _written_to("rows", PAIR, lambda x: x[0, 0]),
+    _written_to("elements of two indices", (PAIR, torch.tensor([1, 1])), lambda x: x[1, 0]),
+    _written_to("a matrix of indices", (PAIR[:, None], PAIR + 1), lambda x: x[0, :2]),
+    _written_to("a slice and indices", (slice(1, 3), PAIR), lambda x: x[0, :2]),
+    _written_to("a number and indices", (0, PAIR), lambda x: x[0, 0]),
+    _written_to("indices and a slice", (slice(None), PAIR, slice(1, 3)), lambda x: x[:, :1, :2]),
+    _written_to("the end", (..., PAIR), lambda x: x[..., :1]),
+    _written_to("a mask at the end", (..., torch.tensor([True, False, True, False, True])), lambda x: x[0, 0, 0]),
+]
+
 LOOKUPS = [
     op("index by tensor", lambda x, i: x[i] * 2, real(5, 2), whole(3)),
     op("index by matrix", lambda x, i: x[i] * 2, real(5, 2), whole(3, 2)),
@@ -240,4 +266,4 @@ REDUCTIONS = [
     op("softmin", lambda x: F.softmin(x, dim=-1), real(2, 5)),
 ]
 
-CASES = [*PRODUCTS, *MOVES, *LOOKUPS, *REDUCTIONS]
+CASES = [*PRODUCTS, *MOVES, *WRITES, *LOOKUPS, *REDUCTIONS]

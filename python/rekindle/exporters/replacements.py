@@ -153,9 +153,10 @@ def _overwrite(target: Any, value: Any, write: Any) -> Any:
 
 
 def _set_item(target: Any, index: Any, value: Any) -> None:
-    """torch.Tensor.__setitem__, which the exporter knows for real numbers only."""
+    """torch.Tensor.__setitem__, which the exporter knows for real numbers only, and without an ellipsis beside tensors."""
     with untraced():
         is_complex = target.is_complex()
+        index = _without_ellipsis(index, target.dim())
     if not is_complex:
         target[index] = value
         return
@@ -168,6 +169,19 @@ def _set_item(target: Any, index: Any, value: Any) -> None:
     with untraced():
         target[index] = value
     take_value_of(target, torch.view_as_complex(parts))
+
+
+def _without_ellipsis(index: Any, rank: int) -> Any:
+    """The index with full slices for an ellipsis, if it has tensors too."""
+    if type(index) is not tuple or not any(isinstance(place, torch.Tensor) for place in index):
+        return index
+    ellipses = [i for i, place in enumerate(index) if place is Ellipsis]
+    if len(ellipses) != 1:
+        return index
+    masks = [place.dim() for place in index if isinstance(place, torch.Tensor) and place.dtype is torch.bool]
+    others = [place for place in index if not (place is None or place is Ellipsis or isinstance(place, bool))]
+    full = rank - sum(masks) - (len(others) - len(masks))
+    return (*index[: ellipses[0]], *[slice(None)] * full, *index[ellipses[0] + 1 :])
 
 
 def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch.onnx import symbolic_helper
 
 from rekindle.exporters.decompositions import DECOMPOSITIONS
-from rekindle.exporters.traced_operators import has_open_sizes, sizes_seen
+from rekindle.exporters.traced_operators import has_open_sizes, sizes_if_seen, sizes_seen
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
@@ -176,9 +176,19 @@ def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
     together = places[0]
     for place in places[1:]:
         together = g.op("Add", together, place)
-    shape = g.op("Concat", g.op("Shape", together), g.op("Shape", x, start_i=len(places)), axis_i=0)
-    sizes = values.type().sizes()
-    return g.op("Expand" if sizes is not None and math.prod(sizes) == 1 else "Reshape", values, shape)
+    first, end = (g.op("Constant", value_t=torch.tensor([number])) for number in (len(places), 1 << 31))
+    rest = g.op("Slice", g.op("Shape", x), first, end)  # torch's own inference of shapes does not read Shape's attribute `start`
+    shape = g.op("Concat", g.op("Shape", together), rest, axis_i=0)
+    return g.op("Expand" if _is_repeated(x, places, values) else "Reshape", values, shape)
+
+
+def _is_repeated(x: Any, places: list[Any], values: Any) -> bool:
+    """Whether there is one value, or fewer than places, as far as their numbers are known."""
+    given, among, *where = map(sizes_if_seen, (values, x, *places))
+    if given is not None and among is not None and None not in where:
+        wanted = math.prod(torch.broadcast_shapes(*where)) * math.prod(among[len(places) :])
+        return math.prod(given) == 1 or math.prod(given) < wanted
+    return given is not None and math.prod(given) == 1
 
 
 def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None) -> Any:

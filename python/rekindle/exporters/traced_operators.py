@@ -52,10 +52,18 @@ def forget_sizes(values: list[Value]) -> None:
             value.setType(kind.with_sizes([None] * kind.dim()))
 
 
-def sizes_seen(value: Value) -> list[int]:
-    """Those of the traced call. What is made of them has to be right at all other sizes, or to be refused there."""
+def sizes_if_seen(value: Value) -> list[int] | None:
+    """Those of the traced call; None for a value that a pass has made. What follows from them has to be right at all other sizes,
+    or to be refused there."""
     known = value.type().sizes()
-    return list(known) if known is not None else _sizes_seen[value.debugName()]
+    return list(known) if known is not None else _sizes_seen.get(value.debugName())
+
+
+def sizes_seen(value: Value) -> list[int]:
+    """As sizes_if_seen, of a value of the trace itself."""
+    found = sizes_if_seen(value)
+    assert found is not None, value
+    return found
 
 
 def has_dimensions(value: Value) -> bool:
