@@ -22,28 +22,8 @@ namespace tracer = torch::jit::tracer;
 
 namespace {
 
-// The tracer keeps values that it was given as ints under the argument's name until the call is recorded;
-// recording arguments of every name there is takes them away.
-void clear_traced_arguments() {
-  if (!torch::jit::tracer::isTracing()) return;
-  auto& dispatcher = c10::Dispatcher::singleton();
-  std::set<std::string> names;
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findSchema(name);
-    if (!op) continue;
-    for (const c10::Argument& argument : op->schema().arguments()) names.insert(argument.name());
-  }
-  const std::vector<std::int64_t> any(64, 0);
-  torch::jit::Node* scratch =
-      torch::jit::tracer::getTracingState()->graph->create(torch::jit::prim::ListConstruct, 0);
-  for (const std::string& name : names) {
-    torch::jit::tracer::addInputs(scratch, name.c_str(), at::IntArrayRef(any));
-    torch::jit::tracer::addInputs(scratch, name.c_str(), std::int64_t{0});
-  }
-  scratch->destroy();
-}
-
 thread_local bool stacks_wanted = true;
+thread_local bool places_wanted = true;
 // Whose code is not the user's: torch and this package. Set once, when the exporter is imported.
 std::vector<std::string> library_directories;
 
@@ -71,6 +51,7 @@ std::string user_place() {
 
 // As torch has it, in a function of libtorch_python's own: the Python stack, one line a frame.
 void record_place(torch::jit::Node* node) {
+  if (!places_wanted) return;
   if (!stacks_wanted) {
     std::string place = user_place();
     const std::size_t size = place.size();
@@ -93,6 +74,58 @@ void record_place(torch::jit::Node* node) {
   node->setSourceRange(torch::jit::SourceRange(std::move(source), 0, size));
 }
 
+// Names of arguments in all schemas: lists of integers, and all that is no tensor.
+struct ArgumentNames {
+  std::set<std::string> lists, others;
+};
+
+ArgumentNames argument_names() {
+  ArgumentNames names;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op) continue;
+    for (const c10::Argument& argument : op->schema().arguments()) {
+      c10::TypePtr type = argument.type();
+      if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+      if (type->isSubtypeOf(*c10::ListType::ofInts())) names.lists.insert(argument.name());
+      if (!type->isSubtypeOf(*c10::TensorType::get())) names.others.insert(argument.name());
+    }
+  }
+  return names;
+}
+
+// The tracer keeps values that it was given as ints under the argument's name until the call is recorded;
+// recording arguments of every name there is takes them away. Leaves nothing in the graph.
+void clear_traced_arguments(torch::jit::Graph& graph) {
+  const ArgumentNames names = argument_names();
+  const std::vector<std::int64_t> any(64, 0);
+  torch::jit::Node* const last = graph.insertPoint()->prev();
+  torch::jit::Node* scratch = graph.create(torch::jit::prim::ListConstruct, 0);
+  const bool places_were_wanted = std::exchange(places_wanted, false);
+  for (const std::string& name : names.lists) {
+    tracer::addInputs(scratch, name.c_str(), at::IntArrayRef(any));
+  }
+  for (const std::string& name : names.others) tracer::addInputs(scratch, name.c_str(), std::int64_t{0});
+  places_wanted = places_were_wanted;
+  scratch->destroy();
+  while (graph.insertPoint()->prev() != last) graph.insertPoint()->prev()->destroy();
+}
+
+// The tracer puts a call into the graph before it is made, and its results after.
+void remove_unfinished(torch::jit::Graph& graph) {
+  torch::jit::Node* last = graph.insertPoint()->prev();
+  const c10::FunctionSchema* schema = last->maybeSchema();
+  if (last->outputs().empty() && schema != nullptr && !schema->returns().empty()) last->destroy();
+}
+
+void forget_failed_call() {
+  if (!tracer::isTracing()) return;
+  torch::jit::Graph& graph = *tracer::getTracingState()->graph;
+  remove_unfinished(graph);
+  clear_traced_arguments(graph);
+}
+
 // Every node of a trace remembers the whole Python stack. In a deep model that takes most of the time.
 bool record_stacks(bool wanted) {
   static const bool installed = (tracer::setRecordSourceLocation(&record_place), true);
@@ -103,9 +136,10 @@ bool record_stacks(bool wanted) {
 }  // namespace
 
 void bind_tracer(py::module_& m) {
-  m.def(
-      "clear_traced_arguments", &clear_traced_arguments,
-      "Forget the arguments of a call that failed while torch traced it; the next call would be given them.");
+  m.def("forget_failed_call", &forget_failed_call,
+        "Take out of the graph a call that failed while torch traced it, and forget its arguments; the next "
+        "call "
+        "would be given them.");
   m.def(
       "set_library_directories",
       [](std::vector<std::string> directories) { library_directories = std::move(directories); },

@@ -224,3 +224,40 @@ def test_what_a_first_call_makes_is_made_in_eager_and_then_served_from_a_graph(t
             twins.call(torch.randn(5, 4))
         assert twins.reasons() == ["state_mutated"]
         assert (twins.status.eager_calls, twins.status.exports) == (1, exports)
+
+
+class Catches(nn.Module):
+    """Goes on after a call that fails: at some sizes only, at all, or for some values."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.linear, self.what = nn.Linear(4, 4), what
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            if self.what == "some sizes":
+                return self.linear(x) * x.view(-1, 9).size(0)
+            if self.what == "all sizes":
+                return self.linear(x[:, :3])
+            return self.linear(x) + torch.linalg.cholesky(x[:4])
+        except Exception:
+            return self.linear(x).view(x.size(0), -1).sin()
+
+
+@pytest.mark.parametrize("what", ["some sizes", "all sizes"])
+def test_a_forward_goes_on_after_a_call_that_fails_for_its_sizes(tmp_path: Path, what: str) -> None:
+    for source in ("export", "local"):
+        twins = Twins(Catches(what), cache_dir=tmp_path, fallback="error")
+        torch.manual_seed(0)
+        for batch in (5, 8, 9, 5, 18):
+            twins.call(torch.randn(batch, 4))
+        assert twins.status.exports == (4 if source == "export" else 0)
+
+
+def test_a_forward_that_goes_on_after_a_call_that_fails_for_its_values_runs_in_eager() -> None:
+    twins = Twins(Catches("some values"))
+    twins.call(-torch.eye(4))
+    twins.call(torch.eye(4))
+    assert twins.status.exports == 0
+    assert twins.reasons() == ["value_specialized"]
+    assert "linalg_cholesky failed" in twins.status.bypass[0][1]

@@ -105,11 +105,16 @@ class OpenSizes:
         self, trace: SizeTrace, arguments: Sequence[tuple[torch.Tensor, OpenDims]], state: Iterable[torch.Tensor]
     ) -> None:
         self._trace = trace
+        self._places = [dim for _, dims in arguments for dim in dims if isinstance(dim, tuple)]
         self._dims: dict[int, tuple[int | Place | None, ...]] = {id(tensor): dims for tensor, dims in arguments}
         self._closed = {id(tensor) for tensor in state}
         self._held: list[torch.Tensor] = []
         self._closed.update(id(tensor) for tensor, dims in arguments if all(isinstance(dim, int) for dim in dims))
         self._has_strides = not all(is_contiguous(tensor) for tensor, _ in arguments)
+
+    def fix_all(self) -> None:
+        """The graph depends from now on on all sizes of the arguments."""
+        self._trace.fix_places(self._places)
 
     def answer(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Of a question about a tensor's sizes."""

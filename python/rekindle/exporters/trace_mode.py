@@ -20,6 +20,7 @@ from rekindle import _native
 from rekindle.exporters.aliases import Aliases, take_value_of, untraced
 from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
+from rekindle.exporters.failed_calls import FailedCalls
 from rekindle.exporters.in_place import exchanged, is_in_place, target_of, written_by
 from rekindle.exporters.open_sizes import SIZE_QUERIES, OpenSizes
 from rekindle.exporters.refusals import refuse
@@ -81,6 +82,7 @@ class TraceMode(TorchFunctionMode):
         self._note_draw = note_draw
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._assumptions = assumptions
+        self.failed_calls = FailedCalls(sizes, data)
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, caller = kwargs or {}, sys._getframe(1)
@@ -139,7 +141,11 @@ class TraceMode(TorchFunctionMode):
             args, kwargs = self._without_gradients(args, kwargs)
         if not (in_place and function in DRAWING):
             function = REPLACEMENTS.get(function, function)
-        result = self._call(function, args, kwargs, in_place)
+        try:
+            result = self._call(function, args, kwargs, in_place)
+        except Exception as error:
+            self.failed_calls.note(*asked, error)
+            raise
         sized_by_data = self._data.made(result)
         if self._sizes is not None:
             self._sizes.check(function, args, kwargs, result, sized_by_data)
@@ -215,13 +221,13 @@ class TraceMode(TorchFunctionMode):
 
     @staticmethod
     def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The tracer is off after a call that failed, and may hold arguments of it; but the forward may go on."""
+        """The tracer is off after a call that failed, and holds what it knows of it; but the forward may go on."""
         state = torch._C._get_tracing_state()
         try:
             return function(*args, **kwargs)
         except Exception:
             torch._C._set_tracing_state(state)
-            _native.clear_traced_arguments()
+            _native.forget_failed_call()
             raise
 
     def _keeps_its_gradient(self, target: Any) -> bool:

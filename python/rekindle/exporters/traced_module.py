@@ -72,6 +72,7 @@ class TracedModule(nn.Module):
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
             layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps)
             mode.check_views(layout)
+        mode.failed_calls.check()
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]

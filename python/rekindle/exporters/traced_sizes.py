@@ -8,7 +8,7 @@ answer at other sizes the graph itself computes before it is run at them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,11 @@ class SizeTrace:
         else:
             self.ask(size.value, size.traced, f"a size == {size.value}")
         return size.value
+
+    def fix_places(self, places: Iterable[Place]) -> None:
+        """As fix(), for the sizes of dimensions of inputs."""
+        for place in places:
+            self.fixed.setdefault(place, self._where())
 
     def number(self, value: Any) -> int | None:
         """The position of a size among those that the forward returns; None for anything else."""
