@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,6 +276,37 @@ class Profiled(nn.Module):
 
 def test_a_range_of_a_profile_is_no_part_of_the_graph() -> None:
     twins = Twins(Profiled(), fallback="error")
-    for _ in range(2):
-        twins.call(torch.randn(3, 4))
+    for batch in (3, 3, 5, 2):
+        twins.call(torch.randn(batch, 4))
     assert (twins.status.exports, twins.status.bypass) == (1, [])
+
+
+class Entropy(nn.Module):
+    """A distribution computes its probabilities with gradients on, wherever it is asked for them."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        self.linear, self.whole = nn.Linear(4, 3), whole
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.linear(x)
+        if self.whole:
+            with torch.enable_grad():
+                logits = logits.sin() + self.linear.bias
+        return torch.distributions.Categorical(logits=logits).entropy()
+
+
+def test_a_distribution_has_an_entropy_without_gradients(tmp_path: Path) -> None:
+    for source in ("export", "local"):
+        twins = Twins(Entropy(whole=False), cache_dir=tmp_path, fallback="error")
+        with torch.no_grad():
+            for batch in (3, 3, 5):
+                twins.call(torch.randn(batch, 4))
+        assert twins.status.exports == (source == "export")
+
+
+def test_gradients_that_a_call_without_them_computes_run_in_eager() -> None:
+    twins = Twins(Entropy(whole=True))
+    with torch.no_grad():
+        twins.call(torch.randn(3, 4))
+    assert twins.reasons() == ["grad_mode_region"]

@@ -133,8 +133,6 @@ class TraceMode(TorchFunctionMode):
         in_place = is_in_place(function, args, kwargs)
         self._check_writes(function, args, kwargs)
         stopped = self._grad and not torch.is_grad_enabled()
-        if torch.is_grad_enabled() and not self._grad:
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call")
         if in_place and stopped:
             if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
                 return self._written_unseen(function, args, kwargs)
@@ -146,6 +144,7 @@ class TraceMode(TorchFunctionMode):
         except Exception as error:
             self.failed_calls.note(*asked, error)
             raise
+        self._check_grad_mode((result, target_of(args, kwargs)) if in_place else result)
         sized_by_data = self._data.made(result)
         if self._sizes is not None:
             self._sizes.check(function, args, kwargs, result, sized_by_data)
@@ -156,6 +155,10 @@ class TraceMode(TorchFunctionMode):
             self.up_to_date(result)
         self._note_views(*asked, result)
         return result
+
+    def _check_grad_mode(self, made: Any) -> None:
+        if torch.is_grad_enabled() and not self._grad and _requires_grad(made):
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call, and computes one")
 
     def _note_views(self, function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         if self.views is not None:
@@ -286,3 +289,7 @@ class TraceMode(TorchFunctionMode):
             if target.layout is torch.strided and target.untyped_storage().data_ptr() in self._storages:
                 name = getattr(function, "__name__", function)
                 raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
+
+
+def _requires_grad(values: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(values))

@@ -29,7 +29,7 @@ _UNCHECKED = {
     **dict.fromkeys(("_batch_norm_with_update", "batch_norm_update_stats"), Allowed.NOTHING),
     **dict.fromkeys(("ctc_loss", "_ctc_loss"), Allowed.LARGER),
 }
-_OWN_NAMESPACES = ("aten", "prim", "prims", "rekindle")
+_OWN_NAMESPACES = ("aten", "prim", "prims", "profiler", "rekindle")
 
 
 def allowed_by(function: Any) -> Allowed:
