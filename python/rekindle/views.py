@@ -47,7 +47,7 @@ def separate(
 
     Raises Bypass(unsupported_output) for shared memory that a view by strides would not mean the same of.
     """
-    owners = {_memory(tensor): {"input": i} for i, tensor in reversed([*enumerate(inputs)]) if tensor.numel() > 0}
+    owners = {_memory(tensor): {"input": i} for i, tensor in reversed([*enumerate(inputs)]) if _owns(tensor)}
     groups: dict[int, list[torch.Tensor]] = {}
     for tensor in results:
         groups.setdefault(_memory(tensor), []).append(tensor)
@@ -70,9 +70,15 @@ def separate(
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share memory; one without elements may be a view of some that has."""
+    """Equal for tensors that share memory, and for views of a tensor that has none; one without elements may be a view of some
+    that has."""
     memory = tensor.untyped_storage()
-    return memory.data_ptr() if memory.nbytes() > 0 else id(tensor)
+    return memory.data_ptr() if memory.nbytes() > 0 else id(_root_of(tensor))
+
+
+def _owns(tensor: torch.Tensor) -> bool:
+    """Whether results may be views of an input: not if it is an empty part of some memory."""
+    return tensor.numel() > 0 or tensor.untyped_storage().nbytes() == 0
 
 
 def _position(tensor: torch.Tensor, outputs: list[torch.Tensor]) -> int:

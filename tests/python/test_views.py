@@ -301,3 +301,15 @@ def test_a_differentiable_backward_of_views_and_written_inputs() -> None:
         (loss + gradient.square().sum()).backward()
         results.append([gradient.detach(), x.grad, y, each.a.weight.grad])
     torch.testing.assert_close(results[1], results[0])
+
+
+def test_views_of_an_input_without_elements_are_its_views(tmp_path: pathlib.Path) -> None:
+    for source in ("export", "local"):
+        wrapped = rekindle.Module(Model(lambda self, x: (x[:0].view(0, 2, 2), x * 2)), rekindle.Options(cache_dir=tmp_path))
+        x = numbers(0, 4, grad=True)
+        for grad in (False, True):
+            with torch.set_grad_enabled(grad):
+                view, doubled = wrapped(x)
+            assert view._base is x
+            assert (view.shape, view.requires_grad, doubled.requires_grad) == ((0, 2, 2), True, grad)
+        assert rekindle.status(wrapped).source == source
