@@ -16,6 +16,7 @@ import torch
 from conformance_trial import Outcome, try_call
 from random_operations import OPERATIONS, RANDOM
 from random_operations_more import MORE, WRITERS
+from random_operations_rare import RARE, RARE_WRITERS
 from torch import nn
 
 _LARGEST = 1e3  # of the numbers in a program
@@ -23,23 +24,31 @@ _SMALLEST = 1e-2  # of the sum of a result: one that is all rounding cannot be c
 _MOST = 4096  # elements of a value
 _TRIES = 20
 _WIDE = 10_000  # programs from this seed on draw from all operations, and need not read the random numbers that they draw
+_RARE = 30_000  # every second operation of programs from this seed on is a rare one, and more sizes are 0 and 1
 _ALL = {**OPERATIONS, **MORE}
-assert len(_ALL) == len(OPERATIONS) + len(MORE)
+_KNOWN = {**_ALL, **RARE}
+assert len(_KNOWN) == len(OPERATIONS) + len(MORE) + len(RARE)
 # Not a limit of what a graph can hold, but a graph that is not right: it must not count as right because eager then runs.
 _DEFECTS = ("verification_failed", "export_failed")
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """values[inputs] and arguments go into the operation; what it returns is one value more."""
+    """values[inputs] and arguments go into the operation; what it returns are values more."""
 
     operation: str
     inputs: list[int]
     arguments: tuple[Any, ...]
 
-    def run(self, values: list[torch.Tensor]) -> torch.Tensor:
-        """The value that the line adds."""
-        return _ALL[self.operation].run([values[i] for i in self.inputs], self.arguments)
+    @property
+    def results(self) -> int:
+        """How many values the line adds."""
+        return _KNOWN[self.operation].results
+
+    def run(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The values that the line adds."""
+        result = _KNOWN[self.operation].run([values[i] for i in self.inputs], self.arguments)
+        return [result] if isinstance(result, torch.Tensor) else [*result]
 
 
 class Program(nn.Module):
@@ -56,18 +65,33 @@ class Program(nn.Module):
         """The values at `results`."""
         values = [*inputs, self.weight * 1]
         for line in self.lines:
-            values.append(line.run(values))
+            values += line.run(values)
         results = [values[i] for i in self.results]
-        return [x.float() if x.dtype is torch.float64 else x for x in results]
+        return [_in_single_precision(x) for x in results]
 
     def text(self, inputs: int) -> str:
         """A line for each operation, the values numbered as they are in `Line.inputs`."""
-        lines = [f"v{i} = {line.operation}({line.inputs}, {line.arguments})" for i, line in enumerate(self.lines, inputs + 1)]
+        lines = []
+        for start, line in _numbered(self.lines, inputs + 1):
+            names = ", ".join(f"v{start + i}" for i in range(line.results))
+            lines.append(f"{names} = {line.operation}({line.inputs}, {line.arguments})")
         return "\n".join([*lines, f"return {self.results}"])
 
 
-def _inputs(rng: random.Random) -> list[torch.Tensor]:
-    sizes = [rng.randint(1, 4) for _ in range(3)]
+def _numbered(lines: list[Line], first: int) -> Iterator[tuple[int, Line]]:
+    """Lines with the positions of the first values that they add."""
+    for line in lines:
+        yield first, line
+        first += line.results
+
+
+def _in_single_precision(value: torch.Tensor) -> torch.Tensor:
+    single = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+    return value.to(single[value.dtype]) if value.dtype in single else value
+
+
+def _inputs(rng: random.Random, seed: int) -> list[torch.Tensor]:
+    sizes = [rng.randint(1, 4) if seed < _RARE else rng.choice([0, 1, 1, 2, 2, 3, 3, 4, 4, 5]) for _ in range(3)]
     generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
     found = []
     for _ in range(rng.randint(1, 3)):
@@ -83,14 +107,15 @@ def _inputs(rng: random.Random) -> list[torch.Tensor]:
 def _bounded(value: torch.Tensor) -> bool:
     if value.numel() > _MOST:
         return False
-    return not value.is_floating_point() or value.numel() == 0 or bool(value.detach().abs().max() < _LARGEST)
+    counts = value.is_floating_point() or value.is_complex()
+    return not counts or value.numel() == 0 or bool(value.detach().abs().max() < _LARGEST)
 
 
 def draw(seed: int) -> tuple[Program, list[torch.Tensor]]:
     """A program that eager runs forward and backward, and its inputs."""
     rng = random.Random(seed)
     while True:
-        inputs = _inputs(rng)
+        inputs = _inputs(rng, seed)
         program = Program(inputs[0].shape[-1] if inputs[0].dim() else 1)
         torch.manual_seed(0)
         values = [*(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs), program.weight * 1]
@@ -99,16 +124,21 @@ def draw(seed: int) -> tuple[Program, list[torch.Tensor]]:
         known = range(len(inputs), len(values))
         results = {len(values) - 1, *rng.sample(known, min(len(known), rng.randint(1, 3)))}
         if seed < _WIDE:
-            results |= _random_values(program, len(values))
+            results |= _random_values(program, len(inputs) + 1)
         program.results = sorted(results)
         if _runs(program, inputs):
             return program, inputs
 
 
-def _random_values(program: Program, count: int) -> set[int]:
-    """Positions of the drawn values among `count`."""
-    start = count - len(program.lines)
-    return {i for i, line in enumerate(program.lines, start) if line.operation in RANDOM}
+def _random_values(program: Program, first: int) -> set[int]:
+    """Positions of the drawn values; first: of the value that the first line adds."""
+    return {i for i, line in _numbered(program.lines, first) if line.operation in RANDOM}
+
+
+def _drawn_name(rng: random.Random, seed: int) -> str:
+    if seed >= _RARE and rng.random() < 0.5:
+        return rng.choice([*RARE])
+    return rng.choice([*(OPERATIONS if seed < _WIDE else _ALL)])
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -118,24 +148,24 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _add_line(rng: random.Random, program: Program, values: list[torch.Tensor], seed: int) -> None:
-    names = [*(OPERATIONS if seed < _WIDE else _ALL)]
+    first = len(values) - sum(line.results for line in program.lines)
     for _ in range(_TRIES):
-        name = rng.choice(names)
-        drawn = _ALL[name].draw(rng, values)
-        if drawn is None or (seed >= _WIDE and name in WRITERS and _overlap(*(values[i] for i in drawn[0]))):
+        name = _drawn_name(rng, seed)
+        drawn = _KNOWN[name].draw(rng, values)
+        if drawn is None or (seed >= _WIDE and name in WRITERS | RARE_WRITERS and _overlap(*(values[i] for i in drawn[0]))):
             continue
         line = Line(name, *drawn)
-        if name == "write over" and drawn[0][0] in _random_values(program, len(values)):
+        if name == "write over" and drawn[0][0] in _random_values(program, first):
             continue
         versions = [value._version for value in values]
         try:
-            result = line.run(values)
+            results = line.run(values)
         except (RuntimeError, IndexError, ValueError, TypeError):
             if versions == [value._version for value in values]:
                 continue
             raise
-        if _bounded(result) or versions != [value._version for value in values]:
-            values.append(result)
+        if all(map(_bounded, results)) or versions != [value._version for value in values]:
+            values += results
             program.lines.append(line)
             return
 
@@ -145,7 +175,7 @@ def _runs(program: Program, inputs: list[torch.Tensor]) -> bool:
     fresh = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
     try:
         results = program(*fresh)
-        if roots := [x.double().sum() for x in results if x.requires_grad]:
+        if roots := [(x.abs() if x.is_complex() else x).double().sum() for x in results if x.requires_grad]:
             sum(roots).backward()
     except RuntimeError:
         return False

@@ -2,6 +2,7 @@
 
 An operation is drawn for some of the values so far: `draw` returns their positions and the plain arguments, or None when the
 values do not suit it; `run(tensors, arguments)` applies it. It may write to a value it is given: then it returns that value.
+Of an operation with several `results`, `run` returns a tuple of so many.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 Draw = Callable[[random.Random, list[torch.Tensor]], "tuple[list[int], tuple[Any, ...]] | None"]
-Run = Callable[[list[torch.Tensor], tuple[Any, ...]], torch.Tensor]
+Run = Callable[[list[torch.Tensor], tuple[Any, ...]], "torch.Tensor | tuple[torch.Tensor, ...]"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Operation:
 
     draw: Draw
     run: Run
+    results: int = 1
 
 
 def _pick(rng: random.Random, values: list[torch.Tensor], suits: Callable[[torch.Tensor], bool]) -> int | None:
