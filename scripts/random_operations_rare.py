@@ -119,6 +119,22 @@ class _FirstAlone(torch.autograd.Function):
         return gradient * ctx.saved_tensors[0], None
 
 
+def _wave(x: Tensor) -> Tensor:
+    return torch.tanh(x).sin() * x
+
+
+def _bell(x: Tensor) -> Tensor:
+    return torch.exp(-x.square()) + x
+
+
+def _cosine(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).cos()
+
+
+def _dropped(x: Tensor) -> Tensor:
+    return F.dropout(x, 0.4) * 2
+
+
 def _in_autocast(x: Tensor, seed: int, width: int) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16):
         hidden = F.linear(x, _constant(x, seed, width, x.shape[-1]))
@@ -207,8 +223,8 @@ _REGIONS: dict[str, Operation] = {
     "detached scale": _unary(lambda x: x / (x.detach().abs().sum() + 1)), "detached view": _with(lambda x: x.detach().flatten().cumsum(0) * 0.5, 1), "half detached": _pair(lambda x, y: x * y.detach() + x.detach(), _same),
     "scaled gradient": _with(lambda x, n: _Scaled.apply(x, n), 0, _number), "clamped": _unary(lambda x: _Clamped.apply(x)), "divided": _two_results(lambda x: _Divided.apply(x), 0), "first alone": _pair(lambda x, y: _FirstAlone.apply(x, y), _same),
     "whole part unread": _unary(lambda x: _Divided.apply(x)[1]), "whole part alone": _unary(lambda x: _Divided.apply(x)[0] + x),
-    "checkpoint": _unary(lambda x: checkpoint(lambda t: torch.tanh(t).sin() * t, x, use_reentrant=False)), "reentrant checkpoint": _unary(lambda x: checkpoint(lambda t: torch.exp(-t.square()) + t, x, use_reentrant=True)),
-    "checkpoint of two": _pair(lambda x, y: checkpoint(lambda s, t: (s * t).cos(), x, y, use_reentrant=False), _same), "checkpoint with dropout": _unary(lambda x: checkpoint(lambda t: F.dropout(t, 0.4) * 2, x, use_reentrant=False)),
+    "checkpoint": _unary(lambda x: checkpoint(_wave, x, use_reentrant=False)), "reentrant checkpoint": _unary(lambda x: checkpoint(_bell, x, use_reentrant=True)),
+    "checkpoint of two": _pair(lambda x, y: checkpoint(_cosine, x, y, use_reentrant=False), _same), "checkpoint with dropout": _unary(lambda x: checkpoint(_dropped, x, use_reentrant=False)),
 }  # fmt: skip
 
 _INDICES: dict[str, Operation] = {
