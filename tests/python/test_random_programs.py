@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import rekindle
@@ -21,6 +22,7 @@ import conformance_programs
 KEPT = [
     3, 6, 8, 10, 11, 13, 16, 21, 24, 47, 51, 57, 96, 146, 573, 1198, 1541, 1650, 1951, 2016, 2039, 2129, 2166, 2417, 2478, 2895,
     3117, 3490, 4351, 10004, 10166, 10265, 10400, 10505, 10713, 10810, 10900, 20257, 20326,
+    30006, 30018, 30061, 30089, 30093, 30207, 30210, 30289,
 ]  # fmt: skip
 
 
@@ -93,11 +95,49 @@ def _dropout_of_a_transpose(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x.t(), 0.5) + F.dropout(x.t().contiguous(), 0.5)
 
 
+class _Clamped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clamp(-0.4, 0.6)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def _function_after_a_write(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    part = y[:2]
+    y.t().add_(-1.5)
+    y[0].mul_(0.5)
+    return _Clamped.apply(y) * 3 + _Clamped.apply(part).sum()
+
+
+def _assigned_of_another_dtype(x: torch.Tensor) -> torch.Tensor:
+    y = (x * 2).bfloat16()
+    y[:] = x[0] * 3
+    y[1:3] = x[1:3].double()
+    return y.float()
+
+
+def _empty_views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x[:, :0]
+    y[torch.tensor([1, 0])] = x[:2, :0]
+    y.add_(1)
+    return y, x[:0].reshape(0, 0).sum() + x.sum(), x[:0].view(3, 0), x[:0][[]]
+
+
+def _index_in_a_list(x: torch.Tensor) -> torch.Tensor:
+    y = x.sum(-1)
+    y[::2] = 0.5
+    return y[[0, 1]] + x[torch.tensor([0]), torch.tensor([1])]
+
+
 WRITES: dict[str, Callable[[torch.Tensor], torch.Tensor | tuple[torch.Tensor, ...]]] = {
     function.__name__.strip("_"): function
     for function in (
         _write_through_view, _view_sees_write, _two_views, _through_reshape, _diagonal, _inplace_activation, _chunks, _out,
-        _dropout_of_a_transpose,
+        _dropout_of_a_transpose, _function_after_a_write, _assigned_of_another_dtype, _empty_views, _index_in_a_list,
     )
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ own, is traced like code of the module instead.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,10 +62,11 @@ class Functions:
         self._sized_by_data = sized_by_data
         self._sizes: OpenSizes | None = None
         self._data = DataSizes()
+        self._up_to_date: Callable[[Any], None] = lambda tensors: None
 
-    def follow(self, sizes: OpenSizes | None, data: DataSizes) -> None:
-        """Where the trace keeps what it knows of sizes."""
-        self._sizes, self._data = sizes, data
+    def follow(self, sizes: OpenSizes | None, data: DataSizes, up_to_date: Callable[[Any], None]) -> None:
+        """Where the trace keeps what it knows of sizes, and what brings the traced values of written memory up to date."""
+        self._sizes, self._data, self._up_to_date = sizes, data, up_to_date
 
     def recorded(self) -> contextlib.AbstractContextManager[None]:
         """See every call of this thread's trace."""
@@ -77,8 +79,9 @@ class Functions:
         return result if found else self._record(function, swapped(arguments, int), run)
 
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
+        given = tensors_among(arguments)
+        self._up_to_date(given)
         with untraced():
-            given = tensors_among(arguments)
             before = [tensor._version for tensor in given]
             call = describe_call(function, arguments, given, self._model)
             before_it, called_back.active = called_back.active, True
@@ -100,6 +103,7 @@ class Functions:
             recorded = _Recorded.apply(len(self.calls), stand_ins, *given)
         for tensor, stand_in in zip(tensors, recorded, strict=True):
             torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
+        self._up_to_date(tensors)
         self.calls.append(call)
         self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
         self._facts.append(self._facts_of(function, given, tensors))

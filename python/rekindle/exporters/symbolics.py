@@ -179,7 +179,9 @@ def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
     first, end = (g.op("Constant", value_t=torch.tensor([number])) for number in (len(places), 1 << 31))
     rest = g.op("Slice", g.op("Shape", x), first, end)  # torch's own inference of shapes does not read Shape's attribute `start`
     shape = g.op("Concat", g.op("Shape", together), rest, axis_i=0)
-    return g.op("Expand" if _is_repeated(x, places, values) else "Reshape", values, shape)
+    if _is_repeated(x, places, values):
+        return g.op("Expand", values, shape)
+    return g.op("Reshape", values, shape, allowzero_i=1)  # see reshape()
 
 
 def _is_repeated(x: Any, places: list[Any], values: Any) -> bool:
@@ -192,19 +194,30 @@ def _is_repeated(x: Any, places: list[Any], values: Any) -> bool:
 
 
 def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None) -> Any:
-    """What the exporter makes of an assignment to all or part of a tensor; the model's own index_put never comes here."""
+    """What the exporter makes of an assignment to all or part of a tensor, of values of any dtype; the model's own index_put
+    never comes here."""
     places = symbolic_helper._unpack_list(indices) if symbolic_helper._is_packed_list(indices) else [indices]
     if not places:
         return _assigned(g, x, values)
     adds = accumulate is not None and not _is_none(accumulate) and _constant(accumulate, "b", "accumulate")
     if not any(place.type().scalarType() in ("Bool", "Byte") for place in places):  # those that a mask chooses are not counted
         values = _in_shape_of_places(g, x, places, values)
+    if values.type().scalarType() != x.type().scalarType():
+        values = g.op("CastLike", values, x)
     result = g.op(
         "torch::aten.index_put.default", x, *places, values, indices_i=len(places), accumulate_i=int(adds),
         _results_i=1, _differentiable_i=[0], _random_i=0,
     )  # fmt: skip
     result.setType(x.type())
     return result
+
+
+def reshape(g: Any, x: Any, sizes: Any, *others: Any) -> Any:
+    """A view in other sizes. A size of 0 is one: to ONNX's Reshape it would be the input's, and torch's inference of shapes,
+    which then divides by 0, would end the process."""
+    known = symbolic_helper._maybe_get_const(sizes, "is")
+    is_empty = isinstance(known, (list, tuple)) and 0 in known and -1 not in known
+    return symbolic_helper._reshape_helper(g, x, sizes, allowzero=int(is_empty))
 
 
 def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
@@ -217,6 +230,8 @@ def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
 _SYMBOLICS: dict[str, Callable[..., Any]] = {
     **DECOMPOSITIONS,
     "aten::index_put": index_put,
+    "aten::reshape": reshape,
+    "aten::view": reshape,
     "aten::linear": linear,
     "rekindle::matmul_bnb4": matmul_bnb4,
     "aten::detach": detach,

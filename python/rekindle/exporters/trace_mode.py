@@ -69,7 +69,7 @@ class TraceMode(TorchFunctionMode):
         note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
-        self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+        self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad = grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
@@ -188,14 +188,15 @@ class TraceMode(TorchFunctionMode):
             result = self._aliases.write(target, change)
         else:
             if in_place and isinstance(target, torch.Tensor):
-                self._let_draws_stay(target)
+                self._set_apart(target)
             result = self._traced_with_draws(function, args, kwargs)
         self.up_to_date(result)
         return result
 
-    def _let_draws_stay(self, target: torch.Tensor) -> None:
-        """Called before a write: the exporter moves down to it what made the target, past other draws if that draws."""
-        if torch._C._get_value_trace(target).unique() in self._drawn:
+    def _set_apart(self, target: torch.Tensor) -> None:
+        """Called before a write that no other tensor sees: the exporter moves down to it what made the target, past other draws
+        if that draws, and takes a write to an empty view for one to all that it is a view of."""
+        if torch._C._get_value_trace(target).unique() in self._drawn or target._is_view():
             take_value_of(target, target.clone())
 
     def up_to_date(self, values: Any) -> None:

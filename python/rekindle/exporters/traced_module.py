@@ -108,7 +108,7 @@ class TracedModule(nn.Module):
             OpenSizes(sizes, list(zip(arguments, request.shapes.open_dims(), strict=True)), state.values()) if follows else None
         )
         mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
-        functions.follow(opened, data)
+        functions.follow(opened, data, mode.up_to_date)
         with request.watch, replaced(request.module, state), functions.recorded(), following(follows), mode:
             result = run_eager(request.module, request.is_part, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):

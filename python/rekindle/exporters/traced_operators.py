@@ -82,6 +82,7 @@ def schema_of(node: Node) -> Any:
     if text.startswith("("):
         return None
     name, _, overload = text.split("(")[0].partition(".")
+    overload = overload.removesuffix("hacked_twin").removesuffix("_")  # the same with a list of tensors, which none of is None
     schema = torch._C._get_schema(PUBLIC.get(name, name), overload)
     if schema.is_mutable and name.endswith("_"):
         with contextlib.suppress(RuntimeError):  # fill_diagonal_ and a few more have no other
