@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import rekindle
@@ -220,3 +221,22 @@ def test_operators_that_do_not_check_what_they_are_given_are_given_nothing_made_
     assert calls == []
     assert allowed_by(torch.relu) is Allowed.ANYTHING
     assert allowed_by(torch.ctc_loss) is allowed_by(torch.ops.aten._ctc_loss.default) is Allowed.LARGER
+
+
+def test_attention_is_tried_with_as_many_values_as_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: set[tuple[int, int]] = set()
+    run = perturbation.run_eager
+
+    def seen(*given: Any) -> Any:
+        lengths.add((given[2][1].shape[-2], given[2][2].shape[-2]))
+        return run(*given)
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(query + torch.ones(8, 16), key, value)
+
+    monkeypatch.setattr(perturbation, "run_eager", seen)
+    twins = Twins(Scaled(attend), fallback="error")
+    for length in (8, 5, 11):
+        twins.call(torch.randn(2, 3, 8, 16), torch.randn(2, 3, length, 16), torch.randn(2, 3, length, 16))
+    assert len(lengths) > 1 and all(keys == values for keys, values in lengths)
+    assert twins.status.exports == 1

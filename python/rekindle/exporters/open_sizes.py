@@ -142,8 +142,8 @@ class OpenSizes:
             self._fix_count(function, args, kwargs)
         elif function in _SQUEEZES:
             self._fix_squeezed(args)
-        elif function is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
-            int(self._shape(args[0] if args else kwargs["query"])[-1])  # its default scale
+        elif function is torch.nn.functional.scaled_dot_product_attention:
+            self._ask_of_attention(args, kwargs)
         if not (contains_traced(args) or contains_traced(kwargs)):
             return args, kwargs
         swap = int if function in _UNPACKING else lambda size: size.traced
@@ -153,6 +153,16 @@ class OpenSizes:
                 place = tuple(swapped(part, int) if type(part) is list else part for part in args[1])
                 args = (args[0], place, *args[2:])
         return swapped(args, swap), swapped(kwargs, swap)
+
+    def _ask_of_attention(self, args: Any, kwargs: Any) -> None:
+        """Its default scale; whether PyTorch has one kernel for all of it; and that there is a value for each key, which the
+        kernel's backward takes for granted and writes by."""
+        query, key, value = (
+            self._shape(x) for x in (*args[:3], *(kwargs[name] for name in ("query", "key", "value")[len(args) :]))
+        )
+        if kwargs.get("scale") is None:
+            int(query[-1])
+        _ = key[-2] == value[-2], query[-1] == value[-1]
 
     def cuts(self, function: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, list[Any]] | None:
         """A call that cuts an open dimension into parts, as a tensor and the places of the parts; None for any other. A dimension
