@@ -13,8 +13,11 @@ Lowering lower_straight_through(const LowerContext& context) {
                 [](const at::Tensor& x) { return x.as_strided(x.sizes(), x.strides()); });
 }
 
-// Runs in exports only, where the eager tensors have their gradients from eager's own write.
-at::Tensor straight_through(const at::Tensor& value, const at::Tensor&) { return value.detach().clone(); }
+// Runs in exports only, where the eager tensors have their gradients from eager's own write; what a trace
+// computes from it has to look as if it had one.
+at::Tensor straight_through(const at::Tensor& value, const at::Tensor& x) {
+  return value.detach().clone().set_requires_grad(x.requires_grad());
+}
 
 }  // namespace
 

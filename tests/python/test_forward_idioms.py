@@ -261,3 +261,55 @@ def test_a_forward_that_goes_on_after_a_call_that_fails_for_its_values_runs_in_e
     assert twins.status.exports == 0
     assert twins.reasons() == ["value_specialized"]
     assert "linalg_cholesky failed" in twins.status.bypass[0][1]
+
+
+class WrittenUnseen(nn.Module):
+    """Writes through tensors without a gradient to memory that others with one see, which keep it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y, z, v = self.layer(x), self.layer(x) * 2, self.layer(x).clone()
+        y.detach().mul_(2)[0] = 3
+        part = z[1:3]
+        part.detach().add_(x[:2])
+        z.mul_(2)
+        z.detach()[:, 0] = 0
+        seen = v.detach()
+        with torch.no_grad():
+            v[0].mul_(2)
+        return y * y, z.cos(), part * 3, v * v, seen + 1
+
+
+class WrittenData(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).exp()
+        y.data[0] = 0
+        return y
+
+
+@pytest.mark.parametrize("dynamic", ["auto", "static"])
+def test_writes_through_tensors_without_a_gradient_leave_it_what_it_is(tmp_path: Path, dynamic: str) -> None:
+    torch.manual_seed(0)
+    model = WrittenUnseen()
+    for source in ("export", "local"):
+        twins = Twins(copy.deepcopy(model), cache_dir=tmp_path, fallback="error", dynamic=dynamic)
+        for rows in (5, 5, 4) if dynamic == "auto" else (5, 5):
+            twins.call(torch.randn(rows, 4))
+        assert twins.status.exports == (source == "export")
+        with torch.no_grad():
+            twins.call(torch.randn(5, 4))
+
+
+def test_what_is_written_to_data_that_a_backward_may_have_kept_runs_in_eager() -> None:
+    twins = Twins(WrittenData())
+    twins.call(torch.randn(3, 4))
+    assert twins.reasons() == ["unsupported_op"]
+    assert "test_forward_idioms.py" in twins.status.bypass[0][1]
+    assert "writes to .data of a tensor that has a gradient" in twins.status.bypass[0][1]

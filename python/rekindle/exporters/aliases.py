@@ -20,25 +20,51 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rekindle.exporters.traced_sizes import swapped
+from rekindle.exporters.user_place import user_place
 from rekindle.reasons import Bypass, Reason
 from rekindle.view_steps import repeated
 
 if TYPE_CHECKING:
     from rekindle.exporters.view_records import ViewRecords
 
+_straight_through = torch.ops.rekindle.straight_through.default  # found once: looking it up changes torch.ops
 _MOST = 1 << 20  # elements of a memory; each read and write of it holds their places as a constant
 
 
 @dataclass
 class _Memory:
-    """flat: all elements, traced. version: counts the writes. seen: (tensor's identity) -> version that its traced value has.
-    numbered: of the owner's elements, in their shape, traced; None where sizes are fixed."""
+    """flat: all elements, traced, as the last writer sees them. version: counts the writes. seen: (tensor's identity) -> version
+    that its traced value has. numbered: of the owner's elements, in their shape, traced; None where sizes are fixed.
+
+    flats: (identity of a tensor that is no view) -> it, and the same elements with the gradient that it and its views have: a
+    write to `y.detach()` changes the values of `y`, and to autograd `y` is what it was.
+    """
 
     owner: torch.Tensor  # keeps the memory from being reused
     flat: torch.Tensor
     numbered: torch.Tensor | None
     version: int
     seen: dict[int, tuple[weakref.ref[torch.Tensor], int]]
+    flats: dict[int, tuple[torch.Tensor, torch.Tensor]]
+
+    def flat_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """All elements, with the gradient that the tensor has."""
+        root = _root_of(tensor)
+        if id(root) in self.flats:
+            return self.flats[id(root)][1]
+        return self.flat.detach() if self.flat.requires_grad else self.flat
+
+    def has_gradients_besides(self, tensor: torch.Tensor) -> bool:
+        """Whether tensors have one that are no views of what the tensor is one of."""
+        return any(root is not _root_of(tensor) and flat.requires_grad for root, flat in self.flats.values())
+
+    def put(self, tensor: torch.Tensor, flat: torch.Tensor) -> None:
+        """The elements after a write to the tensor."""
+        others = [(root, old) for root, old in self.flats.values() if root is not _root_of(tensor) and old.requires_grad]
+        self.flats = {id(root): (root, _straight_through(flat.detach(), old)) for root, old in others}
+        self.flats[id(_root_of(tensor))] = _root_of(tensor), flat
+        self.flat = flat
+        self.version += 1
 
 
 @contextlib.contextmanager
@@ -61,6 +87,11 @@ class Aliases:
         self._views = views
         self._known: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}
         self._written: dict[int, _Memory] = {}
+        self._data: list[torch.Tensor] = []  # what `.data` gave
+
+    def gave_data(self, data: torch.Tensor) -> None:
+        """Called with what `.data` of a tensor gives: what a backward has kept of the tensor is written with it, unseen."""
+        self._data.append(data)
 
     def meet(self, tensor: torch.Tensor) -> None:
         """Called for every tensor that goes into an operator or comes out of one; brings its traced value up to date."""
@@ -89,11 +120,15 @@ class Aliases:
         Returns what `change` returns. Raises Bypass for what no graph can do.
         """
         memory = self._memory_of(tensor)
+        if memory.has_gradients_besides(tensor) and any(data is _root_of(tensor) for data in self._data):
+            message = f"{user_place()} writes to .data of a tensor that has a gradient; write to a clone, or to detach()"
+            raise Bypass(Reason.UNSUPPORTED_OP, message)
         places = self._places(memory, tensor).reshape(-1)
         copy = tensor.clone()
         result = change(copy)
-        memory.flat = memory.flat.scatter(0, places, copy.reshape(-1))
-        memory.version += 1
+        flat = memory.flat_of(tensor).scatter(0, places, copy.reshape(-1))
+        with torch.set_grad_enabled(self._grad):  # what others have may be used after this region
+            memory.put(tensor, flat)
         with untraced():
             if copy.shape != tensor.shape or copy.dtype != tensor.dtype:
                 raise Bypass(
@@ -125,15 +160,36 @@ class Aliases:
                     Reason.UNSUPPORTED_OP,
                     f"a write in place to a part of {size} elements that other tensors see cannot be followed; write to a clone",
                 )
-            order = sorted(range(whole.dim()), key=lambda dim: -whole.stride(dim))
-        if self._views is not None:
-            memory = _Memory(whole, whole.reshape(-1).clone(), _numbered(whole), 0, {})
-        else:
-            memory = _Memory(whole, whole.permute(order).reshape(-1).clone(), None, 0, {})
+        with torch.set_grad_enabled(self._grad):
+            numbered = None if self._views is None else _numbered(whole)
+            flat = self._flat(whole)
+            memory = _Memory(whole, flat, numbered, 0, {}, {id(_root_of(whole)): (_root_of(whole), flat)})
+            for root in self._others_with_gradients(whole, [*living, tensor]):
+                memory.flats[id(root)] = root, self._flat(root)
         for one in [*living, whole]:
             memory.seen[id(one)] = (weakref.ref(one), 0)
         self._written[address] = memory
         return memory
+
+    def _flat(self, whole: torch.Tensor) -> torch.Tensor:
+        """The elements of a tensor that fills its memory: in the order of addresses or, where sizes are open, in its own."""
+        if self._views is not None:
+            return whole.reshape(-1).clone()
+        with untraced():
+            order = sorted(range(whole.dim()), key=lambda dim: -whole.stride(dim))
+        return whole.permute(order).reshape(-1).clone()
+
+    def _others_with_gradients(self, whole: torch.Tensor, living: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What tensors that have a gradient are views of, other than what `whole` is one of."""
+        if not self._grad:
+            return []
+        with untraced():
+            roots = {id(_root_of(one)): _root_of(one) for one in [whole, *living] if one.requires_grad}
+            others = [root for root in roots.values() if root is not _root_of(whole)]
+            if any((root.shape, root.stride()) != (whole.shape, whole.stride()) for root in others):
+                message = f"{user_place()} writes to memory that several tensors with gradients share; write to a clone"
+                raise Bypass(Reason.UNSUPPORTED_OP, message)
+        return others
 
     def renew(self, tensor: torch.Tensor) -> None:
         """Bring the traced value of any tensor up to date, one included that no operator has been seen to give."""
@@ -154,7 +210,7 @@ class Aliases:
     def _take_from(self, memory: _Memory, tensor: torch.Tensor) -> None:
         places = self._places(memory, tensor)
         with torch.set_grad_enabled(self._grad):  # it may be used after this region as well
-            take_value_of(tensor, memory.flat.index_select(0, places.reshape(-1)).reshape_as(places))
+            take_value_of(tensor, memory.flat_of(tensor).index_select(0, places.reshape(-1)).reshape_as(places))
 
     def _places(self, memory: _Memory, tensor: torch.Tensor) -> torch.Tensor:
         """Where the tensor's elements are in the flat value: int64, in its shape."""
@@ -169,6 +225,11 @@ class Aliases:
             message = "a write in place to memory that several tensors see cannot be followed at other sizes; write to a clone"
             raise Bypass(Reason.UNSUPPORTED_OP, message)
         return repeated(steps, memory.numbered, lambda value: swapped(value, lambda size: size.traced))
+
+
+def _root_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What the tensor is a view of to autograd; itself if it is none."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def _may_overlap(tensor: torch.Tensor) -> bool:

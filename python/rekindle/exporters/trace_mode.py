@@ -105,6 +105,7 @@ class TraceMode(TorchFunctionMode):
             self.up_to_date(args[0])
             data = args[0].detach()
             self.up_to_date(data)
+            self._aliases.gave_data(data)
             self._note_views(function, args, kwargs, data)
             return data
         self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
