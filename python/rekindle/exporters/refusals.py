@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -37,12 +37,14 @@ _HOOKS = {
     torch.Tensor.retain_grad,
     torch.Tensor.grad_fn.__get__,
 }
-_SETTERS = {torch.Tensor.data.__set__: "data", torch.Tensor.requires_grad.__set__: "requires_grad"}
+_REQUIRES_GRAD = {torch.Tensor.requires_grad.__set__, torch.Tensor.requires_grad_}
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 
 
-def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType) -> None:
-    """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does."""
+def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType, given: Container[int]) -> None:
+    """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does.
+
+    given: the identities of the tensors that the forward has not made: its arguments, parameters and buffers."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
         raise Bypass(Reason.UNSUPPORTED_OP, message)
@@ -59,7 +61,7 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
         raise Bypass(
             Reason.STATE_MUTATED, f"{user_place()} reads or writes the gradient of a tensor in the forward; do so outside"
         )
-    if (name := _SETTERS.get(function)) is not None and getattr(args[0], name) is not args[1]:
+    if (name := _set_for_good(function, args, kwargs, given)) is not None:
         message = f"{user_place()} sets {name} of a tensor, which a graph would not do; write in place, or do so outside"
         raise Bypass(Reason.STATE_MUTATED, message)
     # A checkpoint asks whether what it was given has a gradient.
@@ -71,6 +73,16 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
         )
     if function in _GENERATORS or kwargs.get("generator") is not None:
         raise Bypass(Reason.NONDETERMINISTIC, f"{user_place()} uses a random generator of its own; use torch's default one")
+
+
+def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Container[int]) -> str | None:
+    """The attribute of a tensor that a call exchanges, if that is seen after the forward, or by the trace not at all."""
+    if function == torch.Tensor.data.__set__:
+        return "data" if args[0].data is not args[1] else None
+    if function not in _REQUIRES_GRAD or id(args[0]) not in given:
+        return None
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    return "requires_grad" if args[0].requires_grad is not wanted else None
 
 
 def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:

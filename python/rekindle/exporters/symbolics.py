@@ -179,16 +179,19 @@ def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
     first, end = (g.op("Constant", value_t=torch.tensor([number])) for number in (len(places), 1 << 31))
     rest = g.op("Slice", g.op("Shape", x), first, end)  # torch's own inference of shapes does not read Shape's attribute `start`
     shape = g.op("Concat", g.op("Shape", together), rest, axis_i=0)
-    if _is_repeated(x, places, values):
+    if _is_repeated(g, places):
         return g.op("Expand", values, shape)
     return g.op("Reshape", values, shape, allowzero_i=1)  # see reshape()
 
 
-def _is_repeated(x: Any, places: list[Any], values: Any) -> bool:
-    """Whether there is one value, or fewer than places, as far as their numbers are known."""
-    given, among, *where = map(sizes_if_seen, (values, x, *places))
+def _is_repeated(g: Any, places: list[Any]) -> bool:
+    """Whether there is one value, or fewer than places, as far as their numbers are known: by the trace, which does not know the
+    places that a pass has made."""
+    x, traced, values = list(g.original_node.inputs())[:3]
+    given, among = sizes_if_seen(values), sizes_if_seen(x)
+    where = [sizes_if_seen(a) or b.type().sizes() for a, b in zip(traced.node().inputs(), places, strict=True)]
     if given is not None and among is not None and None not in where:
-        wanted = math.prod(torch.broadcast_shapes(*where)) * math.prod(among[len(places) :])
+        wanted = math.prod(torch.broadcast_shapes(*where)) * math.prod(among[len(where) :])
         return math.prod(given) == 1 or math.prod(given) < wanted
     return given is not None and math.prod(given) == 1
 

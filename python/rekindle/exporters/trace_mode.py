@@ -69,6 +69,8 @@ class TraceMode(TorchFunctionMode):
         note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
+        parameters, writable = [*parameters], [*writable]
+        self._given = {id(tensor) for tensor in (*parameters, *writable)}
         self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad = grad
@@ -100,7 +102,7 @@ class TraceMode(TorchFunctionMode):
             args, kwargs = self._sizes.given(function, args, kwargs)
         if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
             return answer
-        refuse(function, args, kwargs, caller)
+        refuse(function, args, kwargs, caller, self._given)
         if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
             self.up_to_date(args[0])
             data = args[0].detach()
