@@ -73,7 +73,7 @@ def _memory(tensor: torch.Tensor) -> int:
     """Equal for tensors that share memory, and for views of a tensor that has none; one without elements may be a view of some
     that has."""
     memory = tensor.untyped_storage()
-    return memory.data_ptr() if memory.nbytes() > 0 else id(_root_of(tensor))
+    return memory.data_ptr() if memory.nbytes() > 0 else id(root_of(tensor))
 
 
 def _owns(tensor: torch.Tensor) -> bool:
@@ -91,19 +91,20 @@ def _position(tensor: torch.Tensor, outputs: list[torch.Tensor]) -> int:
 
 def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
     """What all of a group are views of, whether it is one of them or not."""
-    base = max(map(_root_of, group), key=lambda tensor: (tensor.requires_grad, tensor.numel()))
+    base = max(map(root_of, group), key=lambda tensor: (tensor.requires_grad, tensor.numel()))
     if not is_dense(base):
         raise _refused(group[-1], "another output")
     return base
 
 
-def _root_of(tensor: torch.Tensor) -> torch.Tensor:
+def root_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What the tensor is a view of to autograd; itself if it is none."""
     return tensor if tensor._base is None else tensor._base
 
 
 def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], steps: list[Step] | None) -> View:
-    root = _root_of(base)
-    detached = _root_of(tensor) is not root  # a view of a detached tensor, or one itself
+    root = root_of(base)
+    detached = root_of(tensor) is not root  # a view of a detached tensor, or one itself
     meta = _get_creation_meta(tensor) if tensor._is_view() else CreationMeta.DEFAULT
     known = (
         tensor.dtype is base.dtype

@@ -23,6 +23,7 @@ from rekindle.exporters.traced_sizes import swapped
 from rekindle.exporters.user_place import user_place
 from rekindle.reasons import Bypass, Reason
 from rekindle.view_steps import repeated
+from rekindle.views import root_of
 
 if TYPE_CHECKING:
     from rekindle.exporters.view_records import ViewRecords
@@ -49,20 +50,20 @@ class _Memory:
 
     def flat_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """All elements, with the gradient that the tensor has."""
-        root = _root_of(tensor)
+        root = root_of(tensor)
         if id(root) in self.flats:
             return self.flats[id(root)][1]
         return self.flat.detach() if self.flat.requires_grad else self.flat
 
     def has_gradients_besides(self, tensor: torch.Tensor) -> bool:
         """Whether tensors have one that are no views of what the tensor is one of."""
-        return any(root is not _root_of(tensor) and flat.requires_grad for root, flat in self.flats.values())
+        return any(root is not root_of(tensor) and flat.requires_grad for root, flat in self.flats.values())
 
     def put(self, tensor: torch.Tensor, flat: torch.Tensor) -> None:
         """The elements after a write to the tensor."""
-        others = [(root, old) for root, old in self.flats.values() if root is not _root_of(tensor) and old.requires_grad]
+        others = [(root, old) for root, old in self.flats.values() if root is not root_of(tensor) and old.requires_grad]
         self.flats = {id(root): (root, _straight_through(flat.detach(), old)) for root, old in others}
-        self.flats[id(_root_of(tensor))] = _root_of(tensor), flat
+        self.flats[id(root_of(tensor))] = root_of(tensor), flat
         self.flat = flat
         self.version += 1
 
@@ -120,7 +121,7 @@ class Aliases:
         Returns what `change` returns. Raises Bypass for what no graph can do.
         """
         memory = self._memory_of(tensor)
-        if memory.has_gradients_besides(tensor) and any(data is _root_of(tensor) for data in self._data):
+        if memory.has_gradients_besides(tensor) and any(data is root_of(tensor) for data in self._data):
             message = f"{user_place()} writes to .data of a tensor that has a gradient; write to a clone, or to detach()"
             raise Bypass(Reason.UNSUPPORTED_OP, message)
         places = self._places(memory, tensor).reshape(-1)
@@ -163,7 +164,7 @@ class Aliases:
         with torch.set_grad_enabled(self._grad):
             numbered = None if self._views is None else _numbered(whole)
             flat = self._flat(whole)
-            memory = _Memory(whole, flat, numbered, 0, {}, {id(_root_of(whole)): (_root_of(whole), flat)})
+            memory = _Memory(whole, flat, numbered, 0, {}, {id(root_of(whole)): (root_of(whole), flat)})
             for root in self._others_with_gradients(whole, [*living, tensor]):
                 memory.flats[id(root)] = root, self._flat(root)
         for one in [*living, whole]:
@@ -184,8 +185,8 @@ class Aliases:
         if not self._grad:
             return []
         with untraced():
-            roots = {id(_root_of(one)): _root_of(one) for one in [whole, *living] if one.requires_grad}
-            others = [root for root in roots.values() if root is not _root_of(whole)]
+            roots = {id(root_of(one)): root_of(one) for one in [whole, *living] if one.requires_grad}
+            others = [root for root in roots.values() if root is not root_of(whole)]
             if any((root.shape, root.stride()) != (whole.shape, whole.stride()) for root in others):
                 message = f"{user_place()} writes to memory that several tensors with gradients share; write to a clone"
                 raise Bypass(Reason.UNSUPPORTED_OP, message)
@@ -225,11 +226,6 @@ class Aliases:
             message = "a write in place to memory that several tensors see cannot be followed at other sizes; write to a clone"
             raise Bypass(Reason.UNSUPPORTED_OP, message)
         return repeated(steps, memory.numbered, lambda value: swapped(value, lambda size: size.traced))
-
-
-def _root_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What the tensor is a view of to autograd; itself if it is none."""
-    return tensor if tensor._base is None else tensor._base
 
 
 def _may_overlap(tensor: torch.Tensor) -> bool:

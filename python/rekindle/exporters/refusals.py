@@ -78,7 +78,7 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
 def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Container[int]) -> str | None:
     """The attribute of a tensor that a call exchanges, if that is seen after the forward, or by the trace not at all."""
     if function == torch.Tensor.data.__set__:
-        return "data" if args[0].data is not args[1] else None
+        return "data"
     if function not in _REQUIRES_GRAD or id(args[0]) not in given:
         return None
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)

@@ -178,7 +178,7 @@ def _without_ellipsis(index: Any, rank: int) -> Any:
     ellipses = [i for i, place in enumerate(index) if place is Ellipsis]
     if len(ellipses) != 1:
         return index
-    masks = [place.dim() for place in index if isinstance(place, torch.Tensor) and place.dtype is torch.bool]
+    masks = [place.dim() for place in index if isinstance(place, torch.Tensor) and place.dtype in (torch.bool, torch.uint8)]
     others = [place for place in index if not (place is None or place is Ellipsis or isinstance(place, bool))]
     full = rank - sum(masks) - (len(others) - len(masks))
     return (*index[: ellipses[0]], *[slice(None)] * full, *index[ellipses[0] + 1 :])

@@ -126,7 +126,7 @@ class TraceMode(TorchFunctionMode):
         if function == torch.Tensor.__float__ and counts_batches(caller):
             with untraced():
                 return function(*args)
-        if str(function).startswith("profiler."):
+        if isinstance(function, torch._ops.OpOverload) and function.namespace == "profiler":
             with untraced():  # a range of a profile, for which a graph has no place
                 return function(*args, **kwargs)
         return _UNANSWERED
