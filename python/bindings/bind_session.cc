@@ -91,7 +91,11 @@ class SizeQuestions {
 };
 
 py::dict stats(const Session& self) {
-  const session::SessionStats stats = self.stats();
+  session::SessionStats stats;
+  {
+    const py::gil_scoped_release release;
+    stats = self.stats();
+  }
   py::dict result;
   result["plans"] = stats.plans;
   result["plans_made"] = stats.plans_made;
@@ -147,7 +151,7 @@ void bind_session_class(py::module_& m) {
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
       .def("set_functions", &Session::set_functions, py::arg("functions"))
       .def("set_replay", &Session::set_replay, py::arg("replay"))
-      .def("describe_plan", &Session::describe_plan)
+      .def("describe_plan", &Session::describe_plan, py::call_guard<py::gil_scoped_release>())
       .def("stats", &stats)
       .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })
       .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });

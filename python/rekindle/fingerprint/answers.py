@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,25 +19,32 @@ _OPAQUE = "opaque"
 Answers = dict[str, str]  # digest of a question to the digest of its answer
 Met = dict[int, tuple[Any, str, Answers]]  # by identity: cached function, path, answers when it was met first
 
-_met: Met | None = None
+
+class _Noted(threading.local):
+    """What `noted_in` fills in this thread."""
+
+    met: Met | None = None
+
+
+_noted = _Noted()
 
 
 @contextlib.contextmanager
 def noted_in(met: Met) -> Iterator[None]:
-    """Context in which the cached functions that a walk meets are added to `met`."""
-    global _met
-    before, _met = _met, met
+    """Context in which the cached functions that a walk of this thread meets are added to `met`."""
+    before, _noted.met = _noted.met, met
     try:
         yield
     finally:
-        _met = before
+        _noted.met = before
 
 
 def meet(path: str, function: Any) -> None:
     """A walk is at a cached function."""
-    if _met is not None and id(function) not in _met:
-        _met[id(function)] = (function, path, {})  # an answer may be of a class that holds the function
-        _met[id(function)] = (function, path, _answers(function))
+    met = _noted.met
+    if met is not None and id(function) not in met:
+        met[id(function)] = (function, path, {})  # an answer may be of a class that holds the function
+        met[id(function)] = (function, path, _answers(function))
 
 
 def observations(met: Met) -> Iterator[list[str | None]]:

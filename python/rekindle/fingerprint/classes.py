@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _abc
+import threading
 from typing import Any
 
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
@@ -22,14 +23,22 @@ _SKIPPED = frozenset(
 )
 _HEAP_TYPE = 1 << 9
 
-_cached: dict[int, tuple[type, str]] = {}
-_own_cached: dict[int, tuple[Any, str, list[Any]]] = {}
-_known: dict[int, tuple[str, object]] = {}
-_depth = 0
+
+class _Pass(threading.local):
+    """What a pass of this thread has found so far. depth: of passes within it."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.cached: dict[int, tuple[type, str]] = {}
+        self.own_cached: dict[int, tuple[Any, str, list[Any]]] = {}
+        self.known: dict[int, tuple[str, object]] = {}
+
+
+_pass = _Pass()
 
 
 class one_pass:
-    """Context in which class digests are computed at most once; nothing may edit a class inside it.
+    """Context in which this thread computes class digests at most once; nothing may edit a class inside it.
 
     known: objects by identity, with the path that names them where a class refers to them, as the classes
     that parametrizations make for one module do.
@@ -39,23 +48,21 @@ class one_pass:
         self._own_known = known or {}
 
     def __enter__(self) -> None:
-        global _depth
-        _depth += 1
-        _known.update(self._own_known)
+        _pass.depth += 1
+        _pass.known.update(self._own_known)
 
     def __exit__(self, *_: object) -> None:
-        global _depth
-        _depth -= 1
-        if _depth == 0:
-            _cached.clear()
-            _own_cached.clear()
-            _known.clear()
+        _pass.depth -= 1
+        if _pass.depth == 0:
+            _pass.cached.clear()
+            _pass.own_cached.clear()
+            _pass.known.clear()
 
 
 def class_digest(cls: type) -> str:
     """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of its metaclasses if they
     are the user's, and of the user's classes and modules that all these refer to, and so on."""
-    known = _cached.get(id(cls))
+    known = _pass.cached.get(id(cls))
     if known is None:
         metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
         owners = [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
@@ -63,8 +70,8 @@ def class_digest(cls: type) -> str:
         digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in digests)
         note(digest, "", ((f" {name}", own) for name, own in digests))
         known = (cls, digest)
-        if _depth:
-            _cached[id(cls)] = known
+        if _pass.depth:
+            _pass.cached[id(cls)] = known
     return known[1]
 
 
@@ -95,13 +102,13 @@ def _own(owner: Any) -> tuple[str | None, list[Any]]:
     """Digest of what one class body or one module defines, None for a builtin; the classes and modules that it names."""
     if isinstance(owner, type) and not owner.__flags__ & _HEAP_TYPE:
         return None, []
-    known = _own_cached.get(id(owner))
+    known = _pass.own_cached.get(id(owner))
     if known is None:
         walker = walk_members(owner)
         known = (owner, digest_leaves(walker.leaves), walker.named)
         note(known[1], "", ((f".{path}", value) for path, value in walker.leaves))
-        if _depth:
-            _own_cached[id(owner)] = known
+        if _pass.depth:
+            _pass.own_cached[id(owner)] = known
     return known[1], known[2]
 
 
@@ -110,7 +117,7 @@ def walk_members(owner: Any) -> Walker:
     members = vars(owner)
     is_class = isinstance(owner, type)
     skipped = _SKIPPED if is_class else OF_IMPORT
-    walker = Walker(deep_classes=False, known=_known)
+    walker = Walker(deep_classes=False, known=_pass.known)
     try:
         for key in sorted(members):
             if key not in skipped and not key.startswith("__pydantic_") and not _is_the_exporters(members[key]):

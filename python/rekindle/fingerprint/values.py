@@ -8,6 +8,7 @@ of a real string is quoted, so it never reads like the text of something else. W
 from __future__ import annotations
 
 import contextlib
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +25,14 @@ OF_IMPORT = frozenset(
     "__warningregistry__ __version__".split()
 )
 
-_walks: list[Walker] | None = None
+
+class _Kept(threading.local):
+    """What `walks_kept` fills in this thread."""
+
+    walks: list[Walker] | None = None
+
+
+_kept = _Kept()
 
 handlers: dict[type, Handler] = {}  # by exact type
 resolved: dict[type, Handler] = {}  # every type met so far
@@ -180,20 +188,19 @@ def value_text(path: str, value: Any) -> str:
     """One line that stands for a value: the value itself when short, else its kind and digest."""
     walker = Walker()
     walker.walk(path, value)
-    if _walks is not None:
-        _walks.append(walker)
+    if _kept.walks is not None:
+        _kept.walks.append(walker)
     return leaves_text(walker.leaves)
 
 
 @contextlib.contextmanager
 def walks_kept(walks: list[Walker]) -> Iterator[None]:
-    """Context in which the walks behind `value_text` are added to `walks`: what they met is covered by the texts."""
-    global _walks
-    before, _walks = _walks, walks
+    """Context in which the walks behind this thread's `value_text` are added to `walks`: what they met is covered by the texts."""
+    before, _kept.walks = _kept.walks, walks
     try:
         yield
     finally:
-        _walks = before
+        _kept.walks = before
 
 
 def leaves_text(leaves: list[Leaf]) -> str:
