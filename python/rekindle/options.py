@@ -113,6 +113,11 @@ class Options:
         return self.cache.partition(":")[0]
 
     @property
+    def forbids_eager(self) -> bool:
+        """Whether a call that cannot run from a graph is an error."""
+        return self.fallback == "error" or self.cache_mode == "strict"
+
+    @property
     def verified_share(self) -> float:
         """Of the hits: how many are exported again and compared."""
         if self.cache_mode != "verify":

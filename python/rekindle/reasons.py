@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     GRAD_MODE_REGION = "grad_mode_region"  # the forward switches grad mode in a way the graph cannot honour
     VERIFICATION_FAILED = "verification_failed"  # the graph's results differ from eager's
     EXPORT_FAILED = "export_failed"  # the exporter raised
+    GRAPH_FAILED = "graph_failed"  # the graph raised an error where eager goes on
     DISABLED = "disabled"  # the cache is off: nothing is looked up
     UNSUPPORTED_DEVICE = "unsupported_device"  # a device without a session
     DATA_PARALLEL = "data_parallel"  # nn.DataParallel replicates modules per call

@@ -15,9 +15,10 @@ from torch import nn
 from rekindle import _native, contract
 from rekindle.call_key import call_key
 from rekindle.contract import flatten_arguments
-from rekindle.errors import FallbackError
+from rekindle.errors import PythonOpError, first_line
 from rekindle.explanation import Explanation
 from rekindle.exporters import ExportRequest, exporting
+from rekindle.failures import Failure, forbidden
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.callables import noise
 from rekindle.fingerprint.values import handles, label
@@ -67,13 +68,20 @@ class Runtime:
         if self._status.source == "eager":
             self._status.source = variant.source
         random_state = torch.get_rng_state() if variant.keeps_random_state else None
+        failure: Failure | None = None
         try:
             return variant.run(arguments)
         except Bypass as bypass:  # an operator did otherwise than when it was exported, or inputs that are written share memory
-            if random_state is not None:  # what the graph drew before, eager draws again
-                torch.set_rng_state(random_state)
             self._leave(kind, variant, bypass)
+        except PythonOpError:
+            raise
+        except Exception as error:
+            failure = Failure.of(error)
+        if random_state is not None:  # what the graph drew before, eager draws again
+            torch.set_rng_state(random_state)
+        if failure is None:
             return self._eager(kind, args, kwargs)
+        return self._eager_instead(kind, variant, failure, args, kwargs)
 
     @staticmethod
     def _kind_key(
@@ -131,11 +139,19 @@ class Runtime:
                 return variant
             except Bypass as bypass:
                 self._refuse(kind, bypass)
-                return None
+            except PythonOpError:
+                raise
+            except Exception as error:  # nothing that goes wrong here is an error of the call
+                self._refuse(kind, Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}"))
+            return None
 
     def _refuse(self, kind: Kind, bypass: Bypass) -> None:
         kind.refuse(bypass, self._module)
         self._parts = None
+        self._note(bypass)
+
+    def _note(self, bypass: Bypass) -> None:
+        """Count a call that runs in eager; the first with a reason is logged."""
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
@@ -157,15 +173,36 @@ class Runtime:
                 kind.attempts = MAX_ATTEMPTS
             self._refuse(kind, bypass)
 
+    def _eager_instead(
+        self, kind: Kind, variant: Variant, failure: Failure, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result, or the error, that a call has in eager whose graph failed; a graph that fails again and again is left."""
+        try:
+            result = run_eager(self._module, self._is_part, args, kwargs)
+        except Exception as error:
+            failure.explain(error)
+            raise
+        bypass = failure.bypass()
+        with self._lock:
+            variant.failures += 1
+            if variant.failures < MAX_ATTEMPTS:
+                self._note(bypass)
+            else:
+                kind.variants = [other for other in kind.variants if other is not variant]
+                kind.attempts = MAX_ATTEMPTS
+                self._refuse(kind, bypass)
+        if self._options.forbids_eager:
+            raise forbidden(self._module, bypass)
+        self._status.source, self._why_eager = "eager", str(bypass)
+        self._status.eager_calls += 1
+        return result
+
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal
         if refusal is None:  # see _prepare
             return run_eager(self._module, self._is_part, args, kwargs)
-        if self._options.fallback == "error" or self._options.cache_mode == "strict":
-            raise FallbackError(
-                f"{type(self._module).__name__} cannot run from a graph: {refusal.text()}; "
-                'fallback="error" or REKINDLE_CACHE=strict forbids eager: drop it to go on without the graph'
-            ) from refusal
+        if self._options.forbids_eager:
+            raise forbidden(self._module, refusal) from refusal
         self._status.source, self._why_eager = "eager", str(refusal)
         self._status.eager_calls += 1
         if allows_parts(refusal.reason, kind.ran_in_eager) and self._lock.acquire(blocking=False):

@@ -40,7 +40,8 @@ class Variant:
     guard: Any = None
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
-    keeps_random_state: bool = False  # whether run may raise Bypass after random numbers were drawn
+    keeps_random_state: bool = False  # whether run may raise after random numbers were drawn
+    failures: int = 0  # runs that raised an error where eager did not
     numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
 
     def __post_init__(self) -> None:
@@ -158,9 +159,15 @@ class Variant:
                 raise Bypass(Reason.INPUT_MUTATED, "the forward writes in place to an input that shares memory; write to a clone")
             given[position] = inputs[position].detach().clone()
         outputs = self._forward(given)
-        with torch.no_grad():
-            torch._foreach_copy_([inputs[position] for position in self.writes], outputs[-len(self.writes) :])
-        return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
+        written = [inputs[position] for position in self.writes]
+        try:
+            with torch.no_grad():
+                torch._foreach_copy_(written, outputs[-len(self.writes) :])
+            return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
+        except Exception:
+            with torch.no_grad():  # all or nothing: eager runs the call again
+                torch._foreach_copy_(written, [given[position] for position in self.writes])
+            raise
 
 
 def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:
