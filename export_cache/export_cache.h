@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +37,7 @@
 #include "export_cache/usage.h"
 #include "export_cache/verify.h"
 #include "src/base/digest.h"
+#include "src/base/mutex.h"
 #include "src/base/result.h"
 
 namespace rekindle {
@@ -172,10 +172,10 @@ class ExportCache {
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Remote> remote_;
   std::atomic<std::uint32_t> appended_ = 0;  // events since the last look at the journals
-  std::mutex backfill_mutex_;                // guards the two below
+  Mutex backfill_mutex_;                     // guards the two below
   std::thread backfill_;
   int backfill_pid_ = 0;
-  std::mutex mutex_;    // guards what is below
+  Mutex mutex_;         // guards what is below
   Usage unwritten_;     // events that no journal took
   std::string damage_;  // of the last database that could not be read; verify takes it
   bool warned_ = false;

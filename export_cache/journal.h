@@ -10,11 +10,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "export_cache/usage.h"
+#include "src/base/mutex.h"
 #include "src/base/result.h"
 
 namespace rekindle {
@@ -34,7 +34,7 @@ class Journal {
   std::string new_name();
 
   const std::string dir_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::string name_;
   int pid_ = 0;
   std::uint32_t made_ = 0;

@@ -26,9 +26,7 @@ Result<std::optional<Entry>> ExportCache::load_remote(const Digest& id) {
 
 void ExportCache::backfill(std::string object) {
   wait_for_backfill();
-  const std::lock_guard guard(backfill_mutex_);
-  backfill_pid_ = getpid();
-  backfill_ = std::thread([this, object = std::move(object)] {
+  std::thread thread([this, object = std::move(object)] {
     const Status status = guarded("backfill", [&]() -> Status {
       REKINDLE_ASSIGN_OR_RETURN(const ObjectParts parts, take_apart(object, std::time(nullptr)));
       return update([&](Change& change) -> Status {
@@ -39,13 +37,25 @@ void ExportCache::backfill(std::string object) {
     if (!status.ok())
       log_warning("an entry of a remote tier could not be stored here: " + status.error().message);
   });
+  {
+    const std::lock_guard guard(backfill_mutex_);
+    backfill_pid_ = getpid();
+    backfill_.swap(thread);
+  }
+  if (thread.joinable()) thread.join();  // of a thread that came here at the same time
 }
 
 void ExportCache::wait_for_backfill() {
-  const std::lock_guard guard(backfill_mutex_);
-  if (!backfill_.joinable()) return;
+  std::thread thread;
+  bool ours = false;
+  {
+    const std::lock_guard guard(backfill_mutex_);
+    thread.swap(backfill_);
+    ours = backfill_pid_ == getpid();
+  }
+  if (!thread.joinable()) return;
   // A forked child has the object and not the thread.
-  backfill_pid_ == getpid() ? backfill_.join() : backfill_.detach();
+  ours ? thread.join() : thread.detach();
 }
 
 RemoteStats ExportCache::remote_stats() const { return remote_->stats(); }

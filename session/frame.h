@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "session/plan.h"
+#include "src/base/mutex.h"
 
 namespace rekindle::session {
 
@@ -82,7 +82,7 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
 
  private:
   std::shared_ptr<const Plan> plan_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;
   std::size_t in_use_ = 0, high_water_ = 0;
 };

@@ -3,13 +3,12 @@
 // Safe to run from several threads.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "session/interpreter.h"
 #include "session/session.h"
+#include "src/base/mutex.h"
 #include "src/base/result.h"
 
 namespace rekindle::session {
@@ -31,7 +30,7 @@ class Model {
 
   std::shared_ptr<const graph::Graph> graph_;
   std::shared_ptr<Session> session_;  // null when some op has no lowering
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::string why_interpreted_;  // guarded by mutex_
 };
 

@@ -1,10 +1,13 @@
 // PlanCache: the plans of one session, most recently used first, and the set of cotangents to plan for.
+//
+// Thread-safe. A plan is made, and let go, while nothing is locked: both may run Python, of a function that
+// the graph calls. Two threads that want the same plan at once both make it, and use the one that is done
+// first.
 #pragma once
 
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -12,6 +15,7 @@
 
 #include "session/frame.h"
 #include "session/session.h"
+#include "src/base/mutex.h"
 
 namespace rekindle::session {
 
@@ -21,29 +25,44 @@ class PlanCache {
 
   // The plan for these inputs and the cotangents expected now, made when there is none. Throws c10::Error.
   std::shared_ptr<FramePool> find(std::span<const at::Tensor> inputs, bool record);
-  // The plan of `used`'s inputs for another set of cotangents; expected from now on.
+  // The plan of `used`'s inputs for another set of cotangents; expected from now on. Needs no HostScope.
   std::shared_ptr<FramePool> find_for_cotangents(const Plan& used, std::vector<bool> present);
 
   const autodiff::JointGraph& joint() const { return *joint_; }
+  // As of Session.
+  void set_functions(HostFunctions functions);
+  std::shared_ptr<const HostFunctions> functions() const;
   SessionStats stats() const;
   std::string describe_last() const;
 
  private:
+  struct Wanted {
+    std::span<const at::Tensor> inputs;
+    at::Device device;
+    bool record;
+    std::vector<bool> present;
+    std::shared_ptr<const autodiff::JointGraph> joint;  // restricted to `present`
+  };
   struct Entry {
     bool record;
     std::vector<bool> present;
     std::shared_ptr<FramePool> pool;
   };
-  std::shared_ptr<FramePool> find_locked(std::span<const at::Tensor> inputs, at::Device device, bool record);
+  // Under the lock: the pool that is there, now the first, or null.
+  std::shared_ptr<FramePool> known(const Wanted& wanted);
   std::shared_ptr<const autodiff::JointGraph> restricted(const std::vector<bool>& present);
+  // Without it: a plan that is made, and kept unless another thread was faster.
+  std::shared_ptr<FramePool> make(const Wanted& wanted);
+  std::shared_ptr<const Plan> plan(const Wanted& wanted) const;
 
   const std::shared_ptr<const autodiff::JointGraph> joint_;
   const SessionOptions options_;
-  mutable std::mutex mutex_;
-  std::vector<std::string> keep_;                 // values any backward may read
+  std::vector<std::string> keep_;                 // values any backward may read; not changed any more
   std::unordered_set<std::string> recomputed_;    // those it may read where they are small
   std::unordered_set<std::string> keep_layouts_;  // and those of which it may read the layout
-  std::vector<bool> expected_;                    // cotangents the last backward was given
+  mutable Mutex mutex_;                           // guards what is below
+  std::shared_ptr<const HostFunctions> functions_;
+  std::vector<bool> expected_;  // cotangents the last backward was given
   std::map<std::vector<bool>, std::shared_ptr<const autodiff::JointGraph>> restricted_;
   std::list<Entry> entries_;
   SessionStats stats_;

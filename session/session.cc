@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 
 #include "session/autograd_node.h"
@@ -15,6 +14,7 @@
 #include "session/op.h"
 #include "session/plan_cache.h"
 #include "session/torch_operator.h"
+#include "src/base/mutex.h"
 #include "src/graph/op_info.h"
 #include "src/graph/torch_node.h"
 
@@ -55,9 +55,14 @@ Status check_operator(const graph::Node& node) {
 
 struct Session::Impl {
   std::shared_ptr<PlanCache> plans;
-  std::atomic<std::shared_ptr<const Replay>> replay;
-  std::atomic<std::shared_ptr<const HostFunctions>> functions;
   bool draws = false;  // the forward graph draws random numbers
+  Mutex mutex;         // guards what is below; std::atomic has a lock inside that a fork can find taken
+  std::shared_ptr<const Replay> replay;
+
+  std::shared_ptr<const Replay> current_replay() {
+    const std::lock_guard lock(mutex);
+    return replay;
+  }
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -86,9 +91,9 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   const autodiff::JointGraph& joint = impl_->plans->joint();
   record = record && !joint.gradient_of.empty();
   at::Tensor random_state;
-  std::shared_ptr<const Replay> replay = record ? impl_->replay.load() : nullptr;
+  std::shared_ptr<const Replay> replay = record ? impl_->current_replay() : nullptr;
   if (replay != nullptr && impl_->draws) random_state = current_random_state();
-  const HostScope host(impl_->functions.load());
+  const HostScope host(impl_->plans->functions());
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
   std::vector<at::Tensor> outputs;
@@ -112,14 +117,16 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   return outputs;
 }
 
-void Session::set_functions(HostFunctions functions) {
-  impl_->functions = std::make_shared<const HostFunctions>(std::move(functions));
+void Session::set_functions(HostFunctions functions) { impl_->plans->set_functions(std::move(functions)); }
+
+void Session::set_replay(Replay replay) {
+  auto now = std::make_shared<const Replay>(std::move(replay));
+  const std::lock_guard lock(impl_->mutex);
+  impl_->replay.swap(now);  // the one before is let go without the lock
 }
 
-void Session::set_replay(Replay replay) { impl_->replay = std::make_shared<const Replay>(std::move(replay)); }
-
 void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
-  const HostScope host(impl_->functions.load());
+  const HostScope host(impl_->plans->functions());
   impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());
 }
 

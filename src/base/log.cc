@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "src/base/mutex.h"
+
 namespace rekindle {
 namespace {
 
@@ -38,8 +40,19 @@ void set_log_level(LogLevel level) {
   logger().set_level(kLevels[static_cast<int>(level)]);
 }
 
-void log_debug(std::string_view message) { logger().debug("{}", message); }
-void log_info(std::string_view message) { logger().info("{}", message); }
-void log_warning(std::string_view message) { logger().warn("warning: {}", message); }
+void log_debug(std::string_view message) {
+  const ForkHold hold;  // the sink has a lock
+  logger().debug("{}", message);
+}
+
+void log_info(std::string_view message) {
+  const ForkHold hold;
+  logger().info("{}", message);
+}
+
+void log_warning(std::string_view message) {
+  const ForkHold hold;
+  logger().warn("warning: {}", message);
+}
 
 }  // namespace rekindle
