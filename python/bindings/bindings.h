@@ -15,6 +15,7 @@ void bind_python_op(pybind11::module_& m);
 void bind_session(pybind11::module_& m);
 void bind_sets(pybind11::module_& m);
 void bind_stack(pybind11::module_& m);
+void bind_stand_ins(pybind11::module_& m);
 void bind_tracer(pybind11::module_& m);
 
 }  // namespace rekindle::python

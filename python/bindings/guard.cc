@@ -14,6 +14,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 
+#include "python/bindings/stand_ins.h"
+
 namespace rekindle::python {
 
 namespace py = pybind11;
@@ -88,7 +90,8 @@ template <typename Visit>
 bool visit_table(PyObject* table, Visit visit) {
   PyObject *key = nullptr, *value = nullptr;
   for (Py_ssize_t position = 0; PyDict_Next(table, &position, &key, &value);) {
-    if (!visit(key) || !visit(value)) return false;
+    value = stands_for(value);
+    if (value != nullptr && !(visit(key) && visit(value))) return false;
   }
   return true;
 }
@@ -194,7 +197,8 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
     const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
     PyObject* table = table_of(container.ptr());
     if (table == nullptr) throw py::type_error("a guard's item is neither in a dict nor in a class");
-    items_.push_back({container, key, py::reinterpret_borrow<py::object>(PyDict_GetItem(table, key.ptr()))});
+    PyObject* const value = stands_for(PyDict_GetItem(table, key.ptr()));
+    items_.push_back({container, key, py::reinterpret_borrow<py::object>(value)});
   }
   for (const py::handle handle : contents) {
     const auto object = py::reinterpret_borrow<py::object>(handle);
@@ -229,7 +233,7 @@ bool Guard::same(const Container& container) {
 }
 
 bool Guard::same(const Item& item) {
-  return PyDict_GetItem(table_of(item.container.ptr()), item.key.ptr()) == item.value.ptr();
+  return stands_for(PyDict_GetItem(table_of(item.container.ptr()), item.key.ptr())) == item.value.ptr();
 }
 
 bool Guard::same(const Content& content) {

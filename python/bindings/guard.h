@@ -2,7 +2,8 @@
 // One flat pass of pointer comparisons.
 //
 // A guard never says yes to a change; it may say no to a harmless one (an equal but new object), and the
-// caller then looks the call up by content again. Needs the GIL. Holds references to what it compares with.
+// caller then looks the call up by content again. What another thread's export replaces is no change
+// (stand_ins.h). Needs the GIL. Holds references to what it compares with.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_session(m);
   python::bind_sets(m);
   python::bind_stack(m);
+  python::bind_stand_ins(m);
   python::bind_tracer(m);
   m.def("set_log_level",
         [](std::string_view name) { set_log_level(python::value_or_throw(parse_log_level(name))); });

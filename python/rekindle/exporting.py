@@ -22,6 +22,7 @@ from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
 from rekindle.open_shapes import WrongElsewhere, try_sizes
+from rekindle.process_state import owned
 from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.size_trials import Trials
@@ -53,20 +54,26 @@ _OF_OPEN_SIZES = {
 def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
     """An entry for the request's shapes or, where sizes cannot be left open, for its sizes only.
 
-    Raises Bypass when the graph cannot be made, or is not what eager computes.
+    Raises Bypass when the graph cannot be made, or is not what eager computes. Exports of other threads are waited
+    for; raises Busy where one does not end.
     """
-    before, exporting.active = exporting.active, True
-    try:
-        while True:
-            try:
-                return _export_with_sizes(request, fingerprint, describe_again)
-            except SizedByData as found:
-                functions = request.sized_functions if found.function is None else request.sized_functions | {found.function}
-                if request.data_sizes and functions == request.sized_functions:
-                    raise
-                request = replace(request, data_sizes=True, sized_functions=functions)
-    finally:
-        exporting.active = before
+    with owned():
+        before, exporting.active = exporting.active, True
+        try:
+            return _export_alone(request, fingerprint, describe_again)
+        finally:
+            exporting.active = before
+
+
+def _export_alone(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
+    while True:
+        try:
+            return _export_with_sizes(request, fingerprint, describe_again)
+        except SizedByData as found:
+            functions = request.sized_functions if found.function is None else request.sized_functions | {found.function}
+            if request.data_sizes and functions == request.sized_functions:
+                raise
+            request = replace(request, data_sizes=True, sized_functions=functions)
 
 
 def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:

@@ -23,7 +23,7 @@ from rekindle.reasons import Reason
 # Those under which submodules may do better. The others hold for submodules as well, or pass by themselves.
 _OF_ONE_MODULE = frozenset(Reason) - {
     Reason.MODE_STACK, Reason.INFERENCE_MODE, Reason.DISABLED, Reason.UNSUPPORTED_DEVICE, Reason.DATA_PARALLEL,
-    Reason.CHANGED_DURING_EXPORT,
+    Reason.CHANGED_DURING_EXPORT, Reason.BUSY,
 }  # fmt: skip
 # Those that may pass by themselves, or be an error of the user's: the parts wait until a call has run in eager.
 _AFTER_A_CALL = frozenset((Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.STATE_MUTATED, Reason.SIDE_EFFECT))
@@ -109,9 +109,13 @@ class Parts:
                 served.install()
             yield
         finally:
-            for served in self._served:
-                served.remove()
-            self.in_use = False
+            self.remove()
+
+    def remove(self) -> None:
+        """Give the submodules back the forwards that the user made."""
+        for served in self._served:
+            served.remove()
+        self.in_use = False
 
 
 class _Served:

@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     UNSUPPORTED_DEVICE = "unsupported_device"  # a device without a session
     DATA_PARALLEL = "data_parallel"  # nn.DataParallel replicates modules per call
     CHANGED_DURING_EXPORT = "changed_during_export"  # an input of the key moved while the export ran
+    BUSY = "busy"  # another thread exports, and seems to wait for this one
 
     @property
     def anchor(self) -> str:
@@ -47,6 +48,11 @@ class Bypass(Exception):
         self.reason = reason
         self.message = message
 
+    def forgotten(self) -> Bypass:
+        """The same without what led to it: a traceback, or the error behind it, would keep the tensors of a call alive."""
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
+
     def text(self) -> str:
         """One line for a log or an error: reason, what and what to do, and where to read more."""
         return f"{self.reason}: {self.message} (see {self.reason.anchor})"
@@ -60,6 +66,13 @@ class SizedByData(Bypass):
         reason = Reason.UNSUPPORTED_OP if function is None else Reason.PYTHON_OP
         super().__init__(reason, f"the sizes of what {what} returns depend on data")
         self.function = function
+
+
+class Busy(Bypass):
+    """Another thread's export does not come to an end while this one waits for it. Says nothing about the module."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.BUSY, message)
 
 
 TRUTH = "its truth"  # what a guard asks of a tensor that is no size

@@ -5,31 +5,29 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from rekindle import _native, contract
+from rekindle import _native, process_state
 from rekindle.call_key import call_key
 from rekindle.contract import flatten_arguments
 from rekindle.errors import PythonOpError, first_line
 from rekindle.explanation import Explanation
-from rekindle.exporters import ExportRequest, exporting
+from rekindle.exporters import exporting
 from rekindle.failures import Failure, forbidden
-from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.callables import noise
 from rekindle.fingerprint.values import handles, label
 from rekindle.kinds import MAX_ATTEMPTS, Kind, Kinds
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
-from rekindle.python_op_registry import registrations
-from rekindle.reasons import Bypass, Reason, SizedByData
+from rekindle.reasons import Busy, Bypass, Reason, SizedByData
 from rekindle.shapes import Shapes
 from rekindle.status import Status
 from rekindle.store import Store
+from rekindle.subject import Subject
 from rekindle.supply import OnGraph, Supplier, Wanted
 from rekindle.variant import Variant
 
@@ -45,8 +43,9 @@ class Runtime:
         self._parts: Parts | None = None
         self._why_eager: str | None = None  # of the last eager call
         self._kinds = Kinds(is_part)
-        self._sized_functions: frozenset[type] = frozenset()  # autograd Functions that returned other sizes than at their export
+        self._subject = Subject(module, options, is_part)
         self._lock = threading.RLock()
+        process_state.renewed_in_children(self)
         self._status = Status()
         self._supplier: Supplier | None = None
         # Called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
@@ -59,7 +58,7 @@ class Runtime:
             return run_eager(self._module, self._is_part, args, kwargs)
         arguments: list[torch.Tensor] = []
         key = self._kind_key(args, kwargs, arguments)
-        kind = self._kinds.get(key) or self._new_kind(key)
+        kind = self._kinds.get(key) or self._new_kind(key, args, kwargs)
         variant = kind.ready()
         if variant is None and not kind.is_refused:
             variant = self._prepare(kind, args, kwargs)
@@ -92,18 +91,13 @@ class Runtime:
         layout = call_key(args, kwargs, arguments, values, open_sizes)
         return (torch.is_grad_enabled(), layout, *values)
 
-    @property
-    def _dynamic(self) -> bool:
-        return self._options.dynamic == "auto"
-
     def current_status(self) -> Status:
-        """A copy of the status with the sessions' figures added."""
-        with self._lock:
-            stats = [variant.session.stats() for variant in self._kinds.variants()]
-            self._status.plans = sum(stat["plans"] for stat in stats)
-            self._status.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
-            self._status.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
-            whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
+        """A copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
+        stats = [variant.session.stats() for variant in self._kinds.variants()]
+        whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
+        whole.plans = sum(stat["plans"] for stat in stats)
+        whole.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
+        whole.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
         if self._runtimes:
             self._add_parts(whole)
         return whole
@@ -111,7 +105,7 @@ class Runtime:
     def _add_parts(self, whole: Status) -> None:
         if "" not in self._runtimes:  # a module with hooks of its own is its own part, inside of them
             whole.parts.append(self._as_part(whole))
-        for name, runtime in [*self._runtimes.items()]:
+        for name, runtime in self._runtimes.copy().items():
             status = runtime.current_status()
             whole.add(status)
             for part in status.parts or [runtime._as_part(status)]:
@@ -121,32 +115,39 @@ class Runtime:
     def _as_part(self, status: Status) -> Part:
         return Part("", status.source, self._why_eager if status.source == "eager" else None)
 
-    def _new_kind(self, key: tuple[Any, ...]) -> Kind:
-        with self._lock:
-            kind, bypass = self._kinds.new(key)
-            if bypass is not None:
-                self._refuse(kind, bypass)
-            return kind
+    def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+        kind, bypass = self._kinds.new(key, self._kind_key(args, kwargs, [], self._subject.dynamic)[:2])
+        if bypass is not None:
+            self._note(bypass)
+        return kind
 
     def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
         """Find or make the variant for a call; on a bypass, remember why and return None."""
         if self._parts is not None and self._parts.in_use:
             return None  # another call has the parts in place: the module is not what its user made it
-        with self._lock:
-            try:
-                variant = self._find_or_export(kind, args, kwargs)
-                kind.refusal = None
-                return variant
-            except Bypass as bypass:
-                self._refuse(kind, bypass)
-            except PythonOpError:
-                raise
-            except Exception as error:  # nothing that goes wrong here is an error of the call
-                self._refuse(kind, Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}"))
+        try:
+            with process_state.locked(self._lock):
+                return self._prepare_alone(kind, args, kwargs)
+        except Busy as busy:  # which says nothing about the next call
+            self._note(busy.forgotten())
+            self._leave_to_eager(busy)
+            return None
+
+    def _prepare_alone(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
+        try:
+            variant = self._find_or_export(kind, args, kwargs)
+            kind.refusal = None
+            return variant
+        except (Busy, PythonOpError):
+            raise
+        except Bypass as bypass:
+            self._refuse(kind, bypass.forgotten())
+        except Exception as error:  # nothing that goes wrong here is an error of the call
+            self._refuse(kind, Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}"))
             return None
 
     def _refuse(self, kind: Kind, bypass: Bypass) -> None:
-        kind.refuse(bypass, self._module)
+        self._kinds.refuse(kind, bypass, self._module)
         self._parts = None
         self._note(bypass)
 
@@ -162,16 +163,16 @@ class Runtime:
 
     def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
         """Run a call in eager whose variant turned out not to be right; that stays only where it was up to the call's data."""
-        with self._lock:
+        with contextlib.suppress(Busy), process_state.locked(self._lock):
             if isinstance(bypass, SizedByData) and bypass.function is not None:
-                self._sized_functions |= {bypass.function}
+                self._subject.sized_functions |= {bypass.function}
             elif variant.depends_on_data and kind.attempts < MAX_ATTEMPTS:
-                self._refuse(kind, bypass)
+                self._refuse(kind, bypass.forgotten())
                 return
             self._kinds.drop(variant)
             if not isinstance(bypass, SizedByData):
                 kind.attempts = MAX_ATTEMPTS
-            self._refuse(kind, bypass)
+            self._refuse(kind, bypass.forgotten())
 
     def _eager_instead(
         self, kind: Kind, variant: Variant, failure: Failure, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -183,28 +184,21 @@ class Runtime:
             failure.explain(error)
             raise
         bypass = failure.bypass()
-        with self._lock:
+        with contextlib.suppress(Busy), process_state.locked(self._lock):
             variant.failures += 1
             if variant.failures < MAX_ATTEMPTS:
                 self._note(bypass)
             else:
-                kind.variants = [other for other in kind.variants if other is not variant]
-                kind.attempts = MAX_ATTEMPTS
+                kind.leave(variant)
                 self._refuse(kind, bypass)
-        if self._options.forbids_eager:
-            raise forbidden(self._module, bypass)
-        self._status.source, self._why_eager = "eager", str(bypass)
-        self._status.eager_calls += 1
+        self._leave_to_eager(bypass)
         return result
 
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal
         if refusal is None:  # see _prepare
             return run_eager(self._module, self._is_part, args, kwargs)
-        if self._options.forbids_eager:
-            raise forbidden(self._module, refusal) from refusal
-        self._status.source, self._why_eager = "eager", str(refusal)
-        self._status.eager_calls += 1
+        self._leave_to_eager(refusal)
         if allows_parts(refusal.reason, kind.ran_in_eager) and self._lock.acquire(blocking=False):
             try:
                 return self._eager_with_parts(args, kwargs)
@@ -213,6 +207,13 @@ class Runtime:
         result = run_eager(self._module, self._is_part, args, kwargs)
         kind.ran_in_eager = True
         return result
+
+    def _leave_to_eager(self, why: Bypass) -> None:
+        """Count a call that runs in eager; raises FallbackError if none may."""
+        if self._options.forbids_eager:
+            raise forbidden(self._module, why) from why
+        self._status.source, self._why_eager = "eager", str(why)
+        self._status.eager_calls += 1
 
     def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Under the lock: no other thread describes the module meanwhile."""
@@ -232,9 +233,9 @@ class Runtime:
         if self._supplier is None:
             self._supplier = Supplier(self._module, self._options, self._status, self.on_graph)
             self._status.cache_dir = self._supplier.store.directory
-        again = lambda: self._describe(args, kwargs)  # noqa: E731
+        again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
         arguments = flatten_arguments(args, kwargs)
-        family = self._kinds.family(self._kind_key(args, kwargs, [], self._dynamic))
+        family = self._kinds.family(self._kind_key(args, kwargs, [], self._subject.dynamic))
         state = [*dict(self._module.named_parameters()).values(), *dict(self._module.named_buffers()).values()]
         admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
         for known in admitting:
@@ -242,7 +243,7 @@ class Runtime:
                 return self._known(kind, known)
         fingerprint = again()
         earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
-        request = self._request(args, kwargs, arguments, earlier)
+        request = self._subject.request(args, kwargs, arguments, earlier)
         prekey = self._supplier.store.prekey(fingerprint)
         for known in admitting:
             if known.fits(prekey):
@@ -255,71 +256,39 @@ class Runtime:
             request = replace(request, shapes=Shapes.of(arguments), closed_because=why)
         variant = self._supplier.obtain(Wanted(prekey, fingerprint, request, again, start))
         variant.arm(fingerprint, request)
-        kind.variants.insert(0, variant)
-        family.add(variant, request.shapes)
+        self._kinds.add(kind, family, variant, request.shapes)
         self._status.source = variant.source
         return variant
 
     def _known(self, kind: Kind, variant: Variant) -> Variant:
         """A variant in memory that serves a kind of calls, too."""
         if variant not in kind.variants:
-            kind.variants.insert(0, variant)
+            kind.add(variant)
             self._status.source = "memory"
         return variant
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
-        again = lambda: self._describe(args, kwargs)  # noqa: E731
+        again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
         model = label(type(self._module))
         kind = self._kinds.get(self._kind_key(args, kwargs, []))
+        if kind is not None and kind.refusal is not None and kind.is_refused:
+            return Explanation(model, "bypass", str(kind.refusal.reason), kind.refusal.message)
         try:
-            if kind is not None and kind.refusal is not None and kind.is_refused:
-                raise kind.refusal
             fingerprint = again()
             arguments = flatten_arguments(args, kwargs)
-            self._request(args, kwargs, arguments)
+            self._subject.request(args, kwargs, arguments)
             store = Store.open(self._options, readonly=True)
             return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
         except Bypass as bypass:
             return Explanation(model, "bypass", str(bypass.reason), bypass.message)
 
-    def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        return describe(
-            self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part, self._dynamic
-        )
-
-    def _key_fields(self) -> dict[str, Any]:
-        return {
-            **self._options.key_fields(),
-            "pipeline": _native.pipeline_fingerprint(),
-            "contract": contract.VERSION,
-            "grad": torch.is_grad_enabled(),
-            "python_ops": registrations(),
-            **({"sized_functions": sorted(map(label, self._sized_functions))} if self._sized_functions else {}),
-        }
-
-    def _request(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: list[torch.Tensor],
-        earlier: Sequence[list[list[Any]]] = (),
-    ) -> ExportRequest:
-        """earlier: sizes that were exported, of calls that differ in these only."""
-        parameters, buffers = dict(self._module.named_parameters()), dict(self._module.named_buffers())
-        for tensor in [*arguments, *parameters.values(), *buffers.values()]:
-            if tensor.device.type != "cpu":
-                raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
-        if torch.is_inference_mode_enabled():
-            raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
-        if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
-            raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
-        inline = self._options.inline_functions
-        grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self._dynamic, earlier)
-        return ExportRequest(
-            self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline,
-            sized_functions=self._sized_functions,
-        )  # fmt: skip
+    def renew(self) -> None:
+        """In a forked child: those that had the lock, or the parts in place, are not there."""
+        if not self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock = threading.RLock()
+            if self._parts is not None:
+                self._parts.remove()
 
 
 handles(Runtime)(noise)  # of a wrapped module in the tree of another: what it has cached changes no result

@@ -7,12 +7,13 @@ twice. An export whose forward needs the others, as one that runs collectives, t
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from rekindle import _native
+from rekindle import _native, process_state
 
 _SLICE = 0.5  # seconds between looks at the clock and at signals such as Ctrl-C
 _REPORT_EVERY = 10.0  # seconds
@@ -55,11 +56,13 @@ def take_turn(cache: Any, prekey: str, limit: float, what: str) -> Turn:
     if cache is None or limit <= 0:
         return Turn()
     lease = cache.lease(prekey)
-    start = time.monotonic()
+    start, watch = time.monotonic(), process_state.Watch()
     reported = start - _REPORT_EVERY + 2 * _SLICE  # a first word after two slices
     try:
         while (state := lease.wait(_SLICE)) == "waiting":
             now = time.monotonic()
+            if lease.holder == os.getpid() and watch.is_stuck():
+                return Turn(waited=True)
             if now - start > limit:
                 _native.log_warning(f"process {lease.holder} has exported {what} for {limit:.0f} s; it is exported here too")
                 return Turn(waited=True)

@@ -1,10 +1,9 @@
-"""What torch's TorchScript exporter does otherwise than we need, corrected for the duration of one export."""
+"""What torch's TorchScript exporter does otherwise than we need, corrected for the duration of one export, in its thread."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from rekindle.exporters.operators import DOMAIN, keep_operators
 from rekindle.exporters.refusals import refused_in_trace
 from rekindle.exporters.traced_booleans import make_ints
 from rekindle.exporters.traced_operators import forget_sizes
+from rekindle.process_state import in_this_thread, replaced
 
 
 @contextlib.contextmanager
@@ -25,53 +25,47 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
     """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own, `functions` its Functions.
     open_inputs: positions of those that have sizes of which nothing may be known."""
     with contextlib.ExitStack() as stack:
-        for module in (torch.nn.functional, torch.functional):
-            for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
-                if hasattr(module, name):
-                    stack.enter_context(_replaced(module, name, _false_in_this_thread(getattr(module, name))))
-        asks = torch.overrides.has_torch_function
-        stack.enter_context(_replaced(torch.overrides, "has_torch_function", _false_in_attention(asks)))
-        engine = refused_in_trace(torch.autograd._engine_run_backward)  # type: ignore[attr-defined]
-        stack.enter_context(_replaced(torch.autograd, "_engine_run_backward", engine))
-        stack.enter_context(_replaced(stateless, "_functional_call", _as_if_untraced(stateless._functional_call)))
-        from torch.onnx._internal.torchscript_exporter import utils
-
-        typed = _typed_as_traced(utils._run_symbolic_function)
-        stack.enter_context(_replaced(utils, "_run_symbolic_function", typed))
-        canonicalize = torch._C._jit_pass_canonicalize_graph_fuser_ops
-        stack.enter_context(_replaced(torch._C, "_jit_pass_canonicalize_graph_fuser_ops", _without_booleans(canonicalize)))
-        preprocess = torch._C._jit_pass_onnx_preprocess
-        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_preprocess", _with_operators(preprocess, functions, open_inputs)))
-        assign = torch._C._jit_pass_onnx_assign_output_shape
-        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex(assign)))
-        analyse = torch._C._jit_pass_onnx_scalar_type_analysis
-        analysis = _noting_domains(_casting_to_bfloat16(_with_0_dim_tensors(analyse)), opsets)
-        stack.enter_context(_replaced(torch._C, "_jit_pass_onnx_scalar_type_analysis", analysis))
+        for owner, name, correct in _corrections(opsets, functions, open_inputs):
+            theirs = getattr(owner, name)
+            stack.enter_context(replaced(owner, name, in_this_thread(correct(theirs), theirs)))
         yield
 
 
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+def _corrections(
+    opsets: dict[str, int], functions: Functions, open_inputs: Collection[int]
+) -> Iterator[tuple[Any, str, Callable[[Any], Callable[..., Any]]]]:
+    """What makes of a function of torch, which a module or class has under a name, the one that an export needs."""
+    from torch.onnx._internal.torchscript_exporter import utils
+
+    for module in (torch.nn.functional, torch.functional):
+        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+            if hasattr(module, name):
+                yield module, name, _never
+    yield torch.overrides, "has_torch_function", _false_in_attention
+    yield torch.autograd, "_engine_run_backward", refused_in_trace
+    yield stateless, "_functional_call", _as_if_untraced
+    yield utils, "_run_symbolic_function", _typed_as_traced
+    yield torch._C, "_jit_pass_canonicalize_graph_fuser_ops", _without_booleans
+    yield torch._C, "_jit_pass_onnx_preprocess", lambda run: _with_operators(run, functions, open_inputs)
+    yield torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex
+    yield (
+        torch._C,
+        "_jit_pass_onnx_scalar_type_analysis",
+        lambda run: _noting_domains(_casting_to_bfloat16(_with_0_dim_tensors(run)), opsets),
+    )
 
 
-def _false_in_this_thread(asks: Callable[..., bool]) -> Callable[..., bool]:
+def _never(asks: Callable[..., bool]) -> Callable[..., bool]:
     """Torch's Python functions then run their bodies under TraceMode, which sees each op and size.
 
     Otherwise the mode gets the function as a whole and is off inside, where sizes become traced tensors.
     """
-    thread = threading.get_ident()
-    return lambda *args: threading.get_ident() != thread and asks(*args)
+    return lambda *args: False
 
 
 def _false_in_attention(asks: Callable[..., bool]) -> Callable[..., bool]:
     """A multi-head attention that asks takes another way, to results that lie otherwise, where a mode sees what it calls."""
-    return lambda *args: sys._getframe(1).f_code is not _ATTENTION and asks(*args)
+    return lambda *args: sys._getframe(2).f_code is not _ATTENTION and asks(*args)  # 1: in_this_thread
 
 
 _ATTENTION = torch.nn.MultiheadAttention.forward.__code__

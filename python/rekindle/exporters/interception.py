@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.autograd.function import _SingleLevelFunction
 
-from rekindle.exporters.replaced_name import ReplacedName
+from rekindle.process_state import replaced
 
 # Given the Function, the arguments of apply, and what would have run.
 Handler = Callable[[type, tuple[Any, ...], Callable[..., Any]], Any]
@@ -28,13 +28,13 @@ def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
     return run(*args, **kwargs) if handler is None or kwargs else handler(cls, args, run)
 
 
-_replaced = ReplacedName(_SingleLevelFunction, "apply", classmethod(_apply))
+_replacement = classmethod(_apply)
 
 
 @contextlib.contextmanager
 def intercepted(handler: Handler) -> Iterator[None]:
-    """Calls of this thread go to `handler`. Torch's own class is changed as long as any thread is inside."""
-    with _replaced:
+    """Calls of this thread go to `handler`."""
+    with replaced(_SingleLevelFunction, "apply", _replacement):
         before, _active.handler = _active.handler, handler
         try:
             yield

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from rekindle.exporters.replaced_name import ReplacedName
 from rekindle.exporters.traced_sizes import is_traced
+from rekindle.process_state import replaced, unpatched
 
 
 class _Active(threading.local):
     is_followed: bool = False
+    original = staticmethod(len)
 
 
 _active = _Active()
@@ -27,16 +28,12 @@ def _length(value: Any, /) -> Any:
         size = value.shape[0]
         if is_traced(size):
             return size
-    return _replaced.original(value)
-
-
-_replaced = ReplacedName(builtins, "len", _length)
+    return _active.original(value)
 
 
 def builtin_named(name: str, default: Any) -> Any:
     """What Python has under this name when nothing is traced."""
-    value = vars(builtins).get(name, default)
-    return _replaced.original if value is _length else value
+    return unpatched(vars(builtins).get(name, default))
 
 
 @contextlib.contextmanager
@@ -45,7 +42,9 @@ def lengths_followed(active: bool) -> Iterator[None]:
     if not active:
         yield
         return
-    with _replaced:
+    with replaced(builtins, "len", _length) as original:
+        if original is not _length:
+            _Active.original = staticmethod(original)  # of every thread
         before, _active.is_followed = _active.is_followed, True
         try:
             yield

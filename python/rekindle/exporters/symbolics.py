@@ -15,6 +15,7 @@ from torch.onnx import symbolic_helper
 
 from rekindle.exporters.decompositions import DECOMPOSITIONS
 from rekindle.exporters.traced_operators import has_open_sizes, sizes_if_seen, sizes_seen
+from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
@@ -255,12 +256,14 @@ def registered() -> Iterator[None]:
         return None if group is None else group.get(OPSET)
 
     before = {name: current(name) for name in _SYMBOLICS}
-    try:
-        for name, function in _SYMBOLICS.items():
-            torch.onnx.register_custom_op_symbolic(name, function, OPSET)
-        yield
-    finally:
+
+    def undo() -> None:
         for name, function in before.items():
             torch.onnx.unregister_custom_op_symbolic(name, OPSET)
             if function is not None and current(name) is not function:
                 torch.onnx.register_custom_op_symbolic(name, function, OPSET)
+
+    with changed(undo):
+        for name, function in _SYMBOLICS.items():
+            torch.onnx.register_custom_op_symbolic(name, function, OPSET)
+        yield

@@ -20,6 +20,7 @@ from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.traced_module import TracedModule
 from rekindle.exporters.traced_sizes import Guard
 from rekindle.layouts import copied
+from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import Shapes
 from rekindle.views import check_strides
@@ -46,20 +47,35 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
 
     Nor do nodes get the Python stack, which costs more than the trace.
     """
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    graph_log = torch._C._jit_is_onnx_log_enabled()
     stacks = _native.record_stacks(False)
-    logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(record=True) as found:
+        with contextlib.ExitStack() as entered:
+            entered.enter_context(_logs_kept())
+            caught = warnings.catch_warnings(record=True)
+            entered.enter_context(changed(lambda: caught.__exit__()))
+            found = caught.__enter__()
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", category=torch.jit.TracerWarning)
+            assert found is not None
             yield found
     finally:
-        logger.setLevel(level)
         _native.record_stacks(stacks)
+
+
+def _logs_kept() -> contextlib.AbstractContextManager[None]:
+    """Keep what the exporter does to its settings and logs within; only errors are logged there."""
+    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
+
+    logger = logging.getLogger("torch.onnx")
+    level, graph_log, settings = logger.level, torch._C._jit_is_onnx_log_enabled(), dict(vars(GLOBALS))
+
+    def undo() -> None:
+        logger.setLevel(level)
         torch._C._jit_set_onnx_log_enabled(graph_log)
+        vars(GLOBALS).update(settings)
+
+    logger.setLevel(logging.ERROR)
+    return changed(undo)
 
 
 def export(request: ExportRequest) -> Exported:

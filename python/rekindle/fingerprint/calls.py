@@ -12,6 +12,7 @@ from typing import Any
 from rekindle import _native
 from rekindle.fingerprint.origin import Origin, origin_of
 from rekindle.fingerprint.stack_depth import depths_at
+from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
 
 StartHandler = Callable[[FrameType], bool]
@@ -43,6 +44,8 @@ class MonitoringHook:
         if not free:
             raise Bypass(Reason.EXPORT_FAILED, "all tool ids of sys.monitoring are taken; end one of the tools")
         self._tool = free[-1]
+        self._changed = changed(self._end)
+        self._changed.__enter__()
         self._thread = threading.get_ident()  # events are those of all threads
         events = monitoring.events
         monitoring.use_tool_id(self._tool, "rekindle")
@@ -54,6 +57,9 @@ class MonitoringHook:
 
     def stop(self) -> None:
         """End, and free the tool id."""
+        self._changed.__exit__(None, None, None)
+
+    def _end(self) -> None:
         monitoring = sys.monitoring  # type: ignore[attr-defined]
         events = monitoring.events
         monitoring.set_events(self._tool, 0)

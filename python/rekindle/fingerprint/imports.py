@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rekindle.fingerprint.reads import Reads
+from rekindle.process_state import changed
 
 
 class Probe:
-    """Context in which `on_search(name)` is called for every module that is looked for and not loaded yet."""
+    """Context in which `on_search(name)` is called for every module that this thread looks for and that is not loaded yet."""
 
     def __init__(self, on_search: Callable[[str], None]) -> None:
         self._on_search = on_search
+        self._thread = threading.get_ident()
+        self._changed = changed(lambda: sys.meta_path.remove(self))  # type: ignore[arg-type]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         """As the import system asks; finds nothing."""
-        self._on_search(name)
+        if threading.get_ident() == self._thread:
+            self._on_search(name)
 
     def __enter__(self) -> Probe:
+        self._changed.__enter__()
         sys.meta_path.insert(0, self)  # type: ignore[arg-type]
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        self._changed.__exit__(None, None, None)
 
 
 def reads_from(reads: Reads, targets: list[str], names: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:

@@ -12,6 +12,7 @@ import torch
 from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.resolve import codes_of
 from rekindle.fingerprint.values import Walker, label
+from rekindle.process_state import unpatched
 
 TORCH_DIR = os.path.dirname(torch.__file__) + os.sep
 
@@ -34,7 +35,7 @@ def add_patches(walker: Walker) -> None:
     for owner, namespace in NAMESPACES:
         for name, value in list(vars(namespace).items()):
             if not name.startswith("__") or namespace is torch.Tensor:
-                _add_patch(walker, f"patched.{owner}.{name}", name, value)
+                _add_patch(walker, f"patched.{owner}.{name}", name, unpatched(value))
 
 
 def _add_patch(walker: Walker, path: str, name: str, value: Any) -> None:

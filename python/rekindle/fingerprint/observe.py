@@ -29,6 +29,7 @@ from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
 from rekindle.fingerprint.resolve import class_codes, codes_of
 from rekindle.fingerprint.undo import Undo
+from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
 
 __all__ = ["Observation", "Recorder", "verify"]
@@ -72,7 +73,7 @@ class Recorder:
         with contextlib.ExitStack() as entered:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
-            entered.callback(_native.unwatch_sets)
+            entered.enter_context(changed(_native.unwatch_sets))
             _native.watch_sets(self._on_order)
             self._entered = entered.pop_all()
         try:
@@ -251,9 +252,9 @@ class Recorder:
 
 
 def _read_is_ours() -> bool:
-    """Whether the environment is read by Rekindle itself: the frame above the patched method and the
-    mapping's own."""
-    frame = beyond(sys._getframe(2), (Origin.STDLIB,))
+    """Whether the environment is read by Rekindle itself: the frame above the patched method, what asks for
+    the thread, and the mapping's own."""
+    frame = beyond(sys._getframe(3), (Origin.STDLIB,))
     return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from rekindle.fingerprint import queries
 from rekindle.fingerprint.digest import digest128, digest_parts
+from rekindle.process_state import in_this_thread, replaced
 
 _SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
 _TEXT_LIMIT = 64
@@ -49,16 +50,16 @@ def env_now(name: str) -> str | None:
 
 
 class EnvironmentReads:
-    """Context in which every read of os.environ, of unset variables too, is noted in `texts`, by name."""
+    """Context in which every read of os.environ by this thread, of unset variables too, is noted in `texts`, by name."""
 
     def __init__(self, skip: Callable[[], bool]) -> None:
         self.texts: dict[str, str | None] = {}
         self._skip = skip
-        self._original: Any = None
+        self._entered = contextlib.ExitStack()
 
     def __enter__(self) -> EnvironmentReads:
         kind = type(os.environ)
-        original = self._original = {name: getattr(kind, name) for name in ("__getitem__", "__iter__", "__len__")}
+        original = {name: getattr(kind, name) for name in ("__getitem__", "__iter__", "__len__")}
 
         def read(environ: Any, key: Any) -> Any:
             # `get`, `in`, os.getenv and copy all come here, of os.environ and of os.environb.
@@ -76,12 +77,12 @@ class EnvironmentReads:
                 self.note(ALL_NAMES)
             return int(original["__len__"](environ))
 
-        kind.__getitem__, kind.__iter__, kind.__len__ = read, names, count  # type: ignore[method-assign, assignment]
+        for name, watched in (("__getitem__", read), ("__iter__", names), ("__len__", count)):
+            self._entered.enter_context(replaced(kind, name, in_this_thread(watched, original[name])))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, method in self._original.items():
-            setattr(type(os.environ), name, method)
+        self._entered.close()
 
     def note(self, name: str) -> None:
         """Remember a variable as it is now, unless it was read before."""

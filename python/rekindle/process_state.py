@@ -1,0 +1,212 @@
+"""What a process has once, and an export changes: one owner at a time, and everything put back whatever raises.
+
+Torch's exporter is not reentrant, and an export replaces functions of torch and Python. So exports of several threads take
+turns. The owner's changes are meant for its own thread: a function that is replaced does for other threads what it did, and
+their fingerprints and guards take it for what it stands for (`unpatched`, and Guard in C++). A fork waits for the end of an
+export; where it cannot, the child starts with everything put back.
+
+Locks are taken in this order: a runtime's, the lease of a key, this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from rekindle import _native
+from rekindle.reasons import Busy
+
+_ABSENT = object()
+_PAUSE = 0.05  # seconds between looks at the owner
+_STUCK = 2.0  # seconds in a row that an owner was seen in the user's code or Python's, which wait for other threads
+_FORK_WAITS = 30.0  # seconds; a child that is made earlier starts with everything put back
+
+
+class _Ownership:
+    """Who owns the state, and what it has changed. undo: newest last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.thread: int | None = None
+        self.depth = 0
+        self.is_stuck = False
+        self.undo: list[Callable[[], None]] = []
+        self.replaced: dict[int, tuple[Any, Any]] = {}  # by identity: a replacement, and what it stands in for
+
+
+_state = _Ownership()
+
+
+@contextlib.contextmanager
+def owned(limit: float = 600.0) -> Iterator[None]:
+    """Be the owner; other threads wait for it, at most `limit` seconds. Nests. Raises Busy where the owner waits itself."""
+    if _state.thread == threading.get_ident():
+        yield
+        return
+    acquire(_state.lock, limit)
+    _state.thread, _state.is_stuck = threading.get_ident(), False
+    try:
+        yield
+    finally:
+        _give_up()
+
+
+def _give_up() -> None:
+    _state.thread = None
+    _state.lock.release()
+
+
+@contextlib.contextmanager
+def changed(undo: Callable[[], None]) -> Iterator[None]:
+    """Within it, `undo` is what puts back something that the owner changes; it is called at the end, or in a forked child."""
+    with owned():
+        _state.undo.append(undo)
+        try:
+            yield
+        finally:
+            _state.undo.remove(undo)
+            undo()
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
+    """Put `replacement` in the place of an attribute of a module or class; gives what was there, its raw value in a class.
+
+    It is put back unless someone else has set the attribute meanwhile.
+    """
+    before = vars(owner).get(name, _ABSENT)
+    if before is replacement:  # by an outer one
+        yield before
+        return
+
+    def undo() -> None:
+        _state.replaced.pop(id(replacement), None)
+        _native.set_stand_ins([*_state.replaced.values()], _ABSENT)
+        if vars(owner).get(name, _ABSENT) is not replacement:
+            return
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+    with changed(undo):
+        _state.replaced[id(replacement)] = (replacement, before)
+        _native.set_stand_ins([*_state.replaced.values()], _ABSENT)
+        setattr(owner, name, replacement)
+        yield before
+
+
+def in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is `ours` for this thread, and `theirs` for the others."""
+    thread = threading.get_ident()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (ours if threading.get_ident() == thread else theirs)(*args, **kwargs)
+
+    return call
+
+
+def unpatched(value: Any) -> Any:
+    """What a function of torch or Python is when nobody exports."""
+    found = _state.replaced.get(id(value))
+    return value if found is None or found[1] is _ABSENT else found[1]
+
+
+def acquire(lock: Any, limit: float = 600.0) -> None:
+    """Lock a lock that an export may hold. Raises Busy after `limit` seconds, and where the export cannot go on: its forward
+    waits, maybe for this thread."""
+    if lock.acquire(blocking=False):
+        return
+    start, watch = time.monotonic(), Watch()
+    while not lock.acquire(timeout=_PAUSE):
+        if watch.is_stuck() or time.monotonic() - start > limit:
+            raise Busy("another thread exports, and its forward seems to wait for this one")
+
+
+@contextlib.contextmanager
+def locked(lock: Any) -> Iterator[None]:
+    """As `with lock:`, with `acquire`."""
+    acquire(lock)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class Watch:
+    """One thread's watch over the export of another, which it waits for; it looks again and again."""
+
+    def __init__(self) -> None:
+        self._moved = time.monotonic()
+
+    def is_stuck(self) -> bool:
+        """Whether the owner has been waiting for a while, as far as this thread or another that watches has seen."""
+        now = time.monotonic()
+        if not _waits_itself():
+            self._moved, _state.is_stuck = now, False
+        elif now - self._moved > _STUCK:
+            _state.is_stuck = True
+        return _state.is_stuck
+
+
+def _waits_itself() -> bool:
+    """Whether the owner is in a place where it may wait for other threads: the user's code, or Python's."""
+    from rekindle.fingerprint.origin import Origin, origin_of_frame
+
+    frame = sys._current_frames().get(_state.thread or 0)
+    return frame is not None and origin_of_frame(frame) in (Origin.USER, Origin.STDLIB)
+
+
+class _Renewed(Protocol):
+    def renew(self) -> None:
+        """In a forked child: the other threads, which may have had a lock, are not there."""
+
+
+_renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
+
+
+def renewed_in_children(one: _Renewed) -> None:
+    """Let a forked child begin with `one.renew()`, if it is alive then."""
+    _renewed.add(one)
+
+
+class _Fork:
+    """What happens around a fork."""
+
+    def __init__(self) -> None:
+        self.is_owned = False
+
+    def before(self) -> None:
+        """Wait until no other thread exports."""
+        self.is_owned = False
+        if _state.thread == threading.get_ident():
+            return
+        with contextlib.suppress(Busy):
+            acquire(_state.lock, _FORK_WAITS)
+            self.is_owned = True
+
+    def in_parent(self) -> None:
+        """Others may export again."""
+        if self.is_owned:
+            _state.lock.release()
+
+    def in_child(self) -> None:
+        """Only the thread that forked is there."""
+        if self.is_owned:
+            _state.lock.release()
+        elif _state.thread not in (None, threading.get_ident()):
+            for undo in reversed(_state.undo):
+                undo()
+            _state.__init__()  # type: ignore[misc]
+        for one in list(_renewed):
+            one.renew()
+
+
+_fork = _Fork()
+os.register_at_fork(before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child)

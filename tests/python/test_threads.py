@@ -1,0 +1,302 @@
+"""Threads that export, run, ask and fork at once: what a process has once has one owner."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from module_support import Twins, assert_same, mlp, rows
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "soundness"))
+
+import threads as suite
+
+
+def in_thread(body: Callable[[], Any]) -> Callable[[], Any]:
+    """Starts; what is returned waits for the end and gives the result."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append((body(), None))
+        except BaseException as error:
+            found.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def result() -> Any:
+        thread.join(60)
+        assert found, "the thread hangs"
+        value, error = found[0]
+        if error is not None:
+            raise error
+        return value
+
+    return result
+
+
+class Held:
+    """The export of a thread that waits in its middle: `began` is set there, and it goes on when `go` is."""
+
+    def __init__(self, export: Callable[..., Any]) -> None:
+        self.began, self.go = threading.Event(), threading.Event()
+        self._export = export
+        self._waits = threading.local()
+
+    def start(self, module: nn.Module) -> Callable[[], Any]:
+        """Export `module` in a thread, up to the middle; what is returned waits for its first result."""
+
+        def run() -> Any:
+            self._waits.now = True
+            return module(rows())
+
+        result = in_thread(run)
+        assert self.began.wait(30)
+        return result
+
+    def export(self, *args: Any, **kwargs: Any) -> Any:
+        """As torch.onnx.export."""
+        if getattr(self._waits, "now", False):
+            self._waits.now = False
+            self.began.set()
+            self.go.wait(40)
+        return self._export(*args, **kwargs)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    export = Held(torch.onnx.export)
+    monkeypatch.setattr(torch.onnx, "export", export.export)
+    return export
+
+
+def test_modules_that_threads_export_at_once_all_run_from_graphs() -> None:
+    names = list(suite.MODELS)[:4]
+    expected = suite.alone(names)
+    rekindle.cache.clear()
+    before = suite._namespaces()
+    assert suite.one_round(names, expected) == []
+    assert suite._left(before) == []
+
+
+def test_soundness_of_threads() -> None:
+    assert suite.rounds(1, len(suite.MODELS)) == []
+
+
+def test_what_an_export_replaces_is_not_seen_by_other_threads(held: Held) -> None:
+    known = Twins(mlp())
+    known.call(rows())
+    lookups, asks = known.status.lookup_seconds, nn.functional.has_torch_function
+    result = held.start(rekindle.Module(mlp(), rekindle.Options(cache="refresh")))
+    assert nn.functional.has_torch_function is not asks  # the export is under way
+    for step in range(3):
+        known.call(rows(step))
+    fresh = Twins(mlp())  # has to be found in the cache, under the key that it has when nobody exports
+    rekindle.store.flush()
+    fresh.call(rows())
+    held.go.set()
+    result()
+    known.call(rows())
+    assert nn.functional.has_torch_function is asks
+    assert known.status.lookup_seconds == lookups and known.status.bypass == []
+    assert fresh.status.source == "local" and fresh.status.bypass == []
+
+
+def test_an_export_that_waits_for_a_thread_which_exports_does_not_wait_for_ever(held: Held) -> None:
+    module = mlp()
+    first = held.start(rekindle.Module(module))
+    second = Twins(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
+    second.call(rows())
+    assert second.reasons() == ["busy"] and second.status.eager_calls == 1
+    second.call(rows())  # it is known to wait
+    held.go.set()
+    assert_same(first(), module(rows()))
+    second.call(rows())
+    assert second.status.source == "export"
+
+
+def test_a_second_thread_that_calls_the_module_under_export_is_not_stuck_either(held: Held) -> None:
+    module = mlp()
+    wrapped = rekindle.Module(module)
+    first = held.start(wrapped)
+    assert_same(in_thread(lambda: wrapped(rows(1, 7)))(), module(rows(1, 7)))
+    held.go.set()
+    assert_same(first(), module(rows()))
+
+
+def test_status_answers_while_a_module_is_exported(held: Held) -> None:
+    wrapped = rekindle.Module(mlp())
+    first = held.start(wrapped)
+    assert in_thread(lambda: rekindle.status(wrapped))().source == "none"
+    held.go.set()
+    first()
+
+
+class Doubled(torch.autograd.Function):
+    """A Function whose results' sizes are known without running it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+class InTwo(nn.Module):
+    """Two results, of which a backward may be given either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return Doubled.apply(self.linear(x)), Doubled.apply(self.linear(x).tanh())
+
+
+class Asked:
+    """What runs whenever a plan asks for the sizes of Doubled's results; no result depends on it."""
+
+    def __init__(self) -> None:
+        self.call: Callable[[], None] = lambda: None
+
+
+rekindle.register_digest(Asked, lambda asked: "asked")
+
+
+@pytest.fixture
+def planned() -> Iterator[Asked]:
+    asked = Asked()
+
+    def infer(x: torch.Tensor) -> torch.Tensor:
+        asked.call()
+        return torch.empty_like(x)
+
+    rekindle.register_python_op(Doubled, infer_shape=infer)
+    yield asked
+    rekindle.register_python_op(Doubled)
+
+
+def test_status_and_a_plan_that_runs_python_do_not_wait_for_each_other(planned: Asked) -> None:
+    twins = Twins(InTwo())
+    twins.call(rows())
+    answers = []
+
+    def ask() -> None:
+        answers.append(in_thread(lambda: rekindle.status(twins.wrapped))())
+
+    planned.call = ask
+    twins.call(rows(1, 9))
+    twins.wrapped(rows(2, 9))[0].sum().backward()
+    assert len(answers) > 0 and twins.status.bypass == []
+
+
+def test_a_plan_for_other_cotangents_finds_the_functions(planned: Asked) -> None:
+    twins = Twins(InTwo())
+    twins.call(rows())
+    asked = []
+    planned.call = lambda: asked.append(torch.is_grad_enabled())
+    for step, result in ((1, 0), (2, 1), (3, 0)):
+        theirs, ours = twins.both(lambda model, step=step: model(rows(step, 6 + step)))
+        for each in (theirs, ours):
+            each[result].sum().backward()
+        twins.compare()
+    assert asked and twins.status.bypass == [] and twins.status.eager_calls == 0
+
+
+def child_of(body: Callable[[], None], seconds: float = 60) -> int:
+    """Exit status of a forked child that runs a function; killed if it hangs."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            body()
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+            os._exit(1)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    pytest.fail("the child hangs")
+
+
+def call_in_child(twins: Twins) -> Callable[[], None]:
+    def body() -> None:
+        with torch.no_grad():
+            assert_same(twins.wrapped(rows()), twins.eager(rows()))
+        assert rekindle.status(twins.wrapped) is not None
+
+    return body
+
+
+def test_children_forked_while_threads_export_run_on() -> None:
+    done = threading.Event()
+
+    def export() -> None:
+        count = 0
+        while not done.is_set():
+            count += 1
+            rekindle.Module(nn.Sequential(nn.Linear(4, 4 + count % 7), nn.ReLU()), rekindle.Options(cache="refresh"))(rows())
+
+    threads = [in_thread(export) for _ in range(2)]
+    twins = Twins(mlp())
+    try:
+        assert [child_of(call_in_child(twins)) for _ in range(6)] == [0] * 6
+    finally:
+        done.set()
+    for thread in threads:
+        thread()
+
+
+def test_a_child_of_a_fork_in_the_middle_of_an_export_has_torch_and_python_as_they_were(held: Held) -> None:
+    asks, level = nn.functional.has_torch_function, logging.getLogger("torch.onnx").level
+    wrapped = rekindle.Module(mlp(), rekindle.Options(wait_seconds=0))
+    first = held.start(wrapped)
+    assert nn.functional.has_torch_function is not asks
+    twins = Twins(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
+
+    def body() -> None:
+        assert nn.functional.has_torch_function is asks and logging.getLogger("torch.onnx").level == level
+        call_in_child(twins)()
+        assert rekindle.status(twins.wrapped).source == "export" and rekindle.status(twins.wrapped).bypass == []
+        assert_same(wrapped(rows()), mlp()(rows()))  # the lock of which the parent's thread has
+
+    assert child_of(body) == 0
+    held.go.set()
+    first()
+    assert nn.functional.has_torch_function is asks
+
+
+def test_threads_that_call_one_module_get_eagers_results() -> None:
+    twins = Twins(mlp())
+    expected = [copy.deepcopy(twins.eager)(rows(step, 3 + step % 4)) for step in range(12)]
+    barrier = threading.Barrier(4)
+
+    def run(first: int) -> list[torch.Tensor]:
+        barrier.wait(30)
+        return [twins.wrapped(rows(step, 3 + step % 4)) for step in range(first, 12, 4)]
+
+    threads = [in_thread(lambda first=first: run(first)) for first in range(4)]
+    for first, thread in enumerate(threads):
+        for step, result in zip(range(first, 12, 4), thread(), strict=True):
+            assert_same(result, expected[step])
+    assert twins.status.eager_calls == 0 and twins.status.exports == 1
