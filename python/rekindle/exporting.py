@@ -22,8 +22,8 @@ from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
 from rekindle.open_shapes import WrongElsewhere, try_sizes
-from rekindle.process_state import owned
-from rekindle.reasons import Bypass, Reason, SizedByData
+from rekindle.process_state import others_ran_since, owned, time_of_others
+from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.size_trials import Trials
 
@@ -60,9 +60,28 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     with owned():
         before, exporting.active = exporting.active, True
         try:
-            return _export_alone(request, fingerprint, describe_again)
+            return _export_undisturbed(lambda: _export_alone(request, fingerprint, describe_again))
         finally:
             exporting.active = before
+
+
+# What another thread may cause: it draws from a generator that all share, or changes what the module reads.
+_OF_OTHERS = {Reason.VERIFICATION_FAILED, Reason.NONDETERMINISTIC, Reason.CHANGED_DURING_EXPORT}
+_TRIES = 3
+
+
+def _export_undisturbed(export: Callable[[], NewEntry]) -> NewEntry:
+    """Export again where another thread may be why it failed. Raises Disturbed where it may be each time."""
+    for tries in range(_TRIES):
+        before = time_of_others()
+        try:
+            return export()
+        except Bypass as bypass:
+            if bypass.reason not in _OF_OTHERS or not others_ran_since(before):
+                raise
+            if tries == _TRIES - 1:
+                raise Disturbed(bypass.reason, bypass.message) from bypass
+    raise AssertionError
 
 
 def _export_alone(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:

@@ -13,7 +13,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.call_key import tables_of
 from rekindle.hooks import global_hooks
-from rekindle.reasons import Bypass, Reason, SizedByData
+from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 from rekindle.shapes import Dims, Shapes
 from rekindle.variant import Variant
 
@@ -230,7 +230,7 @@ class _TryAgain:
 
 def _passes_by_itself(bypass: Bypass, first: bool) -> bool:
     """Whether the next call may fare better though nothing was changed."""
-    if isinstance(bypass, SizedByData):  # the next export knows it
+    if isinstance(bypass, (SizedByData, Disturbed)):  # of the first, the next export knows
         return True
     # A forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do.
     return first and not _of_tables(bypass)

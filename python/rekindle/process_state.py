@@ -25,6 +25,7 @@ from rekindle.reasons import Busy
 _ABSENT = object()
 _PAUSE = 0.05  # seconds between looks at the owner
 _STUCK = 2.0  # seconds in a row that an owner was seen in the user's code or Python's, which wait for other threads
+_AWAKE = 2_000_000  # nanoseconds
 _FORK_WAITS = 30.0  # seconds; a child that is made earlier starts with everything put back
 
 
@@ -161,6 +162,23 @@ def _waits_itself() -> bool:
 
     frame = sys._current_frames().get(_state.thread or 0)
     return frame is not None and origin_of_frame(frame) in (Origin.USER, Origin.STDLIB)
+
+
+def time_of_others() -> dict[int, int]:
+    """Nanoseconds that each other thread of the program has run, by its number; empty where the system does not tell."""
+    threads = (thread for thread in threading.enumerate() if not thread.name.startswith("rekindle-"))
+    numbers = {thread.native_id for thread in threads} - {threading.get_native_id(), None}
+    found = {}
+    for number in numbers:
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{number}/schedstat") as file:
+            found[number] = int(file.read().split()[0])
+    return found
+
+
+def others_ran_since(before: dict[int, int]) -> bool:
+    """Whether a thread has ended, or run for longer than waking up and looking around takes; before: of `time_of_others`."""
+    now = time_of_others()
+    return bool(before.keys() - now.keys()) or any(ran - before.get(number, 0) > _AWAKE for number, ran in now.items())
 
 
 class _Renewed(Protocol):

@@ -68,6 +68,10 @@ class SizedByData(Bypass):
         self.function = function
 
 
+class Disturbed(Bypass):
+    """An export failed while other threads were at work, which may be why: the next call may fare better."""
+
+
 class Busy(Bypass):
     """Another thread's export does not come to an end while this one waits for it. Says nothing about the module."""
 

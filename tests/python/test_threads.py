@@ -300,3 +300,33 @@ def test_threads_that_call_one_module_get_eagers_results() -> None:
         for step, result in zip(range(first, 12, 4), thread(), strict=True):
             assert_same(result, expected[step])
     assert twins.status.eager_calls == 0 and twins.status.exports == 1
+
+
+def test_an_export_that_another_thread_may_have_disturbed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rekindle import exporting
+
+    export, go, tries = exporting._export_alone, threading.Event(), []
+
+    def disturbed(*args: Any) -> Any:
+        tries.append(args)
+        if len(tries) == 1:
+            go.set()
+            time.sleep(0.2)
+        if len(tries) != 2:
+            raise rekindle.reasons.Bypass(rekindle.reasons.Reason.VERIFICATION_FAILED, "other numbers")
+        return export(*args)
+
+    def work() -> int:
+        go.wait(30)
+        end = time.monotonic() + 0.1
+        return sum(1 for _ in iter(lambda: time.monotonic() > end, True))
+
+    monkeypatch.setattr(exporting, "_export_alone", disturbed)
+    other = in_thread(work)
+    twins = Twins(mlp())
+    twins.call(rows())
+    other()
+    assert len(tries) == 2 and twins.status.source == "export" and twins.status.bypass == []
+    alone = Twins(nn.Linear(4, 2))
+    alone.call(rows())
+    assert len(tries) == 3 and alone.reasons() == ["verification_failed"]
