@@ -116,7 +116,11 @@ void Session::set_functions(HostFunctions functions) {
   impl_->functions = std::make_shared<const HostFunctions>(std::move(functions));
 }
 
-void Session::set_replay(Replay replay) { impl_->replay = std::make_shared<const Replay>(std::move(replay)); }
+void Session::set_replay(Replay replay) {
+  impl_->replay = replay ? std::make_shared<const Replay>(std::move(replay)) : nullptr;
+}
+
+bool Session::may_replay() const { return impl_->replay.load().use_count() > 2; }  // itself and this copy
 
 void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
   const HostScope host(impl_->functions.load());

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import logging
 import sys
 import types
 from typing import Any
@@ -24,6 +25,7 @@ from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.code_reads import CodeReads
 from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of
 from rekindle.fingerprint.library_code import LibraryCode
+from rekindle.fingerprint.logger_reads import LoggerReads
 from rekindle.fingerprint.noted import Noted
 from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
@@ -72,6 +74,7 @@ class Recorder:
         with contextlib.ExitStack() as entered:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
+            entered.enter_context(LoggerReads(self._on_logger))
             entered.callback(_native.unwatch_sets)
             _native.watch_sets(self._on_order)
             self._entered = entered.pop_all()
@@ -168,6 +171,18 @@ class Recorder:
         caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
         if caller is not None and not self._is_aside(frame):
             self._refuse_effect(caller, "writes to a logger")
+
+    def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
+        """Handle a logger, or a handler, of whose state something is asked."""
+        caller = beyond(frame, (Origin.STDLIB,))
+        if self.bypass is not None or caller is None or not is_user(caller) or self._is_aside(frame):
+            return
+        if self._effects_allowed or self._is_in_function(caller):  # the graph asks at each run
+            return
+        if isinstance(owner, logging.Logger):
+            apart(lambda: self._noted.add(("logger", "logging", owner.name)), self._refuse)
+        elif is_user(frame):
+            self._refuse(Bypass(Reason.OPAQUE_VALUE, f"{place_of(frame)} reads the state of a {type(owner).__qualname__}"))
 
     def _on_collective(self) -> None:
         self.ran_collective = True
