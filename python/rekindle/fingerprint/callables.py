@@ -27,6 +27,7 @@ _DESCRIPTORS = (
 # What functions of torch have in their closures for its address only, such as the module that a class of parametrized modules
 # was made for, which need not be the one that has the class: it may be a copy.
 _ADDRESSED = {("torch.nn.utils.parametrize", "get_cached_parametrization", "module")}
+_SETTINGS = (bool, int, float, str, type(None))
 # What functools.wraps copies from the function that is walked besides.
 _OF_WRAPPED = frozenset(
     {"__doc__", "__annotations__", "__module__", "__name__", "__qualname__", "__wrapped__", "__type_params__"}
@@ -147,7 +148,13 @@ def _class_value(walker: Walker, path: str, value: type) -> None:
 def _module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
     """A module: its name, and what is in it unless a version stands for it. Modules in it are only named."""
     walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
-    if type(value) is not types.ModuleType or not _is_the_users(value):
+    if type(value) is not types.ModuleType:  # one that makes some of its attributes when asked, as those of torch.backends
+        walker.watch(vars(value), ITEMS)
+        for name, item in vars(value).items():
+            if type(item) in _SETTINGS and name not in OF_IMPORT:
+                walker.leaves.append((attribute_path(path, name), repr(item)))
+        return
+    if not _is_the_users(value):
         return
     if not walker.deep_classes:
         walker.named.append(value)

@@ -31,6 +31,7 @@ _HEAP_TYPE = 1 << 9
 
 _FIELD_PARTS = seen_only(lambda field: tuple(getattr(field, part, None) for part in _FIELD))
 
+
 class _Pass(threading.local):
     """What a pass of this thread has found so far. depth: of passes within it."""
 

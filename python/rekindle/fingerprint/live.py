@@ -19,6 +19,7 @@ from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.logger_reads import chain_of
+from rekindle.fingerprint.module_names import names_of, own_names
 from rekindle.fingerprint.namespace import NAMESPACES
 from rekindle.fingerprint.origin import is_covered_class, is_covered_function
 from rekindle.fingerprint.resolve import ABSENT
@@ -75,6 +76,9 @@ class Watched:
         if kind == "logger":
             self._add_logger(name)
             return
+        if kind == "setting":
+            self._add_setting(module, name)
+            return
         self._add_item(sys.modules, module)
         loaded = sys.modules.get(module)
         if loaded is None:
@@ -102,6 +106,16 @@ class Watched:
             self._watch(logger.handlers, LIST)
             self._watch(logger.filters, LIST)
 
+    def _add_setting(self, module: str, name: str) -> None:
+        namespace = names_of(module)
+        if namespace is None:
+            return
+        value = self._follow(namespace, name.split("."))
+        if isinstance(value, type):
+            self._watch(value, CLASS)
+        else:
+            self._add_value(name, value)
+
     def _follow(self, namespace: dict[str, Any], chain: list[str]) -> Any:
         """The value at the end of a chain, as observations._follow finds it; every link is watched."""
         self._add_item(namespace, chain[0])
@@ -110,9 +124,10 @@ class Watched:
             self._add_item(vars(builtins), chain[0])
             value = builtin_named(chain[0], ABSENT)
         for name in chain[1:]:
-            if type(value) is types.ModuleType:
+            if type(value) is types.ModuleType or (isinstance(value, types.ModuleType) and name in own_names(value, name)):
                 self._add_item(vars(value), name)
-                value = vars(value).get(name, ABSENT)
+                self._add_item(own_names(value, name), name)
+                value = own_names(value, name).get(name, ABSENT)
             elif isinstance(value, type):
                 value = self._class_attribute(value, name)
             else:

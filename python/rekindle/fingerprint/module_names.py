@@ -26,3 +26,20 @@ def is_of_library(value: dict[Any, Any]) -> bool:
         return False
     root = str(vars(found).get("__name__")).partition(".")[0]
     return root == "torch" or (root in sys.stdlib_module_names and root != "__main__")
+
+
+def names_of(module: str) -> dict[str, Any] | None:
+    """The names of a loaded module. Where an object of a class of its own stands for it, as in torch.backends, those of the
+    module that it was made for."""
+    loaded = sys.modules.get(module)
+    return None if loaded is None else own_names(loaded)
+
+
+def own_names(module: types.ModuleType, wanted: str = "") -> dict[str, Any]:
+    """The names of a module; where an object of a class of its own stands for it, those that it was given if one of them is
+    wanted, else those of the module that it was made for."""
+    if type(module) is types.ModuleType or wanted in vars(module):
+        return vars(module)
+    name = vars(module).get("__name__")
+    inner = (value for value in vars(module).values() if type(value) is types.ModuleType and value.__name__ == name)
+    return vars(next(inner, module))

@@ -139,9 +139,7 @@ class Recorder:
         question = queries.asked(code)
         imported = imports.searched(frame)
         if question is None and imported is None and not queries.differs(code):
-            if not self._is_aside(frame):
-                self._library.add(frame, origin)
-            return True
+            return self._is_aside(frame) or self._on_code_of_library(frame, origin)
         if caller is None or not is_user(caller) or self._is_aside(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
@@ -151,6 +149,11 @@ class Recorder:
         else:
             self._refuse_question(caller, f"calls {code.co_name}(), which other processes answer otherwise")
         return False
+
+    def _on_code_of_library(self, frame: types.FrameType, origin: Origin) -> bool:
+        seen: list[bool] = []
+        apart(lambda: seen.append(self._library.add(frame, origin)), self._refuse)
+        return seen == [True]
 
     def _is_in_function(self, frame: types.FrameType | None) -> bool:
         """Whether the frame runs for a custom autograd Function, which the graph calls as eager does."""
@@ -260,6 +263,7 @@ class Recorder:
             )
         with one_pass():
             self.observations = self._noted.observations()
+            self.observations += self._library.settings()
             for key in self._library.keys(self._covered):
                 self.observations.append([*key, observations.present_text(*key)])
         self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]

@@ -264,7 +264,7 @@ def value_text(path: str, value: Any) -> str:
 
 @contextlib.contextmanager
 def walks_kept(walks: list[Walker]) -> Iterator[None]:
-    """Context in which the walks behind this thread's `value_text` are added to `walks`: what they met is covered by the texts."""
+    """Context in which the walks behind this thread's `value_text` are added to `walks`: the texts cover what they met."""
     before, _kept.walks = _kept.walks, walks
     try:
         yield
