@@ -120,9 +120,14 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
 void Session::set_functions(HostFunctions functions) { impl_->plans->set_functions(std::move(functions)); }
 
 void Session::set_replay(Replay replay) {
-  auto now = std::make_shared<const Replay>(std::move(replay));
+  auto now = replay ? std::make_shared<const Replay>(std::move(replay)) : nullptr;
   const std::lock_guard lock(impl_->mutex);
   impl_->replay.swap(now);  // the one before is let go without the lock
+}
+
+bool Session::may_replay() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->replay.use_count() > 1;
 }
 
 void Session::prepare(std::span<const at::Tensor> inputs, bool record) {

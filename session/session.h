@@ -81,6 +81,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void set_functions(HostFunctions functions);
   // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error.
   void set_replay(Replay replay);
+  // Whether an autograd node that was made with the replay is alive.
+  bool may_replay() const;
 
   // Text of the plan used last: one line per instruction with op, storage, offsets and sizes.
   std::string describe_plan() const;

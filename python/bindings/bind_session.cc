@@ -5,7 +5,9 @@
 
 #include <map>
 
+#include "python/bindings/ambient.h"
 #include "python/bindings/bindings.h"
+#include "python/bindings/collected.h"
 #include "python/bindings/errors.h"
 #include "python/bindings/guard.h"
 #include "session/evaluate.h"
@@ -70,14 +72,65 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
       Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
 }
 
+// A list of PythonOps, and pointers into it that keep it alive for runs that outlast its use.
+class Functions {
+ public:
+  session::HostFunctions set(const py::list& functions) {
+    list_ = std::shared_ptr<py::list>(new py::list(functions), [](py::list* list) {
+      const py::gil_scoped_acquire gil;
+      delete list;
+    });
+    session::HostFunctions pointers;
+    for (const py::handle function : functions)
+      pointers.emplace_back(list_, function.cast<session::HostFunction*>());
+    return pointers;
+  }
+
+  PyObject* list() const { return list_ == nullptr ? nullptr : list_->ptr(); }
+
+ private:
+  std::shared_ptr<py::list> list_;
+};
+
+// A session with the Python objects that it calls, as the garbage collector wants to know them.
+class BoundSession {
+ public:
+  explicit BoundSession(std::shared_ptr<Session> made) : session(std::move(made)) {}
+
+  void set_functions(const py::list& functions) { session->set_functions(functions_.set(functions)); }
+
+  void set_replay(const py::object& replay) {
+    session->set_replay(replay.is_none() ? session::Replay() : replay.cast<session::Replay>());
+    replay_ = replay.is_none() ? nullptr : replay.ptr();
+  }
+
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(functions_.list());
+    if (!session->may_replay())
+      Py_VISIT(replay_);  // otherwise an autograd node keeps it, which no collector sees
+    return 0;
+  }
+
+  void clear() {
+    set_functions(py::list());
+    set_replay(py::none());
+  }
+
+  const std::shared_ptr<Session> session;
+
+ private:
+  Functions functions_;
+  PyObject* replay_ = nullptr;  // kept by the session
+};
+
 // A graph that is asked about sizes and never run.
 class SizeQuestions {
  public:
   explicit SizeQuestions(const py::bytes& joint)
       : joint_(value_or_throw(pipeline::parse_joint_graph(static_cast<std::string_view>(joint)))) {}
 
-  void set_functions(session::HostFunctions functions) {
-    functions_ = std::make_shared<const session::HostFunctions>(std::move(functions));
+  void set_functions(const py::list& functions) {
+    functions_ = std::make_shared<const session::HostFunctions>(held_.set(functions));
   }
 
   std::vector<std::int64_t> answers(const std::vector<at::Tensor>& inputs) const {
@@ -85,8 +138,15 @@ class SizeQuestions {
     return session::answer_from_sizes(*joint_.graph, inputs);
   }
 
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(held_.list());
+    return 0;
+  }
+  void clear() { set_functions(py::list()); }
+
  private:
   autodiff::JointGraph joint_;
+  Functions held_;
   std::shared_ptr<const session::HostFunctions> functions_ = std::make_shared<const session::HostFunctions>();
 };
 
@@ -126,35 +186,54 @@ void bind_graphs(py::module_& m) {
       py::arg("outputs"), py::arg("inputs"),
       "Positions of the inputs in the order in which a backward of all outputs reaches them.");
   m.def("supported_ops", &session::supported_ops);
-  py::class_<SizeQuestions>(m, "SizeQuestions")
+}
+
+void bind_session_class(py::module_& m) {
+  py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
+      .def(
+          py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
+                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
+                      std::vector<std::size_t> gradient_order) {
+            return BoundSession(make_session(joint, std::move(expected_cotangents), std::move(output_layouts),
+                                             std::move(gradient_layouts), std::move(gradient_order)));
+          }),
+          py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+          py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
+          py::arg("gradient_order") = std::vector<std::size_t>{})
+      .def(
+          "forward",
+          [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {
+            return self.session->forward(inputs, record);
+          },
+          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "prepare",
+          [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {
+            self.session->prepare(inputs, record);
+          },
+          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def("set_functions", &BoundSession::set_functions, py::arg("functions"))
+      .def("set_replay", &BoundSession::set_replay, py::arg("replay"))
+      .def(
+          "describe_plan", [](const BoundSession& self) { return self.session->describe_plan(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def("stats", [](const BoundSession& self) { return stats(*self.session); })
+      .def_property_readonly("cotangent_of",
+                             [](const BoundSession& self) { return self.session->joint().cotangent_of; })
+      .def_property_readonly("gradient_of",
+                             [](const BoundSession& self) { return self.session->joint().gradient_of; });
+  py::class_<SizeQuestions>(m, "SizeQuestions", py::custom_type_setup(&collected<SizeQuestions>))
       .def(py::init<const py::bytes&>(), py::arg("joint"))
       .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))
       .def("answers", &SizeQuestions::answers, py::arg("inputs"));
 }
 
-void bind_session_class(py::module_& m) {
-  py::class_<Session, std::shared_ptr<Session>>(m, "Session")
-      .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
-           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
-           py::arg("gradient_order") = std::vector<std::size_t>{})
-      .def(
-          "forward",
-          [](Session& self, const std::vector<at::Tensor>& inputs, bool record) {
-            return self.forward(inputs, record);
-          },
-          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
-      .def(
-          "prepare",
-          [](Session& self, const std::vector<at::Tensor>& inputs, bool record) {
-            self.prepare(inputs, record);
-          },
-          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
-      .def("set_functions", &Session::set_functions, py::arg("functions"))
-      .def("set_replay", &Session::set_replay, py::arg("replay"))
-      .def("describe_plan", &Session::describe_plan, py::call_guard<py::gil_scoped_release>())
-      .def("stats", &stats)
-      .def_property_readonly("cotangent_of", [](const Session& self) { return self.joint().cotangent_of; })
-      .def_property_readonly("gradient_of", [](const Session& self) { return self.joint().gradient_of; });
+void bind_guard(py::module_& m) {
+  py::class_<Guard>(m, "Guard", py::custom_type_setup(&collected<Guard>))
+      .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&>(),
+           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(),
+           py::arg("cells") = py::list())
+      .def("check", &Guard::check);
 }
 
 }  // namespace
@@ -162,12 +241,7 @@ void bind_session_class(py::module_& m) {
 void bind_session(py::module_& m) {
   bind_graphs(m);
   bind_session_class(m);
-  py::class_<Guard>(m, "Guard")
-      .def(py::init<const py::list&, const std::vector<at::Tensor>&, const py::list&, const py::list&,
-                    const py::list&>(),
-           py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(),
-           py::arg("contents") = py::list(), py::arg("reads") = py::list())
-      .def("check", &Guard::check);
+  bind_guard(m);
   m.def("ambient_state", &ambient_state);
 }
 

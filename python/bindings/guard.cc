@@ -1,198 +1,54 @@
 #include "python/bindings/guard.h"
 
-#include <ATen/Context.h>
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/SavedTensorHooks.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/core/DefaultDtype.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
-#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/jit/frontend/tracer.h>
 
+#include "python/bindings/ambient.h"
+#include "python/bindings/guard_parts.h"
 #include "python/bindings/stand_ins.h"
 
 namespace rekindle::python {
 
 namespace py = pybind11;
 
-std::vector<std::int64_t> ambient_state() {
-  const at::Context& context = at::globalContext();
-  std::vector<std::int64_t> state{
-      at::GradMode::is_enabled(),
-      c10::InferenceMode::is_enabled(),
-      static_cast<std::int64_t>(c10::get_default_dtype_as_scalartype()),
-      context.deterministicAlgorithms(),
-      context.deterministicAlgorithmsWarnOnly(),
-      static_cast<std::int64_t>(context.float32MatmulPrecision()),
-      context.userEnabledMkldnn(),
-      context.userEnabledFlashSDP(),
-      context.userEnabledMemEfficientSDP(),
-      context.userEnabledMathSDP(),
-      context.userEnabledCuDNNSDP(),
-      context.userEnabledCuDNN(),
-      context.benchmarkCuDNN(),
-      context.deterministicCuDNN(),
-      context.deterministicFillUninitializedMemory(),
-      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL)),
-      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV)),
-      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::RNN)),
-      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL)),
-      static_cast<std::int64_t>(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV)),
-      at::autocast::is_autocast_cache_enabled(),
-      torch::autograd::AnomalyMode::is_enabled(),
-      torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr,
-      at::impl::PythonTorchFunctionTLS::stack_len(),
-      c10::impl::TorchDispatchModeTLS::stack_len(),
-      c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
-      static_cast<std::int64_t>(at::SavedTensorDefaultHooks::get_tls_state().stack.size()),
-      torch::jit::tracer::isTracing(),
-  };
-  for (const c10::DeviceType device : {c10::kCPU, c10::kCUDA}) {
-    state.push_back(at::autocast::is_autocast_enabled(device));
-    state.push_back(static_cast<std::int64_t>(at::autocast::get_autocast_dtype(device)));
-  }
-  return state;
-}
-
 namespace {
 
-// Borrowed: the dict of a dict or class; null for anything else.
-PyObject* table_of(PyObject* object) {
-  if (PyDict_Check(object)) return object;
-  if (!PyType_Check(object)) return nullptr;
-  auto* type = reinterpret_cast<PyTypeObject*>(object);
-#if PY_VERSION_HEX >= 0x030C0000
-  PyObject* table = PyType_GetDict(type);
-  Py_DECREF(table);  // the class keeps it
-  return table;
-#else
-  return type->tp_dict;
-#endif
-}
-
-// Changes with every change of a dict and is never used again; 0 where Python keeps no such number. The order
-// of an OrderedDict is not part of its dict.
-std::uint64_t version_of(PyObject* object) {
-#if PY_VERSION_HEX < 0x030C0000
-  if (PyODict_Check(object) && PyDict_GET_SIZE(object) > 1) return 0;
-  if (PyObject* table = table_of(object)) return reinterpret_cast<PyDictObject*>(table)->ma_version_tag;
-#endif
-  static_cast<void>(object);
-  return 0;
-}
-
-template <typename Visit>
-bool visit_table(PyObject* table, Visit visit) {
-  PyObject *key = nullptr, *value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(table, &position, &key, &value);) {
-    value = stands_for(value);
-    if (value != nullptr && !(visit(key) && visit(value))) return false;
+std::string layout_of(const Py_buffer& view) {
+  std::string layout = view.format == nullptr ? "B" : view.format;
+  for (int i = 0; i < view.ndim; ++i) {
+    layout += ' ' + std::to_string(view.shape[i]) + ':' + std::to_string(view.strides[i]);
   }
-  return true;
-}
-
-template <typename Visit>
-bool visit_ordered(PyObject* table, Visit visit) {
-  for (const py::handle key : py::reinterpret_borrow<py::object>(table)) {
-    if (!visit(key.ptr()) || !visit(PyDict_GetItem(table, key.ptr()))) return false;
-  }
-  return true;
-}
-
-template <typename Visit>
-bool visit_function(PyObject* object, Visit visit) {
-  if (!visit(PyFunction_GET_CODE(object)) || !visit(PyFunction_GET_DEFAULTS(object)) ||
-      !visit(PyFunction_GET_KW_DEFAULTS(object))) {
-    return false;
-  }
-  PyObject* closure = PyFunction_GET_CLOSURE(object);
-  for (Py_ssize_t i = 0; closure != nullptr && i < PyTuple_GET_SIZE(closure); ++i) {
-    if (!visit(PyCell_GET(PyTuple_GET_ITEM(closure, i)))) return false;
-  }
-  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(object)->func_dict;  // null until one is set
-  return attributes == nullptr || visit_table(attributes, visit);
-}
-
-// Calls `visit` with each borrowed part, which may be null, until it returns false.
-template <typename Visit>
-bool visit_parts(PyObject* object, Visit visit) {
-  if (PyODict_Check(object)) return visit_ordered(object, visit);
-  if (PyObject* table = table_of(object)) return visit_table(table, visit);
-  if (PyFunction_Check(object)) return visit_function(object, visit);
-  if (!PyList_Check(object) && !PyTuple_Check(object)) return true;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
-    if (!visit(PySequence_Fast_GET_ITEM(object, i))) return false;
-  }
-  return true;
-}
-
-// The items of a set in their order, taken past what a subclass makes of it.
-py::object in_order(PyObject* set) {
-  const auto plain = py::reinterpret_steal<py::object>(PySet_Type.tp_iter(set));
-  auto items = py::reinterpret_steal<py::object>(plain ? PySequence_Tuple(plain.ptr()) : nullptr);
-  if (!items) throw py::error_already_set();
-  return items;
-}
-
-bool same_order(PyObject* set, PyObject* items) {
-  const Py_ssize_t size = PyTuple_GET_SIZE(items);
-  if (PySet_GET_SIZE(set) != size) return false;
-  if (size == 0) return true;
-  const py::object now = in_order(set);
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    if (PyTuple_GET_ITEM(now.ptr(), i) != PyTuple_GET_ITEM(items, i)) return false;
-  }
-  return true;
-}
-
-// Borrowed: the bases of a class, in the order in which they are searched; null for anything else.
-PyObject* bases_of(PyObject* object) {
-  return PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object)->tp_mro : nullptr;
-}
-
-// Digest of the bytes of a tensor or of an object with a buffer; none when they cannot be read.
-std::optional<Digest> content_digest(const py::object& object) {
-  if (THPVariable_Check(object.ptr())) {
-    const at::Tensor tensor = THPVariable_Unpack(object.ptr()).detach().contiguous();
-    return digest_of({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
-  }
-  Py_buffer view;
-  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_ANY_CONTIGUOUS) != 0) {
-    PyErr_Clear();
-    return std::nullopt;
-  }
-  const Digest digest = digest_of({static_cast<const char*>(view.buf), static_cast<std::size_t>(view.len)});
-  PyBuffer_Release(&view);
-  return digest;
+  return layout + (view.readonly != 0 ? " readonly" : "");
 }
 
 }  // namespace
 
-Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors, const py::list& items,
-             const py::list& contents, const py::list& reads)
-    : ambient_(ambient_state()) {
-  for (const py::handle handle : containers) {
-    Container container{py::reinterpret_borrow<py::object>(handle),
-                        py::type::of(handle),
-                        py::reinterpret_borrow<py::object>(bases_of(handle.ptr())),
-                        {},
-                        version_of(handle.ptr())};
-    if (PyAnySet_Check(handle.ptr())) {
-      container.items.push_back(in_order(handle.ptr()));
-    } else {
-      visit_parts(handle.ptr(), [&](PyObject* part) {
-        container.items.push_back(py::reinterpret_borrow<py::object>(part));
-        return true;
-      });
-    }
-    containers_.push_back(std::move(container));
+std::optional<Guard::Bytes> Guard::bytes_of(const py::object& object) {
+  if (THPVariable_Check(object.ptr())) {
+    const at::Tensor tensor = THPVariable_Unpack(object.ptr()).detach().contiguous();
+    return Bytes{"", digest_of({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()})};
   }
-  for (const at::Tensor& tensor : tensors) add(tensor);
+  Py_buffer view;
+  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_FULL_RO) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const auto size = static_cast<std::size_t>(view.len);
+  std::string copy;
+  if (PyBuffer_IsContiguous(&view, 'A') == 0) {
+    copy.resize(size);
+    PyBuffer_ToContiguous(copy.data(), &view, view.len, 'C');
+  }
+  const char* const data = copy.empty() ? static_cast<const char*>(view.buf) : copy.data();
+  Bytes bytes{layout_of(view), digest_of({data, size})};
+  PyBuffer_Release(&view);
+  return bytes;
+}
+
+Guard::Guard(const py::list& containers, const py::list& tensors, const py::list& items,
+             const py::list& cells)
+    : ambient_(ambient_state()) {
+  for (const py::handle container : containers) add(container, false, false);
+  for (const py::handle tensor : tensors) add_tensor(tensor);
   for (const py::handle handle : items) {
     const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
     PyObject* table = table_of(container.ptr());
@@ -200,31 +56,74 @@ Guard::Guard(const py::list& containers, const std::vector<at::Tensor>& tensors,
     PyObject* const value = stands_for(PyDict_GetItem(table, key.ptr()));
     items_.push_back({container, key, py::reinterpret_borrow<py::object>(value)});
   }
-  for (const py::handle handle : contents) {
-    const auto object = py::reinterpret_borrow<py::object>(handle);
-    if (THPVariable_Check(object.ptr())) add(THPVariable_Unpack(object.ptr()));
-    contents_.push_back({object, content_digest(object)});
-  }
-  for (const py::handle handle : reads) {
-    const auto [object, function] = handle.cast<std::pair<py::object, py::object>>();
-    reads_.push_back({object, function, function(object).cast<py::tuple>()});
+  for (const py::handle handle : cells) {
+    const auto [object, how] = handle.cast<std::pair<py::object, py::object>>();
+    add_cell(object, how);
   }
 }
 
-void Guard::add(const at::Tensor& tensor) {
-  tensors_.push_back({tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(),
-                      tensor.strides().vec(), tensor.requires_grad()});
+void Guard::add_cell(const py::object& object, const py::object& how) {
+  if (!py::isinstance<py::str>(how)) {
+    reads_.push_back({object, how, how(object).cast<py::tuple>()});
+    return;
+  }
+  const auto name = how.cast<std::string>();
+  if (name == "bytes") {
+    if (THPVariable_Check(object.ptr())) add_tensor(object);
+    contents_.push_back({object, bytes_of(object)});
+  } else if (name == "content" || name == "object" || name == "weak") {
+    add(object, name != "content", name == "weak");
+  } else {
+    throw py::value_error("a guard does not compare by '" + name + "'");
+  }
+}
+
+void Guard::add(py::handle object, bool of_attributes, bool weak) {
+  Container container;
+  container.object = py::reinterpret_borrow<py::object>(object);
+  if (weak) container.object = py::weakref(object);
+  container.type = py::type::of(object);
+  container.bases = py::reinterpret_borrow<py::object>(of_attributes ? nullptr : bases_of(object.ptr()));
+  PyObject* const table = of_attributes ? attributes_of(object.ptr()) : object.ptr();
+  if (of_attributes) container.table = py::reinterpret_borrow<py::object>(table);
+  container.of_attributes = of_attributes;
+  container.weak = weak;
+  if (table != nullptr) container.version = version_of(table);
+  if (table != nullptr && PyAnySet_Check(table)) {
+    container.items.push_back(in_order(table));
+  } else if (table != nullptr) {
+    visit_parts(table, [&](PyObject* part) {
+      container.items.push_back(py::reinterpret_borrow<py::object>(part));
+      return true;
+    });
+  }
+  containers_.push_back(std::move(container));
+}
+
+void Guard::add_tensor(py::handle object) {
+  const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+  tensors_.push_back({py::reinterpret_borrow<py::object>(object), tensor.scalar_type(), tensor.device(),
+                      tensor.sizes().vec(), tensor.strides().vec(), tensor.requires_grad()});
 }
 
 bool Guard::same(const Container& container) {
-  PyObject* object = container.object.ptr();
-  if (py::type::handle_of(object).ptr() != container.type.ptr()) return false;
-  if (bases_of(object) != container.bases.ptr()) return false;
-  const std::uint64_t version = version_of(object);
+  const py::object held = container.weak ? alive(container.object, true) : py::object();
+  PyObject* const object = container.weak ? held.ptr() : container.object.ptr();
+  if (object == nullptr || Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(container.type.ptr()))
+    return false;
+  PyObject* table = object;
+  if (container.of_attributes) {
+    table = attributes_of(object);
+    if (table != container.table.ptr()) return false;
+    if (table == nullptr) return true;
+  } else if (bases_of(object) != container.bases.ptr()) {
+    return false;
+  }
+  const std::uint64_t version = version_of(table);
   if (version != 0 && version == container.version) return true;
-  if (PyAnySet_Check(object)) return same_order(object, container.items[0].ptr());
+  if (PyAnySet_Check(table)) return same_order(table, container.items[0].ptr());
   std::size_t i = 0;
-  const bool equal = visit_parts(object, [&](PyObject* part) {
+  const bool equal = visit_parts(table, [&](PyObject* part) {
     return i < container.items.size() && container.items[i++].ptr() == part;
   });
   if (!equal || i != container.items.size()) return false;
@@ -237,7 +136,7 @@ bool Guard::same(const Item& item) {
 }
 
 bool Guard::same(const Content& content) {
-  return content.digest.has_value() && content_digest(content.object) == content.digest;
+  return content.bytes.has_value() && bytes_of(content.object) == content.bytes;
 }
 
 bool Guard::same(const Read& read) {
@@ -245,15 +144,15 @@ bool Guard::same(const Read& read) {
   if (now.size() != read.parts.size()) return false;
   for (std::size_t i = 0; i < now.size(); ++i) {
     const py::object old = read.parts[i], part = now[i];
-    const bool equal =
-        part.is(old) || (PyLong_CheckExact(old.ptr()) && PyLong_CheckExact(part.ptr()) && part.equal(old));
-    if (!equal) return false;
+    const bool by_value = PyLong_CheckExact(old.ptr()) || PyUnicode_CheckExact(old.ptr());
+    if (!part.is(old) && !(by_value && Py_TYPE(old.ptr()) == Py_TYPE(part.ptr()) && part.equal(old)))
+      return false;
   }
   return true;
 }
 
 bool Guard::same(const TensorState& state) {
-  const at::Tensor& tensor = state.tensor;
+  const at::Tensor& tensor = THPVariable_Unpack(state.tensor.ptr());
   return tensor.scalar_type() == state.dtype && tensor.requires_grad() == state.requires_grad &&
          tensor.device() == state.device && tensor.sizes() == state.sizes &&
          tensor.strides() == state.strides;
@@ -276,6 +175,34 @@ bool Guard::check() const {
     if (!same(read)) return false;
   }
   return ambient_ == ambient_state();
+}
+
+int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants
+  for (const Container& container : containers_) {
+    for (const py::object* part : {&container.object, &container.type, &container.bases, &container.table})
+      Py_VISIT(part->ptr());
+    for (const py::object& part : container.items) Py_VISIT(part.ptr());
+  }
+  for (const Item& item : items_) {
+    for (const py::object* part : {&item.container, &item.key, &item.value}) Py_VISIT(part->ptr());
+  }
+  for (const Content& content : contents_) Py_VISIT(content.object.ptr());
+  for (const Read& read : reads_) {
+    Py_VISIT(read.object.ptr());
+    Py_VISIT(read.function.ptr());
+    Py_VISIT(read.parts.ptr());
+  }
+  for (const TensorState& state : tensors_) Py_VISIT(state.tensor.ptr());
+  return 0;
+}
+
+void Guard::clear() {
+  ambient_.clear();                                // what check() never finds again
+  const auto containers = std::move(containers_);  // they go when no table of this guard holds them any more
+  const auto items = std::move(items_);
+  const auto contents = std::move(contents_);
+  const auto reads = std::move(reads_);
+  const auto tensors = std::move(tensors_);
 }
 
 }  // namespace rekindle::python

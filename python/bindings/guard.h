@@ -3,7 +3,8 @@
 //
 // A guard never says yes to a change; it may say no to a harmless one (an equal but new object), and the
 // caller then looks the call up by content again. What another thread's export replaces is no change
-// (stand_ins.h). Needs the GIL. Holds references to what it compares with.
+// (stand_ins.h). Needs the GIL. Holds references to what it compares with, which the garbage collector of
+// Python sees.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,52 +20,63 @@
 
 namespace rekindle::python {
 
-// Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device,
-// default dtype, determinism, matmul, convolution and attention settings, mode stacks, saved-tensor hooks,
-// tracing, anomaly mode, forward-mode differentiation.
-std::vector<std::int64_t> ambient_state();
-
 class Guard {
  public:
   // containers: dicts and the dicts of classes (order and identity of keys and values are compared), lists,
-  // tuples, sets (in the order of their items), functions (code, defaults, attributes and what the closure
-  // holds), and any other object, of which only the class is compared. Of a class its bases are, too.
-  // tensors: parameters and buffers, compared by dtype, device, sizes, strides and requires_grad. items:
-  // (dict or class, key) pairs; the value, or its absence, is compared by identity. contents: tensors and
-  // other objects with a buffer (NumPy arrays), compared by their bytes. reads: (object, function) pairs;
-  // function(object) returns a tuple of what no other way shows, compared by identity (integers by value).
-  Guard(const pybind11::list& containers, const std::vector<at::Tensor>& tensors, const pybind11::list& items,
-        const pybind11::list& contents, const pybind11::list& reads);
+  // tuples, sets (in the order of their items) and functions (code, names, defaults, attributes and what the
+  // closure holds). Of a class its bases are compared, too. tensors: parameters and buffers, compared by
+  // dtype, device, sizes, strides and requires_grad. items: (dict or class, key) pairs; the value, or its
+  // absence, is compared by identity. cells: (object, how) pairs, where `how` is "content" for what a
+  // container is; "object" for its class, the dict of its attributes and what that holds; "weak" for the same
+  // of an object that is not kept alive; "bytes" for a tensor or another object with a buffer (NumPy arrays),
+  // of which layout and bytes are compared; or a function that returns a tuple of what no other way shows,
+  // compared by identity (integers and texts by value).
+  Guard(const pybind11::list& containers, const pybind11::list& tensors, const pybind11::list& items,
+        const pybind11::list& cells);
 
-  // True when all of these and the ambient state are as they were. Throws what a function of `reads` raises.
+  // True when all of these and the ambient state are as they were. Throws what a function of `cells` raises.
   bool check() const;
+
+  // For Python's garbage collector: all objects that are held; and none any more, when check() is false.
+  int traverse(visitproc visit, void* argument) const;
+  void clear();
 
  private:
   struct Container {
-    pybind11::object object;
-    pybind11::object type, bases;         // its class; of a class, its method resolution order
+    pybind11::object object;       // a weak reference if `weak`
+    pybind11::object type, bases;  // its class; of a class, its method resolution order
+    pybind11::object table;        // what the items are in: itself, or the dict of its attributes
+    bool of_attributes = false, weak = false;
     std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a tuple of its items
     mutable std::uint64_t version = 0;    // of a dict when it was last found unchanged; 0: not known
   };
   struct Item {
     pybind11::object container, key, value;  // value: null when the key was absent
   };
+  struct Bytes {
+    std::string layout;
+    Digest digest;
+    bool operator==(const Bytes&) const = default;
+  };
   struct Content {
     pybind11::object object;
-    std::optional<Digest> digest;  // none: the bytes cannot be read
+    std::optional<Bytes> bytes;  // none: they cannot be read
   };
   struct Read {
     pybind11::object object, function;
     pybind11::tuple parts;
   };
   struct TensorState {
-    at::Tensor tensor;
+    pybind11::object tensor;
     c10::ScalarType dtype;
     c10::Device device;
     std::vector<std::int64_t> sizes, strides;
     bool requires_grad;
   };
-  void add(const at::Tensor& tensor);
+  void add(pybind11::handle object, bool of_attributes, bool weak);
+  void add_tensor(pybind11::handle tensor);
+  void add_cell(const pybind11::object& object, const pybind11::object& how);
+  static std::optional<Bytes> bytes_of(const pybind11::object& object);
   static bool same(const Container& container);
   static bool same(const TensorState& state);
   static bool same(const Item& item);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "python/bindings/bindings.h"
+#include "python/bindings/collected.h"
 
 namespace rekindle::python {
 
@@ -151,9 +152,20 @@ std::optional<std::vector<at::Tensor>> PythonOp::infer(const std::vector<at::Ten
   return call_->infer(wrapped(inputs)).cast<std::vector<at::Tensor>>();
 }
 
+int PythonOp::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants
+  if (!call_) return 0;
+  for (const py::handle object :
+       {py::handle(call_->apply), py::handle(call_->arguments), py::handle(call_->make_arguments),
+        py::handle(call_->others), py::handle(call_->watch), py::handle(call_->infer)}) {
+    Py_VISIT(object.ptr());
+  }
+  return 0;
+}
+
 void bind_python_op(py::module_& m) {
   py::class_<session::HostFunction, std::shared_ptr<session::HostFunction>>(m, "HostFunction");
-  py::class_<PythonOp, session::HostFunction, std::shared_ptr<PythonOp>>(m, "PythonOp")
+  py::class_<PythonOp, session::HostFunction, std::shared_ptr<PythonOp>>(
+      m, "PythonOp", py::custom_type_setup(&collected<PythonOp>))
       .def(py::init([](py::object apply, py::tuple arguments, std::vector<std::int64_t> places,
                        py::object make_arguments, std::vector<std::size_t> results, py::tuple others,
                        std::vector<std::size_t> dirty, std::map<std::size_t, std::size_t> reuses,

@@ -40,6 +40,10 @@ class PythonOp : public session::HostFunction {
   bool has_one_node() const override { return true; }
   std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const override;
 
+  // For Python's garbage collector. After clear() it must not be called.
+  int traverse(visitproc visit, void* argument) const;
+  void clear() { call_.reset(); }
+
  private:
   pybind11::tuple arguments(const std::vector<at::Tensor>& inputs) const;
   bool is_planned(pybind11::handle result, const std::vector<at::Tensor>& planned) const;

@@ -46,6 +46,8 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
         if value.layout is not torch.strided:
             return (position, type(value), str(value.layout))
         meaning = (value.dtype, value.device, value.requires_grad, value.is_inference(), value.is_conj(), value.is_neg())
+        if value.__dict__:  # such a call never runs from a graph, unless it is a tensor of the module
+            meaning += (True,)
         if open_sizes and is_open(value):
             return (position, type(value), value.dim(), arrangement(value), *meaning)
         return (position, type(value), value.shape, value.stride(), *meaning)
@@ -53,7 +55,7 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
     if isinstance(value, (list, tuple)):
         return (type(value), *map(key, value))
     if isinstance(value, dict):
-        return (type(value), *((name, key(item)) for name, item in value.items()))
+        return (type(value), *((type(name), name, key(item)) for name, item in value.items()))
     if isinstance(value, (float, complex)) or (type(value).__module__ == "numpy" and isinstance(value, numbers.Number)):
         values.append((type(value), repr(value)))
     elif value is None or isinstance(value, _HASHED):

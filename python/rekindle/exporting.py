@@ -18,6 +18,7 @@ from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.exporters.unchecked import Allowed
 from rekindle.fingerprint import Fingerprint, world
+from rekindle.fingerprint.observations import lasting
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
@@ -145,7 +146,7 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
             trials.close(str(wrong))
             seen, gradients = verify([], alone is None)  # other numbers alone may do it
     contract = _contract(exported, request, trials, gradients)
-    observations = recorder.observations + [one for one in seen if one not in recorder.observations]
+    observations = lasting(recorder.observations + [one for one in seen if one not in recorder.observations])
     done = time.perf_counter()
     sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
     if trials.shapes.symbols and trials.answers is not None:

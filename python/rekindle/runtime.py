@@ -18,8 +18,8 @@ from rekindle.errors import PythonOpError, first_line
 from rekindle.explanation import Explanation
 from rekindle.exporters import exporting
 from rekindle.failures import Failure, forbidden
-from rekindle.fingerprint.callables import noise
-from rekindle.fingerprint.values import handles, label
+from rekindle.fingerprint.standard_values import type_only
+from rekindle.fingerprint.values import IMMUTABLE, handles, label
 from rekindle.kinds import MAX_ATTEMPTS, Kind, Kinds
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
@@ -291,4 +291,6 @@ class Runtime:
                 self._parts.remove()
 
 
-handles(Runtime)(noise)  # of a wrapped module in the tree of another: what it has cached changes no result
+handles(Runtime, cells=IMMUTABLE, attributes=False)(
+    type_only
+)  # of a wrapped module in the tree of another: what it has cached changes no result

@@ -62,7 +62,7 @@ class Variant:
         )
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
-        self.guard = _native.Guard(watched.containers, self.state, watched.items, watched.contents, watched.reads)
+        self.guard = _native.Guard([], self.state, watched.items, watched.cells)
         if self.record:
             self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard))
 

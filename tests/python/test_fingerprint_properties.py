@@ -162,7 +162,7 @@ PINNED = {
     "set": ({"b", "a"}, "set [\"'a'\", \"'b'\"]"),
     "huge": (1 << 70, "int 400000000000000000"),
     "huge in a list": ([1 << 70_000], "list[1] a57951574f107dda1f23e580cfab9671"),
-    "attribute names": (types.SimpleNamespace(**{"a.b": 1}), "namespace[1] 9e8d5dce866d00093237f8a00e58464b"),
+    "attribute names": (types.SimpleNamespace(**{"a.b": 1}), "namespace[1] 3e6a954abf10f08cd59aea17213fed98"),
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from rekindle.fingerprint.ambient import add_ambient
+from rekindle.fingerprint.cells import Cells
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.digest import Leaf, digest_leaves
 from rekindle.fingerprint.module_tree import add_module_tree, module_paths
@@ -32,20 +33,18 @@ Fields = list[Leaf]
 class Fingerprint:
     """All that is known of a call before it runs.
 
-    fields: ordered, uniquely named leaves of the key. containers, reads: what was read and may change, for a guard by
-    identity; see Walker. tensors: (path, tensor or array) whose content is in the fields.
-    inputs: the call's tensors in the order of the fields. functions, classes: what the fields cover by code.
+    fields: ordered, uniquely named leaves of the key. cells, weak: what was read and may change; see Walker. inputs: the
+    call's tensors in the order of the fields. functions, classes: what the fields cover by code.
     registered: (value, digest) of values whose type has a registered digest function.
     """
 
     fields: Fields
-    containers: list[Any] = field(repr=False)
-    tensors: list[tuple[str, Any]] = field(repr=False)
+    cells: list[tuple[Any, Cells]] = field(repr=False)
+    weak: set[int] = field(repr=False)
     inputs: list[torch.Tensor] = field(repr=False)
     functions: list[Any] = field(repr=False)
     classes: list[type] = field(repr=False)
     registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)
-    reads: list[tuple[Any, Any]] = field(default_factory=list, repr=False)
 
     def digest(self) -> str:
         """Digest of the fields; equal fingerprints have equal digests."""
@@ -90,13 +89,4 @@ def describe(
         add_registries(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
-    return Fingerprint(
-        walker.leaves,
-        walker.containers,
-        walker.tensors,
-        inputs,
-        walker.functions,
-        classes,
-        walker.registered,
-        walker.reads,
-    )
+    return Fingerprint(walker.leaves, walker.cells, walker.weak, inputs, walker.functions, classes, walker.registered)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import json
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from rekindle.fingerprint.cells import answers_of
 from rekindle.fingerprint.digest import digest_leaves
 from rekindle.fingerprint.resolve import find
 from rekindle.fingerprint.values import Walker
@@ -82,18 +82,7 @@ def hold(module: str, name: str, text: str) -> bool:
 def _answers(function: Any) -> Answers:
     if not function.cache_info().currsize:
         return {}
-    return {_digest(question): _digest(answer) for question, answer in _pairs(function)}
-
-
-def _pairs(function: Any) -> list[tuple[Any, Any]]:
-    """Keys and results; only the garbage collector sees them."""
-    held = gc.get_referents(function)
-    table = next(item for item in held if type(item) is dict and item is not function.__dict__)
-    if function.cache_parameters()["maxsize"] is None:
-        return list(table.items())
-    link = type(next(iter(table.values())))  # a key and its result come before the type of their link
-    places = [i for i, item in enumerate(held) if item is link][: len(table)]
-    return [(held[i - 2], held[i - 1]) for i in places]
+    return {_digest(question): _digest(answer) for question, answer in answers_of(function)}
 
 
 def _digest(value: Any) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import struct
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +27,17 @@ def build_id(path: str) -> str | None:
         return found or digest128(Path(path).read_bytes())
     except OSError:
         return None
+
+
+def build_of(module: str | None) -> str:
+    """Which build of an extension module a name in it is of, for a text; empty for those that a version stands for."""
+    root = (module or "").partition(".")[0]
+    if not root or root in sys.stdlib_module_names or root in ("torch", "numpy"):
+        return ""
+    file = getattr(sys.modules.get(str(module)), "__file__", None)
+    if not isinstance(file, str) or not file.endswith(tuple(EXTENSION_SUFFIXES)):
+        return ""
+    return f" of build {build_id(file)}"
 
 
 def _gnu_build_id(file: BinaryIO) -> str | None:

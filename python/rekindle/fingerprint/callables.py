@@ -1,17 +1,18 @@
-"""Handlers for functions, classes, modules, references and what is noise; see `values.Walker`."""
+"""Handlers for functions, classes, modules and references; see `values.Walker`."""
 
 from __future__ import annotations
 
 import contextvars
 import functools
-import threading
 import types
 import weakref
 from typing import Any
 
+from rekindle.fingerprint.binaries import build_of
+from rekindle.fingerprint.cells import ANSWERS, FUNCTION, ITEMS, OBJECT, VARIABLE, seen_only
 from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.origin import Origin, installed, is_covered_class, origin_of
-from rekindle.fingerprint.values import OF_IMPORT, Walker, attribute_path, handles, label
+from rekindle.fingerprint.values import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
 
 SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
 _VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id"})  # an address, differs from process to process
@@ -26,28 +27,29 @@ _DESCRIPTORS = (
 # What functions of torch have in their closures for its address only, such as the module that a class of parametrized modules
 # was made for, which need not be the one that has the class: it may be a copy.
 _ADDRESSED = {("torch.nn.utils.parametrize", "get_cached_parametrization", "module")}
-# What holds no data that a forward could compute with.
-_NOISE = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event)
-_NOISE += (threading.Semaphore, threading.BoundedSemaphore)
+_SETTINGS = (bool, int, float, str, type(None))
+# What functools.wraps copies from the function that is walked besides.
+_OF_WRAPPED = frozenset(
+    {"__doc__", "__annotations__", "__module__", "__name__", "__qualname__", "__wrapped__", "__type_params__"}
+)
 
 
-@handles(*_DESCRIPTORS)
+@handles(*_DESCRIPTORS, cells=IMMUTABLE)
 def named(walker: Walker, path: str, value: Any) -> None:
     """A C descriptor: its name."""
     walker.leaves.append((path, f"{type(value).__name__} {label(value)}"))
 
 
-@handles(types.CodeType)
+@handles(types.CodeType, cells=IMMUTABLE)
 def _code(walker: Walker, path: str, value: types.CodeType) -> None:
     walker.leaves.append((path, f"code {code_digest(value)}"))
 
 
-@handles(types.FunctionType)
+@handles(types.FunctionType, cells=(FUNCTION,), attributes=False)
 def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
-    if walker.seen(path, value):
-        return
     walker.functions.append(value)
-    walker.leaves.append((path, f"function {value.__qualname__} {code_digest(value.__code__)}"))
+    called = "" if value.__name__ == value.__code__.co_name else f" called {value.__name__}"
+    walker.leaves.append((path, f"function {value.__qualname__}{called} {code_digest(value.__code__)}"))
     if value.__code__ is SINGLE_DISPATCH:  # its closure holds a cache that fills as it runs
         walker.walk(f"{path}.registry", value.registry)  # type: ignore[attr-defined]
         return
@@ -70,84 +72,94 @@ def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
             walker.walk(f"{path}.{name}", item)
 
 
-@handles(types.BuiltinFunctionType, types.MethodWrapperType)
+@handles(types.BuiltinFunctionType, types.MethodWrapperType, cells=IMMUTABLE)
 def _builtin(walker: Walker, path: str, value: Any) -> None:
     owner = value.__self__
-    walker.leaves.append((path, f"builtin {label(value)}"))
+    build = build_of(getattr(value, "__module__", None))
+    walker.leaves.append((path, f"builtin {label(value)}{build}"))
     of_pybind11 = type(owner).__module__ == "pybind11_builtins"  # the record of a C++ function, which its name stands for
     if owner is not None and not of_pybind11 and not isinstance(owner, (types.ModuleType, type)):
         walker.walk(f"{path}.__self__", owner)
 
 
-@handles(types.MethodType)
+@handles(types.MethodType, cells=IMMUTABLE, attributes=False)
 def _method(walker: Walker, path: str, value: types.MethodType) -> None:
     walker.leaves.append((path, f"method {value.__func__.__qualname__}"))
     walker.walk(f"{path}.__func__", value.__func__)
     walker.walk(f"{path}.__self__", value.__self__)
 
 
-@handles(functools.partial)
-def partial(walker: Walker, path: str, value: functools.partial) -> None:
-    """A functools.partial: the function, what is bound, and its attributes."""
+def _partial_of(value: Any) -> Any:
+    function, arguments, keywords, _ = functools.partial.__reduce__(value)[2]  # type: ignore[misc]
+    return functools.partial(function, *arguments, **keywords)
+
+
+@handles(functools.partial, cells=(), by_identity=True, exact=_partial_of)
+def _partial(walker: Walker, path: str, value: functools.partial) -> None:
     walker.leaves.append((path, "partial"))
     walker.walk(f"{path}.func", value.func)
     walker.walk(f"{path}.args", value.args)
     walker.walk(f"{path}.keywords", value.keywords)
-    walker.containers.append(vars(value))
-    for name, item in vars(value).items():
-        walker.walk(attribute_path(path, name), item)
 
 
-@handles(functools._lru_cache_wrapper)
+@handles(functools._lru_cache_wrapper, cells=(ANSWERS, OBJECT), attributes=False)
 def _cached_function(walker: Walker, path: str, value: Any) -> None:
     """A function with a cache: its code; what it has answered is an observation."""
-    if walker.seen(path, value):
-        return
-    walker.leaves.append((path, type(value).__name__))
+    walker.leaves.append((path, f"{type(value).__name__} {sorted(value.cache_parameters().items())}"))
     walker.walk(f"{path}.__wrapped__", value.__wrapped__)
+    walker.attributes(path, value, _OF_WRAPPED | {"cache_parameters"})
     from rekindle.fingerprint.answers import meet  # which walks itself
 
     meet(path, value)
 
 
-@handles(staticmethod, classmethod)
+@handles(staticmethod, classmethod, cells=IMMUTABLE, by_identity=False, attributes=False)
 def _wrapper(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, type(value).__name__))
     walker.walk(f"{path}.__func__", value.__func__)
 
 
-@handles(property)
-def property_value(walker: Walker, path: str, value: property) -> None:
-    """A property: its functions."""
+def _property_of(value: Any) -> property:
+    return property(*(vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel")))
+
+
+@handles(property, cells=IMMUTABLE, exact=_property_of)
+def _property(walker: Walker, path: str, value: property) -> None:
     walker.leaves.append((path, "property"))
     for name in ("fget", "fset", "fdel"):
         walker.walk(f"{path}.{name}", getattr(value, name))
 
 
-@handles(functools.cached_property)
-def cached_property(walker: Walker, path: str, value: functools.cached_property) -> None:
-    """A cached_property: its function."""
+@handles(functools.cached_property, cells=(OBJECT,), attributes=False)
+def _cached_property(walker: Walker, path: str, value: functools.cached_property) -> None:
     walker.leaves.append((path, "cached_property"))
     walker.walk(f"{path}.func", value.func)
+    walker.attributes(path, value, _OF_WRAPPED | {"func", "lock"})
 
 
-@handles(type)
-def class_value(walker: Walker, path: str, value: type) -> None:
+@handles(type, cells=IMMUTABLE, attributes=False)
+def _class_value(walker: Walker, path: str, value: type) -> None:
     """A class: its name, and its code unless a version stands for it."""
     deep = value.__flags__ & _HEAP_TYPE and not is_covered_class(value)
-    walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value)}"))
+    walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value) + build_of(value.__module__)}"))
 
 
-@handles(types.ModuleType)
-def module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
+@handles(types.ModuleType, cells=IMMUTABLE, attributes=False)
+def _module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
     """A module: its name, and what is in it unless a version stands for it. Modules in it are only named."""
     walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
-    if type(value) is not types.ModuleType or not _is_the_users(value):
+    if type(value) is not types.ModuleType:  # one that makes some of its attributes when asked, as those of torch.backends
+        walker.watch(vars(value), ITEMS)
+        for name, item in vars(value).items():
+            if type(item) in _SETTINGS and name not in OF_IMPORT:
+                walker.leaves.append((attribute_path(path, name), repr(item)))
+        return
+    if not _is_the_users(value):
         return
     if not walker.deep_classes:
         walker.named.append(value)
     elif not walker.inside_module and not walker.seen(f"{path}.__dict__", vars(value)):
-        walker.containers.append(vars(value))
+        walker.watch(vars(value), ITEMS)
         walker.inside_module = True
         for name, item in vars(value).items():
             if name not in OF_IMPORT:
@@ -160,36 +172,26 @@ def _is_the_users(module: types.ModuleType) -> bool:
     return isinstance(file, str) and origin_of(file) is Origin.USER and not installed(file)
 
 
-@handles(weakref.ref)
-def weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
-    """A weak reference: what it refers to."""
+_IS_DEAD = seen_only(lambda value: (weakref.ref.__call__(value) is None,))
+
+
+@handles(weakref.ref, cells=(_IS_DEAD,), by_identity=False, exact=lambda value: value)
+def _weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
+    """A weak reference: what it refers to, which nothing that watches it may keep alive."""
     walker.leaves.append((path, "weakref"))
-    walker.reads.append((value, _is_dead))
-    walker.walk(f"{path}()", value())
+    target = weakref.ref.__call__(value)
+    if target is not None:
+        walker.weak.add(id(target))
+    walker.walk(f"{path}()", target)
 
 
-def _is_dead(reference: weakref.ref) -> tuple[Any, ...]:
-    return (reference() is None,)
-
-
-_UNSET = object()
-
-
-@handles(contextvars.ContextVar)
+@handles(contextvars.ContextVar, cells=(VARIABLE,), by_identity=False)
 def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
     walker.leaves.append((path, f"context variable {value.name}"))
-    walker.reads.append((value, _value_in_context))
     try:
         walker.walk(f"{path}.get()", value.get())
     except LookupError:
         walker.leaves.append((f"{path}.get()", "unset"))
 
 
-def _value_in_context(variable: contextvars.ContextVar) -> tuple[Any, ...]:
-    return (variable.get(_UNSET),)
-
-
-@handles(*_NOISE)
-def noise(walker: Walker, path: str, value: Any) -> None:
-    """A logger, a lock and the like: its type only."""
-    walker.leaves.append((path, f"noise {type(value).__name__}"))
+CLASS_VALUE, MODULE_VALUE = kinds[type], kinds[types.ModuleType]

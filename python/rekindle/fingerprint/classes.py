@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import _abc
+import dataclasses
 import threading
+import types
 from typing import Any
 
+from rekindle.fingerprint.binaries import build_of
+from rekindle.fingerprint.cells import ITEMS, seen_only
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
 from rekindle.fingerprint.origin import is_covered_class, is_of_library
 from rekindle.fingerprint.parts import note
-from rekindle.fingerprint.values import OF_IMPORT, Walker, label
+from rekindle.fingerprint.values import OF_IMPORT, Walker, label, resolved
 from rekindle.reasons import Bypass
 
 # Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python,
-# dataclasses, pydantic, autograd and pickle keep on the class.
-_SKIPPED = frozenset(
-    "__doc__ __module__ __qualname__ __dict__ __weakref__ __annotations__ __annotate__ __annotate_func__ "
-    "__annotations_cache__ __firstlineno__ __static_attributes__ __slotnames__ __parameters__ __orig_bases__ "
-    "__dataclass_fields__ __dataclass_params__ __match_args__ __signature__ _abc_impl __abstractmethods__ "
-    "_backward_cls __type_params__ __weakrefoffset__ _is_protocol _is_runtime_protocol __protocol_attrs__ "
-    "__non_callable_proto_members__ __subclasshook__ __init_subclass__ __class_getitem__".split()
+# autograd and pickle keep on the class. What reads one that is not the same in every process is refused; see unkept.py.
+SKIPPED = frozenset(
+    "__doc__ __annotations__ __annotate__ __annotate_func__ __annotations_cache__ __firstlineno__ __static_attributes__ "
+    "__slotnames__ __protocol_attrs__ __non_callable_proto_members__".split()
 )
+_SKIPPED = SKIPPED | frozenset(
+    "__module__ __qualname__ __dict__ __weakref__ __weakrefoffset__ _abc_impl _backward_cls __abstractmethods__ "
+    "__dataclass_fields__ __dataclass_params__".split()
+)
+_FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only", "type")
 _HEAP_TYPE = 1 << 9
+
+_FIELD_PARTS = seen_only(lambda field: tuple(getattr(field, part, None) for part in _FIELD))
 
 
 class _Pass(threading.local):
@@ -57,6 +65,7 @@ class one_pass:
             _pass.cached.clear()
             _pass.own_cached.clear()
             _pass.known.clear()
+            resolved.clear()  # a class may hold the module that it was made for
 
 
 def class_digest(cls: type) -> str:
@@ -76,7 +85,9 @@ def class_digest(cls: type) -> str:
 
 
 def _name(owner: Any) -> str:
-    return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else f"module {owner.__name__}"
+    if isinstance(owner, type):
+        return f"{owner.__module__}.{owner.__qualname__}{build_of(owner.__module__)}"
+    return f"module {owner.__name__}"
 
 
 def referred(cls: type) -> list[Any]:
@@ -120,7 +131,8 @@ def walk_members(owner: Any) -> Walker:
     walker = Walker(deep_classes=False, known=_pass.known)
     try:
         for key in sorted(members):
-            if key not in skipped and not key.startswith("__pydantic_") and not _is_the_exporters(members[key]):
+            made = key.startswith("__pydantic_") or (key == "__signature__" and "__pydantic_fields__" in members)
+            if key not in skipped and not made and not _is_the_exporters(members[key]):
                 walker.walk(key, members[key])
         if is_class:
             _add_hidden(walker, owner)
@@ -130,8 +142,11 @@ def walk_members(owner: Any) -> Walker:
 
 
 def _is_the_exporters(member: Any) -> bool:
-    """Whether it is what watches the calls of autograd Functions while an export runs."""
-    return isinstance(member, classmethod) and member.__func__.__module__.startswith("rekindle.exporters.")
+    """Whether it is what watches the calls of autograd Functions, or the reads of loggers, while an export runs."""
+    function = member.__func__ if isinstance(member, classmethod) else member
+    if type(function) is not types.FunctionType:
+        return False
+    return function.__module__.startswith(("rekindle.exporters.", "rekindle.fingerprint."))
 
 
 def _add_hidden(walker: Walker, base: type) -> None:
@@ -140,6 +155,17 @@ def _add_hidden(walker: Walker, base: type) -> None:
         registered = (reference() for reference in _abc._get_dump(base)[0])
         names = sorted(label(cls) for cls in registered if cls is not None and not is_of_library(cls))
         walker.leaves.append(("_abc_registry", repr(names)))
-    for name, field in vars(base).get("__dataclass_fields__", {}).items():
-        if field.metadata:
-            walker.walk(f"__dataclass_fields__.{name}.metadata", field.metadata)
+    parameters = vars(base).get("__dataclass_params__")
+    if parameters is not None:
+        walker.leaves.append(("__dataclass_params__", repr(parameters)))
+    fields = vars(base).get("__dataclass_fields__")
+    if type(fields) is not dict:
+        return
+    walker.watch(fields, ITEMS)
+    for name, field in fields.items():
+        walker.watch(field, _FIELD_PARTS)
+        walker.leaves.append((f"__dataclass_fields__.{name}", str(getattr(field, "_field_type", None))))
+        for part in _FIELD:
+            item = getattr(field, part, None)
+            if item is not dataclasses.MISSING and (part != "type" or isinstance(item, str | type)):
+                walker.walk(f"__dataclass_fields__.{name}.{part}", item)

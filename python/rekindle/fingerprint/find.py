@@ -1,55 +1,34 @@
-"""The handler of a type that is met for the first time."""
+"""The kind of a type that is met for the first time."""
 
 from __future__ import annotations
 
-import enum
-import functools
-import logging
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
-from rekindle.fingerprint import callables, containers, library_values, objects
+from rekindle.fingerprint import callables, containers, library_values, objects, standard_values
 from rekindle.fingerprint.digest import digest_leaves
-from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque, registered, registered_walk
-
-_SUBCLASSED: tuple[tuple[type | tuple[type, ...], Handler], ...] = (
-    ((logging.Logger, logging.LoggerAdapter, logging.Handler), callables.noise),
-    (types.ModuleType, callables.module_value),
-    (weakref.ref, callables.weak_reference),
-    (functools.partial, callables.partial),
-    (property, callables.property_value),
-    (functools.cached_property, callables.cached_property),
-)
+from rekindle.fingerprint.values import IMMUTABLE, Kind, Walker, kinds, label, opaque, registered, registered_walk
 
 
-def find_handler(value: Any) -> Handler:
-    """What the exact type asks for, then what its bases do, then plain objects; else a handler that
-    refuses."""
-    cls = type(value)
+def find_kind(cls: type) -> Kind:
+    """What its user registered, then what the exact type asks for, then families of types, then objects of Python classes;
+    else one that refuses."""
     for base in cls.__mro__:
         if base in registered:
-            return _registered_handler(registered[base])
-    if cls in handlers:
-        return handlers[cls]
-    if isinstance(value, type):
-        return callables.class_value
-    if isinstance(value, enum.Enum):
-        return containers.enum_member
-    handler = library_values.find(value)
-    if handler is not None:
-        return handler
-    for kinds, handler in _SUBCLASSED:
-        if isinstance(value, kinds):
-            return handler
-    if isinstance(value, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
-        return containers.namedtuple
-    return objects.plain_object if objects.is_plain_class(cls) else _refuse
+            return _registered(registered[base])
+    if cls in kinds:
+        return kinds[cls]
+    if issubclass(cls, type):
+        return callables.CLASS_VALUE
+    if issubclass(cls, types.ModuleType):
+        return callables.MODULE_VALUE
+    family = containers.find(cls) or library_values.find(cls) or standard_values.find(cls)
+    return family or objects.object_kind(cls) or _REFUSED
 
 
-def _registered_handler(function: Callable[[Any], Any]) -> Handler:
-    def handle(walker: Walker, path: str, value: Any) -> None:
+def _registered(function: Callable[[Any], Any]) -> Kind:
+    def leaves(walker: Walker, path: str, value: Any) -> None:
         walker.leaves.append((path, f"registered {label(type(value))}"))
         walker.walk(f"{path}.digest_function", function)  # with other code it may see another part of the value
         inner = registered_walk(path, value, function)
@@ -57,8 +36,11 @@ def _registered_handler(function: Callable[[Any], Any]) -> Handler:
         walker.take_parts(inner)
         walker.registered.append((value, digest_leaves(inner.leaves)))
 
-    return handle
+    return Kind(leaves, IMMUTABLE, False)
 
 
 def _refuse(walker: Walker, path: str, value: Any) -> None:
     raise opaque(path, value)
+
+
+_REFUSED = Kind(_refuse, IMMUTABLE, False)

@@ -10,6 +10,8 @@ from typing import Any
 
 from rekindle.fingerprint.code import code_digest
 from rekindle.fingerprint.digest import digest_leaves
+from rekindle.fingerprint.frames import beyond, is_user
+from rekindle.fingerprint.library_state import LibraryState
 from rekindle.fingerprint.origin import Origin, origin_of
 from rekindle.fingerprint.reads import reads_of
 from rekindle.fingerprint.resolve import ABSENT, codes_of, find, follow
@@ -29,11 +31,24 @@ class LibraryCode:
 
     def __init__(self) -> None:
         self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}
+        self._state = LibraryState()
 
-    def add(self, frame: types.FrameType, origin: Origin) -> None:
-        """Note a frame that starts; what torch's code reads counts too."""
-        if not str(frame.f_globals.get("__name__")).startswith(_BESIDES):
-            self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
+    def add(self, frame: types.FrameType, origin: Origin) -> bool:
+        """Note a frame that starts; what torch's code reads counts too. Returns whether the code need not be seen again: not
+        as long as it ran for Rekindle only. Raises Bypass as of LibraryState.add."""
+        if str(frame.f_globals.get("__name__")).startswith(_BESIDES):
+            return True
+        self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
+        if origin is Origin.TORCH:
+            caller = beyond(frame, (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY))
+            if caller is None or not is_user(caller):
+                return False
+            self._state.add(frame.f_code, frame.f_globals)
+        return True
+
+    def settings(self) -> list[list[str | None]]:
+        """Observations of torch's own state; see library_state.py."""
+        return self._state.observations()
 
     def keys(self, covered: set[int]) -> list[tuple[str, str, str]]:
         """Without those of code that is covered otherwise, and without what has no name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import logging
 import os
 import sys
 import types
@@ -15,7 +16,10 @@ import torch
 from rekindle.exporters.lengths import builtin_named
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
+from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
+from rekindle.fingerprint.logger_reads import chain_of
+from rekindle.fingerprint.module_names import names_of, own_names
 from rekindle.fingerprint.namespace import NAMESPACES
 from rekindle.fingerprint.origin import is_covered_class, is_covered_function
 from rekindle.fingerprint.resolve import ABSENT
@@ -24,31 +28,28 @@ from rekindle.fingerprint.world import ALL_NAMES, ALL_VALUES
 
 _HEAP_TYPE = 1 << 9
 # Observations that stay as they are as long as the process lives, or whose change the results already follow.
-_OF_THE_PROCESS = frozenset({"version", "binary", "order", "answers", "query"})
+_OF_THE_PROCESS = frozenset({"version", "binary", "order", "query"})
 
 
-def _abstract_classes(_: type) -> tuple[int]:
-    """A number that changes whenever anything is registered with any abstract class."""
-    return (abc.get_cache_token(),)
+# A number that changes whenever anything is registered with any abstract class.
+_REGISTERED = seen_only(lambda _: (abc.get_cache_token(),))
 
 
 class Watched:
     """As long as all of it is unchanged, the fingerprint's fields and the observations are.
 
-    containers: dicts, lists, sets, functions and classes, to be compared by the identity of their parts. items: (dict or
-    class, key) pairs, whose value or absence is compared. contents: tensors and arrays, compared by their bytes. reads: as of
-    Walker. registered: (value, digest) that only a registered digest function can compare.
+    items: (dict or class, key) pairs, whose value or absence is compared. registered: (value, digest) that only a registered
+    digest function can compare.
     """
 
     def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
-        self._containers: dict[int, Any] = {}
+        self._cells: dict[tuple[int, int], tuple[Any, Any]] = {}
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
-        self._contents: dict[int, Any] = {}
-        self._reads: dict[int, tuple[Any, Any]] = {}
+        self._weak: set[int] = set()
         self.registered: list[tuple[Any, str]] = []
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
-            self._add_containers([namespace if isinstance(namespace, type) else vars(namespace)])
+            self._watch(namespace, CLASS) if isinstance(namespace, type) else self._watch(vars(namespace), ITEMS)
         self._add_item(vars(torch.utils._device), "CURRENT_DEVICE")
         self._add_item(vars(torch.backends.mha), "_is_fastpath_enabled")
         with one_pass():
@@ -57,30 +58,26 @@ class Watched:
                 self._observe(kind, module, name)
 
     @property
-    def containers(self) -> list[Any]:
-        """What is compared by the identity of its parts."""
-        return list(self._containers.values())
+    def cells(self) -> list[tuple[Any, Any]]:
+        """What changes, and how it is compared, as of _native.Guard."""
+        return [(value, "weak" if how == "object" and id(value) in self._weak else how) for value, how in self._cells.values()]
 
     @property
     def items(self) -> list[tuple[Any, Any]]:
         """What is compared one by one."""
         return list(self._items.values())
 
-    @property
-    def contents(self) -> list[Any]:
-        """What is compared by its bytes."""
-        return list(self._contents.values())
-
-    @property
-    def reads(self) -> list[tuple[Any, Any]]:
-        """What is compared by what a function says of it."""
-        return list(self._reads.values())
-
     def _observe(self, kind: str, module: str, name: str) -> None:
         if kind in _OF_THE_PROCESS:
             return
         if kind == "env":
             self._add_variable(name)
+            return
+        if kind == "logger":
+            self._add_logger(name)
+            return
+        if kind == "setting":
+            self._add_setting(module, name)
             return
         self._add_item(sys.modules, module)
         loaded = sys.modules.get(module)
@@ -93,14 +90,31 @@ class Watched:
             if kind not in ("code", "library"):
                 self._add_value(f"{module}.{name}", value)
             elif type(value) is types.FunctionType:
-                self._add_containers([value])
+                self._watch(value, FUNCTION)
 
     def _add_variable(self, name: str) -> None:
         data = os.environ._data  # type: ignore[attr-defined]
         if name in (ALL_NAMES, ALL_VALUES):
-            self._add_containers([data])
+            self._watch(data, ITEMS)
         else:
             self._add_item(data, os.environ.encodekey(name))  # type: ignore[attr-defined]
+
+    def _add_logger(self, name: str) -> None:
+        self._watch(logging.root.manager, OBJECT)
+        for logger in chain_of(name):
+            self._watch(logger, OBJECT)
+            self._watch(logger.handlers, LIST)
+            self._watch(logger.filters, LIST)
+
+    def _add_setting(self, module: str, name: str) -> None:
+        namespace = names_of(module)
+        if namespace is None:
+            return
+        value = self._follow(namespace, name.split("."))
+        if isinstance(value, type):
+            self._watch(value, CLASS)
+        else:
+            self._add_value(name, value)
 
     def _follow(self, namespace: dict[str, Any], chain: list[str]) -> Any:
         """The value at the end of a chain, as observations._follow finds it; every link is watched."""
@@ -110,9 +124,10 @@ class Watched:
             self._add_item(vars(builtins), chain[0])
             value = builtin_named(chain[0], ABSENT)
         for name in chain[1:]:
-            if type(value) is types.ModuleType:
+            if type(value) is types.ModuleType or (isinstance(value, types.ModuleType) and name in own_names(value, name)):
                 self._add_item(vars(value), name)
-                value = vars(value).get(name, ABSENT)
+                self._add_item(own_names(value, name), name)
+                value = own_names(value, name).get(name, ABSENT)
             elif isinstance(value, type):
                 value = self._class_attribute(value, name)
             else:
@@ -137,13 +152,12 @@ class Watched:
 
     def _add_parts(self, found: Any) -> None:
         """What a Walker or a Fingerprint met."""
-        self._add_containers(found.containers)
-        self._add_containers(found.functions)
+        self._weak |= found.weak
+        for value, cells in found.cells:
+            self._watch(value, cells)
+        for function in found.functions:
+            self._watch(function, FUNCTION)
         self.registered += found.registered
-        for value, read in found.reads:
-            self._reads[id(value)] = (value, read)
-        for _, tensor in found.tensors:
-            self._contents[id(tensor)] = tensor
         classes = found.classes.values() if isinstance(found.classes, dict) else found.classes
         for cls in classes:
             self._add_class(cls)
@@ -153,17 +167,16 @@ class Watched:
             if not isinstance(base, type):
                 self._add_value(base.__name__, base)
                 continue
-            if id(base) in self._containers or not base.__flags__ & _HEAP_TYPE:
+            if (id(base), id(CLASS)) in self._cells or not base.__flags__ & _HEAP_TYPE:
                 continue
-            self._containers[id(base)] = base
+            self._watch(base, CLASS)
             if not is_covered_class(base):
                 self._add_parts(walk_members(base))
                 if "_abc_impl" in vars(base):
-                    self._reads[id(base)] = (base, _abstract_classes)
+                    self._watch(base, _REGISTERED)
 
-    def _add_containers(self, containers: Iterable[Any]) -> None:
-        for container in containers:
-            self._containers[id(container)] = container
+    def _watch(self, value: Any, cells: Cells) -> None:
+        self._cells.setdefault((id(value), id(cells)), (value, cells.comparison))
 
     def _add_item(self, container: Any, key: Any) -> None:
         self._items[id(container), key] = (container, key)

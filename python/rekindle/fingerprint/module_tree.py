@@ -8,8 +8,9 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.fingerprint import tensors
+from rekindle.fingerprint.cells import ITEMS, OBJECT
 from rekindle.fingerprint.library_values import tensor_attributes
-from rekindle.fingerprint.objects import slots, volatile_fields
+from rekindle.fingerprint.objects import volatile_fields, watch_slots
 from rekindle.fingerprint.values import Walker, attribute_path
 from rekindle.hooks import GLOBAL_HOOKS, HOOKS
 from rekindle.reasons import Bypass, Reason
@@ -34,7 +35,7 @@ def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.Devi
         hooks = getattr(module_globals, name)
         if hooks:
             raise _hooked("torch.nn.Module (global)", name, hooks)
-        walker.containers.append(hooks)
+        walker.watch(hooks, ITEMS)
     _TreeWalk(walker, devices, root if hooks_around else None).add("model", root)
 
 
@@ -52,19 +53,19 @@ class _TreeWalk:
             return
         _refuse_unsupported(path, module)
         state = module.__dict__
-        walker.containers += (state, module)
+        walker.watch(module, OBJECT)
         for name in HOOKS:
             hooks = state.get(name)
             if hooks and module is not self._with_hooks:
                 raise _hooked(path, name, hooks)
             if hooks is not None:
-                walker.containers.append(hooks)
+                walker.watch(hooks, ITEMS)
         walker.emit(f"{path}.class", walker.add_class(type(module)))
         walker.emit(f"{path}.training", module.training)
         self._add_tensors(path, module)
         # Children come before attributes, so that a reference to a module leads to its place in the tree.
         children = state["_modules"]
-        walker.containers.append(children)
+        walker.watch(children, ITEMS)
         for name, child in children.items():
             child_path = child_name(path, name)
             if child is None:
@@ -79,12 +80,13 @@ class _TreeWalk:
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(attribute_path(path, name), value)
-        slots(walker, path, module)
+        watch_slots(walker, path, module)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
         walker = self._walker
         state = module.__dict__
-        walker.containers += (state["_parameters"], state["_buffers"])
+        walker.watch(state["_parameters"], ITEMS)
+        walker.watch(state["_buffers"], ITEMS)
         for name, parameter in state["_parameters"].items():
             self._add_tensor(attribute_path(path, name), parameter, "")
         transient = state["_non_persistent_buffers_set"]

@@ -1,21 +1,18 @@
-"""Handler for objects of Python classes: the class's code and all their state; see `values.Walker`."""
+"""Kinds of objects of Python classes: the class's code, the content of what it is made of, attributes and slots; see
+`values.Walker`."""
 
 from __future__ import annotations
 
-import collections
 import types
 from typing import Any
 
-from rekindle.fingerprint.containers import items, sequence, unordered
-from rekindle.fingerprint.values import Walker, attribute_path, handlers, handles
+from rekindle.fingerprint.cells import OBJECT, Cells
+from rekindle.fingerprint.values import IMMUTABLE, Kind, Walker, handles, kinds
 
 _HEAP_TYPE = 1 << 9
+_MANAGED_WEAK, _MANAGED_DICT = 1 << 3, 1 << 4
 _POINTER = object.__basicsize__ // 2
-_PLAIN_BASES = (object, dict, list, tuple, set, frozenset, str, int, float, bytes)
-_PLAIN_BASES += (collections.OrderedDict, collections.defaultdict)
 
-# Whether all state of a class's instances is visible; checked once per class.
-_object_classes: dict[type, bool] = {}
 # Fields of library objects that name where a thing came from and never change what a forward computes. The
 # hash in GenerationConfig is that of its text and differs from process to process.
 VOLATILE_FIELDS = {
@@ -25,20 +22,13 @@ VOLATILE_FIELDS = {
     "GenerationConfig": frozenset({"_original_object_hash", "_commit_hash", "transformers_version"}),
 }
 
+Slot = tuple[str, types.MemberDescriptorType]
+UNSET = object()  # what an empty slot holds
 
-@handles(object)
+
+@handles(object, cells=IMMUTABLE, by_identity=True)
 def _sentinel(walker: Walker, path: str, value: object) -> None:
-    if not walker.seen(path, value):
-        walker.leaves.append((path, "object()"))
-
-
-def _unexplained_size(cls: type, builtin: type) -> int:
-    """Bytes of an instance that its builtin base, slots and instance dict do not account for: state held in
-    C."""
-    size = cls.__basicsize__ - builtin.__basicsize__
-    for base in cls.__mro__:
-        size -= _POINTER * sum(type(member) is types.MemberDescriptorType for member in vars(base).values())
-    return size - _POINTER * (bool(cls.__dictoffset__) + bool(cls.__weakrefoffset__))
+    walker.leaves.append((path, "object()"))
 
 
 def volatile_fields(cls: type) -> frozenset[str]:
@@ -49,84 +39,85 @@ def volatile_fields(cls: type) -> frozenset[str]:
     return frozenset()
 
 
-def plain_object(walker: Walker, path: str, value: Any) -> None:
-    """Any object of a Python class: its class's code, its attributes, and its items if it is a container
-    too."""
-    if walker.seen(path, value):
-        return
-    cls = type(value)
-    walker.leaves.append((path, f"object {walker.add_class(cls)}"))
-    walker.containers.append(value)  # its class may be changed
-    for base in (dict, list, tuple, set, frozenset, str, int, float, bytes):
-        if isinstance(value, base):
-            _base_content(walker, path, base, value)
-            break
-    attributes = getattr(value, "__dict__", None)
-    if attributes:
-        walker.containers.append(attributes)
-        skipped = volatile_fields(cls)
-        for name, item in attributes.items():
-            if name not in skipped and not walker.left_out(path, cls, name):
-                walker.walk(attribute_path(path, name), item)
-    slots(walker, path, value)
+def _content(value: Any, member: types.MemberDescriptorType) -> Any:
+    try:
+        return member.__get__(value)
+    except AttributeError:
+        return UNSET
 
 
-UNSET = object()  # what an empty slot holds
+def slots_of(cls: type, base: type = object) -> list[Slot]:
+    """(name, descriptor) of every slot that a class has and the builtin class below it has not."""
+    own = [cls_ for cls_ in cls.__mro__ if cls_ not in base.__mro__]
+    return [item for cls_ in own for item in vars(cls_).items() if type(item[1]) is types.MemberDescriptorType]
 
 
-def slot_members(value: Any) -> list[tuple[str, types.MemberDescriptorType, Any]]:
-    """(name, descriptor, content or UNSET) of every slot of an object."""
-    cls = type(value)
-    members = [item for base in cls.__mro__ for item in vars(base).items() if type(item[1]) is types.MemberDescriptorType]
-    found: list[tuple[str, types.MemberDescriptorType, Any]] = []
-    for name, member in members:
-        try:
-            found.append((name, member, member.__get__(value, cls)))
-        except AttributeError:
-            found.append((name, member, UNSET))
-    return found
+def _slot_cells(slots: list[Slot]) -> Cells:
+    def put_back(value: Any, parts: tuple[Any, ...]) -> None:
+        for (_, member), before in zip(slots, parts, strict=True):
+            if _content(value, member) is before:
+                continue
+            if before is UNSET:
+                member.__delete__(value)
+            else:
+                member.__set__(value, before)
+
+    return Cells(None, lambda value: tuple(_content(value, member) for _, member in slots), put_back)
 
 
-def slot_contents(value: Any) -> tuple[Any, ...]:
-    """What the slots of an object hold, in the order of slot_members."""
-    return tuple(item for _, _, item in slot_members(value))
-
-
-def slots(walker: Walker, path: str, value: Any) -> None:
-    """Leaves of what the slots of an object hold."""
-    found = slot_members(value)
-    if found:
-        walker.reads.append((value, slot_contents))
-    for name, _, item in found:
+def add_slots(walker: Walker, path: str, value: Any, slots: list[Slot]) -> None:
+    """Add the leaves of what the slots of an object hold."""
+    for name, member in slots:
+        item = _content(value, member)
         if item is UNSET:
             walker.leaves.append((f"{path}.{name}", "unset slot"))
         elif not walker.left_out(path, type(value), name):
             walker.walk(f"{path}.{name}", item)
 
 
-def _base_content(walker: Walker, path: str, base: type, value: Any) -> None:
-    if base in (dict, list, set):
-        walker.containers.append(value)
-    if base is dict:
-        items(walker, f"{path}.items", "dict", dict.items(value))
-        if isinstance(value, collections.defaultdict):
-            walker.walk(f"{path}.default_factory", value.default_factory)
-    elif base in (list, tuple):
-        sequence(walker, f"{path}.items", tuple(base.__iter__(value)))
-    elif base in (set, frozenset):
-        unordered(walker, f"{path}.items", frozenset(base.__iter__(value)))
-    else:
-        convert = {str: str.__str__, int: int.__int__, float: float.__float__, bytes: bytes.__bytes__}[base]
-        handlers[base](walker, f"{path}.value", convert(value))
+def watch_slots(walker: Walker, path: str, value: Any) -> None:
+    """Add the leaves of the slots of a module, and what watches them."""
+    slots = slots_of(type(value))
+    if slots:
+        walker.watch(value, _slot_cells(slots))
+        add_slots(walker, path, value, slots)
 
 
-def is_plain_class(cls: type) -> bool:
-    """Whether all state of an instance is visible: attributes, slots, and the items of a builtin base."""
-    known = _object_classes.get(cls)
-    if known is None:
-        builtin_bases = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
-        plain = all(base in _PLAIN_BASES for base in builtin_bases)
-        if plain:
-            plain = _unexplained_size(cls, builtin_bases[0]) <= 0
-        known = _object_classes[cls] = plain and bool(cls.__flags__ & _HEAP_TYPE)
-    return known
+def object_kind(cls: type) -> Kind | None:
+    """The kind of the instances of a Python class, or None if some of their state cannot be seen: it may lie in attributes,
+    slots, and what is known of the one builtin class that it is made of."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return None
+    base = _made_of(cls)
+    if base is None or _unexplained_size(cls, base) > 0:
+        return None
+    slots = slots_of(cls, base)
+    inner = kinds[base]
+    skipped, exact = volatile_fields(cls), inner.exact
+
+    def leaves(walker: Walker, path: str, value: Any) -> None:
+        walker.leaves.append((path, f"object {walker.add_class(cls)}"))
+        if exact is not None:
+            inner.leaves(walker, f"{path}.content", exact(value))
+        walker.attributes(path, value, skipped)
+        add_slots(walker, path, value, slots)
+
+    cells = [OBJECT, *(one for one in inner.cells if one is not OBJECT)]
+    return Kind(leaves, (*cells, _slot_cells(slots)) if slots else tuple(cells), True)
+
+
+def _made_of(cls: type) -> type | None:
+    """The class in the MRO whose kind tells what is not in attributes and slots; None if there is none, or several."""
+    base = next(found for found in cls.__mro__ if found is object or (found in kinds and kinds[found].exact is not None))
+    builtin = (found for found in cls.__mro__ if not found.__flags__ & _HEAP_TYPE)
+    return base if all(found in base.__mro__ for found in builtin) else None
+
+
+def _unexplained_size(cls: type, base: type) -> int:
+    """Bytes of an instance that its builtin base, slots and instance dict do not account for: state held in C."""
+    size = cls.__basicsize__ - base.__basicsize__ - _POINTER * len(slots_of(cls, base))
+    if cls.__dictoffset__ and not base.__dictoffset__ and not cls.__flags__ & _MANAGED_DICT:
+        size -= _POINTER
+    if cls.__weakrefoffset__ and not base.__weakrefoffset__ and not cls.__flags__ & _MANAGED_WEAK:
+        size -= _POINTER
+    return size

@@ -5,9 +5,9 @@ it), "from" (a name imported inside a function), "module" (all that a module of 
 (whether a module can be imported), "env" (an environment variable), "file" (the source of a module first
 loaded by the forward), "code" and "library" (code of torch or Python that ran, and names it read), "version"
 (of an installed package), "binary" (the build of an extension module), "query" (a question about the process),
-"order" (that of the items of sets), "answers" (of a cached function; not a text to be equal to), "shape" (of an
-argument, with symbols) and "size" (what the forward asked about sizes, and the answer): the caller compares
-these two. text is None for what is absent.
+"order" (that of the items of sets), "logger" (what it lets through), "setting" (torch's own state), "answers" (of
+a cached function; not a text to be equal to), "shape" (of an argument, with symbols) and "size" (what the forward
+asked about sizes, and the answer): the caller compares these two. text is None for what is absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rekindle.fingerprint import answers, library_code, queries, world
+from rekindle.fingerprint import answers, library_code, library_state, logger_reads, queries, world
 from rekindle.fingerprint.binaries import build_id
 from rekindle.fingerprint.classes import class_digest, one_pass
 from rekindle.fingerprint.digest import digest128
@@ -30,7 +30,8 @@ from rekindle.reasons import Bypass
 
 Observation = list["str | None"]
 KINDS = frozenset(
-    "function class global from module import env file code library version binary query order answers shape size".split()
+    "function class global from module import env file code library version binary query order answers logger "
+    "setting shape size".split()
 )
 
 
@@ -75,14 +76,15 @@ def title(kind: str, module: str, name: str) -> str:
         return f"environment variable {name}"
     if kind in ("import", "file", "module"):
         return f"module {module}"
-    if kind in ("code", "library"):
+    if kind in ("code", "library", "setting"):
         return f"{module}.{name}"
-    if kind in ("version", "binary", "query", "order"):
+    if kind in ("version", "binary", "query", "order", "logger"):
         return {
             "version": f"the version of {module}",
             "binary": f"the build of {module}",
             "query": f"{module}.{name}()",
             "order": f"the order of sets of {name}",
+            "logger": f"logger {name}",
         }[kind]
     return f"{'global' if kind == 'from' else kind} {module}.{name}"
 
@@ -103,6 +105,10 @@ def present_text(kind: str, module: str, name: str) -> str | None:
         return queries.answer(module, name)
     if kind == "order":
         return world.order_text(name)
+    if kind == "setting":
+        return library_state.text_of(module, name)
+    if kind == "logger":
+        return logger_reads.state_of(name)
     if kind == "code":
         return library_code.code_text(find(module, name))
     return _loaded_text(kind, module, name)
@@ -158,3 +164,8 @@ def _file_text(module: str) -> str | None:
         return None
     with open(path, "rb") as file:
         return digest128(file.read())
+
+
+def lasting(recorded: list[Observation]) -> list[Observation]:
+    """Without the settings of torch's that are others only while an export runs."""
+    return [one for one in recorded if one[0] != "setting" or present_text("setting", str(one[1]), str(one[2])) == one[3]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import logging
 import sys
 import types
 from typing import Any
@@ -24,6 +25,7 @@ from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.code_reads import CodeReads
 from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of
 from rekindle.fingerprint.library_code import LibraryCode
+from rekindle.fingerprint.logger_reads import LoggerReads
 from rekindle.fingerprint.noted import Noted
 from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
@@ -73,6 +75,7 @@ class Recorder:
         with contextlib.ExitStack() as entered:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
+            entered.enter_context(LoggerReads(self._on_logger))
             entered.enter_context(changed(_native.unwatch_sets))
             _native.watch_sets(self._on_order)
             self._entered = entered.pop_all()
@@ -137,9 +140,7 @@ class Recorder:
         question = queries.asked(code)
         imported = imports.searched(frame)
         if question is None and imported is None and not queries.differs(code):
-            if not self._is_aside(frame):
-                self._library.add(frame, origin)
-            return True
+            return self._is_aside(frame) or self._on_code_of_library(frame, origin)
         if caller is None or not is_user(caller) or self._is_aside(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
@@ -149,6 +150,11 @@ class Recorder:
         else:
             self._refuse_question(caller, f"calls {code.co_name}(), which other processes answer otherwise")
         return False
+
+    def _on_code_of_library(self, frame: types.FrameType, origin: Origin) -> bool:
+        seen: list[bool] = []
+        apart(lambda: seen.append(self._library.add(frame, origin)), self._refuse)
+        return seen == [True]
 
     def _is_in_function(self, frame: types.FrameType | None) -> bool:
         """Whether the frame runs for a custom autograd Function, which the graph calls as eager does."""
@@ -169,6 +175,18 @@ class Recorder:
         caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
         if caller is not None and not self._is_aside(frame):
             self._refuse_effect(caller, "writes to a logger")
+
+    def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
+        """Handle a logger, or a handler, of whose state something is asked."""
+        caller = beyond(frame, (Origin.STDLIB,))
+        if self.bypass is not None or caller is None or not is_user(caller) or self._is_aside(frame):
+            return
+        if self._effects_allowed or self._is_in_function(caller):  # the graph asks at each run
+            return
+        if isinstance(owner, logging.Logger):
+            apart(lambda: self._noted.add(("logger", "logging", owner.name)), self._refuse)
+        elif is_user(frame):
+            self._refuse(Bypass(Reason.OPAQUE_VALUE, f"{place_of(frame)} reads the state of a {type(owner).__qualname__}"))
 
     def _on_collective(self) -> None:
         self.ran_collective = True
@@ -246,6 +264,7 @@ class Recorder:
             )
         with one_pass():
             self.observations = self._noted.observations()
+            self.observations += self._library.settings()
             for key in self._library.keys(self._covered):
                 self.observations.append([*key, observations.present_text(*key)])
         self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]

@@ -14,6 +14,7 @@ from torch._library.custom_ops import CustomOpDef
 from rekindle.exporters.lengths import builtin_named
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.code import nested_code
+from rekindle.fingerprint.module_names import own_names
 
 
 class Absent:
@@ -43,9 +44,9 @@ def follow(namespace: dict[str, Any], chain: Sequence[str]) -> tuple[Any, int]:
         value = builtin_named(chain[0], ABSENT)
     used = 1
     for name in chain[1:]:
-        # Modules of other classes make their attributes when asked, which no check may do.
-        if type(value) is types.ModuleType:
-            value = vars(value).get(name, ABSENT)
+        # Modules of other classes make attributes when asked, which no check may do; what they have is followed.
+        if type(value) is types.ModuleType or (isinstance(value, types.ModuleType) and name in own_names(value, name)):
+            value = own_names(value, name).get(name, ABSENT)
         elif isinstance(value, type):
             value = _class_attribute(value, name)
         else:

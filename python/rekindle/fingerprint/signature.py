@@ -84,6 +84,9 @@ def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors
         raise _unsupported(path, f"a tensor with layout {value.layout}", "pass a dense tensor")
     if not walker.seen(path, value):
         walker.emit(path, tensors.describe(value, devices, open_sizes))
+        if value.__dict__:  # a trace runs on other tensors, which have none
+            name = next(iter(value.__dict__))
+            raise _unsupported(path, f"a tensor with an attribute {name!r}", "pass what it holds as an argument of its own")
 
 
 def _unsupported(path: str, what: str, remedy: str) -> Bypass:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from types import CodeType
 
+from rekindle.fingerprint.classes import SKIPPED
 from rekindle.fingerprint.objects import VOLATILE_FIELDS
 from rekindle.reasons import Bypass, Reason
 
 # Texts and places of code, which may be edited without a miss; and ways to values around every name.
 _UNKEPT = frozenset(
-    "__doc__ __annotations__ co_firstlineno co_filename co_linetable co_lines co_positions f_lineno tb_lineno "
+    "co_firstlineno co_filename co_linetable co_lines co_positions f_lineno tb_lineno "
     "__globals__ __builtins__ __subclasses__ f_globals f_locals f_builtins f_back".split()
-).union(*VOLATILE_FIELDS.values())
+).union(SKIPPED, *VOLATILE_FIELDS.values())
+
+# Functions that read them for their callers, and what they give besides what the key has.
+_ASKED = frozenset("get_annotations get_type_hints getdoc getcomments getsource getsourcelines getfullargspec".split())
+_OF_SIGNATURES = frozenset("annotation return_annotation".split())
 
 
 def refuse_unkept(code: CodeType, where: str) -> None:
     """Raises Bypass if the code reads such an attribute, by name or as getattr's text."""
     texts = {const for const in code.co_consts[1:] if type(const) is str}
-    found = _UNKEPT.intersection(code.co_names) or _UNKEPT.intersection(texts)
+    found = _UNKEPT.intersection(code.co_names) or _UNKEPT.intersection(texts) or _ASKED.intersection(code.co_names)
+    if "signature" in code.co_names:
+        found |= _OF_SIGNATURES.intersection(code.co_names)
     if found and not where.startswith("transformers."):
         raise Bypass(
             Reason.OPAQUE_VALUE,

@@ -2,7 +2,8 @@
 
 A `Walker` turns any value into ordered (path, leaf) pairs. Leaves are None, bool, int, float or text; text
 of a real string is quoted, so it never reads like the text of something else. What cannot be digested raises
-`Bypass` with the path of the value. Handlers for single types register themselves; see `find`.
+`Bypass` with the path of the value. The kinds of values register themselves, with what of them can change; see `find` for
+the types that nobody registered.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from rekindle.fingerprint.digest import Leaf, digest_leaves
+from rekindle.fingerprint.cells import OBJECT, Cells, own_dict
+from rekindle.fingerprint.digest import Leaf, digest128, digest_leaves
 from rekindle.fingerprint.parts import note
 from rekindle.reasons import Bypass, Reason
 
@@ -34,8 +38,29 @@ class _Kept(threading.local):
 
 _kept = _Kept()
 
-handlers: dict[type, Handler] = {}  # by exact type
-resolved: dict[type, Handler] = {}  # every type met so far
+IMMUTABLE: tuple[Cells, ...] = ()
+_MOST_NESTED = 40  # calls inside of each other; what lies deeper is walked later
+_LONGEST_PATH = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """All that is known of the values of one type.
+
+    leaves: adds what a value is. cells: the parts of it that can change; none if it is immutable. by_identity: a second meeting
+    is a reference. attributes: what users may set on it is walked and watched here, not by `leaves`. exact: makes a value of
+    the type itself of one of a subclass, without a method of the subclass; None: subclasses are refused.
+    """
+
+    leaves: Handler
+    cells: tuple[Cells, ...]
+    by_identity: bool
+    attributes: bool = False
+    exact: Callable[[Any], Any] | None = None
+
+
+kinds: dict[type, Kind] = {}  # by exact type
+resolved: dict[type, Kind] = {}  # every type met in a pass
 registered: dict[type, Callable[[Any], Any]] = {}  # by a user, for a type and its subclasses
 
 
@@ -70,17 +95,31 @@ def registered_walk(path: str, value: Any, function: Callable[[Any], Any]) -> Wa
 
 
 def still_registered(value: Any, digest: str, path: str = "") -> bool:
-    """Whether the digest function of a value's type says of it what it said before."""
+    """Whether the digest function of a value's type says of it what it said before; not if it raises, which the next
+    description of the module tells its user."""
     function = next((registered[base] for base in type(value).__mro__ if base in registered), None)
-    return function is not None and digest_leaves(registered_walk(path, value, function).leaves) == digest
+    try:
+        return function is not None and digest_leaves(registered_walk(path, value, function).leaves) == digest
+    except Bypass:
+        return False
 
 
-def handles(*kinds: type) -> Callable[[Handler], Handler]:
-    """Decorator of the handler for values of exactly these types."""
+def handles(
+    *types_: type,
+    cells: tuple[Cells, ...],
+    by_identity: bool | None = None,
+    exact: Callable[[Any], Any] | None = None,
+    attributes: bool | None = None,
+) -> Callable[[Handler], Handler]:
+    """Decorator of the function that adds the leaves of values of exactly these types; see Kind. What can change is told apart
+    by identity, and attributes that can be set are walked, unless it is said otherwise."""
 
-    def register(handler: Handler) -> Handler:
-        handlers.update(dict.fromkeys(kinds, handler))
-        return handler
+    def register(leaves: Handler) -> Handler:
+        for cls in types_:
+            own = cls.__dictoffset__ != 0 if attributes is None else attributes
+            watched = (*cells, OBJECT) if own and OBJECT not in cells else cells
+            kinds[cls] = Kind(leaves, watched, bool(watched) if by_identity is None else by_identity, own, exact)
+        return leaves
 
     return register
 
@@ -110,20 +149,17 @@ def attribute_path(path: str, name: str) -> str:
 class Walker:
     """One walk over values that may share parts. Not reentrant; one use per digest.
 
-    containers: every mutable dict, list or set met, in order, and every object whose class may be changed. reads: (object,
-    function) where function(object) returns a tuple of other mutable parts, which identity tells apart. tensors: (path,
-    tensor, array or bytearray) whose content was digested. functions, classes: what the walk covers by code.
-    registered: (value, digest) of values of registered types. excluded: attributes to leave out, as of
-    Options.exclude_attributes. deep_classes: follow class values into their code; inside the digest of a class
-    other classes are named only, so that no digest depends on where the walk began, and collected in `named`.
-    known: objects by identity that have a path already.
+    cells: (value, Cells) of everything met that can change, in order. weak: objects of these that a weak reference led to.
+    functions, classes: what the walk covers by code. registered: (value, digest) of values of registered types. excluded:
+    attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their code; inside the
+    digest of a class other classes are named only, so that no digest depends on where the walk began, and collected in
+    `named`. known: objects by identity that have a path already. level: of walks inside of each other.
     """
 
-    def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None) -> None:
+    def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None, level: int = 0) -> None:
         self.leaves: list[Leaf] = []
-        self.containers: list[Any] = []
-        self.reads: list[tuple[Any, Callable[[Any], tuple[Any, ...]]]] = []
-        self.tensors: list[tuple[str, Any]] = []
+        self.cells: list[tuple[Any, Cells]] = []
+        self.weak: set[int] = set()
         self.functions: list[types.FunctionType] = []
         self.registered: list[tuple[Any, str]] = []
         self.excluded: frozenset[str] = frozenset()
@@ -131,6 +167,9 @@ class Walker:
         self.named: list[Any] = []
         self.deep_classes = deep_classes
         self.inside_module = False
+        self.level = level
+        self._depth = 0
+        self._later: deque[tuple[str, Any, bool]] = deque()
         self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
@@ -146,13 +185,16 @@ class Walker:
         self._memo[id(value)] = (path, value)
         return False
 
+    def watch(self, value: Any, *cells: Cells) -> None:
+        """Add parts of a value that can change."""
+        self.cells += ((value, one) for one in cells)
+
     def take_parts(self, inner: Walker) -> None:
         """What another walk met becomes part of this one; its leaves do not."""
         self.functions += inner.functions
         self.classes |= inner.classes
-        self.tensors += inner.tensors
-        self.containers += inner.containers
-        self.reads += inner.reads
+        self.cells += inner.cells
+        self.weak |= inner.weak
         self.registered += inner.registered
         self.named += inner.named
 
@@ -164,14 +206,41 @@ class Walker:
         )
 
     def walk(self, path: str, value: Any) -> None:
-        """Add the leaves of a value."""
-        kind = type(value)
-        handler = resolved.get(kind)
-        if handler is None:
-            from rekindle.fingerprint.find import find_handler
+        """Add the leaves of a value; of what lies too deep, once the rest is done."""
+        if self._depth >= _MOST_NESTED:
+            if len(path) > _LONGEST_PATH:
+                path = f"...{digest128(path.encode('utf-8', 'surrogatepass'))}"
+            self._later.append((path, value, self.inside_module))
+            return
+        self._depth += 1
+        self._visit(path, value)
+        while self._depth == 1 and self._later:
+            path, value, self.inside_module = self._later.popleft()
+            self._visit(path, value)
+            self.inside_module = False
+        self._depth -= 1
 
-            handler = resolved[kind] = find_handler(value)
-        handler(self, path, value)
+    def _visit(self, path: str, value: Any) -> None:
+        cls = type(value)
+        kind = resolved.get(cls)
+        if kind is None:
+            from rekindle.fingerprint.find import find_kind
+
+            kind = resolved[cls] = find_kind(cls)
+        if kind.by_identity and self.seen(path, value):
+            return
+        for cells in kind.cells:
+            self.cells.append((value, cells))
+        kind.leaves(self, path, value)
+        if kind.attributes:
+            self.attributes(path, value)
+
+    def attributes(self, path: str, value: Any, skipped: frozenset[str] = frozenset()) -> None:
+        """Add the leaves of what is set on an object."""
+        cls = type(value)
+        for name, item in list((own_dict(value) or {}).items()):
+            if name not in skipped and not self.left_out(path, cls, name):
+                self.walk(attribute_path(path, name), item)
 
     def add_class(self, cls: type) -> str:
         """Label and digest of a class's code, MRO included; the class is noted as covered."""
@@ -195,7 +264,7 @@ def value_text(path: str, value: Any) -> str:
 
 @contextlib.contextmanager
 def walks_kept(walks: list[Walker]) -> Iterator[None]:
-    """Context in which this thread adds the walks behind `value_text` to `walks`: what they met is covered by the texts."""
+    """Context in which the walks behind this thread's `value_text` are added to `walks`: the texts cover what they met."""
     before, _kept.walks = _kept.walks, walks
     try:
         yield

@@ -1,0 +1,54 @@
+"""What a forward asks of loggers: they are state of the process that few forwards depend on, so a key names them only."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+_OWNER = logging.Filterer  # of loggers and handlers
+_METHODS = frozenset(name for name in dir(logging.Logger) if callable(getattr(logging.Logger, name)))
+
+
+class LoggerReads:
+    """Context in which `on_read` is called with each logger or handler of whose state this thread's code takes an attribute,
+    and with the frame that does."""
+
+    def __init__(self, on_read: Callable[[Any, FrameType], None]) -> None:
+        self._on_read = on_read
+
+    def __enter__(self) -> LoggerReads:
+        thread = threading.get_ident()
+
+        def read(owner: Any, name: str) -> Any:
+            if name not in _METHODS and threading.get_ident() == thread:
+                self._on_read(owner, sys._getframe(1))
+            return object.__getattribute__(owner, name)
+
+        _OWNER.__getattribute__ = read  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del _OWNER.__getattribute__
+
+
+def state_of(name: str) -> str:
+    """What a logger lets through, and to whom."""
+    parts = [
+        (one.level, one.disabled, one.propagate, len(one.filters), [type(item).__qualname__ for item in one.handlers])
+        for one in chain_of(name)
+    ]
+    return f"{parts} {logging.root.manager.disable}"
+
+
+def chain_of(name: str) -> list[logging.Logger]:
+    """The logger of a name and those above it."""
+    chain: list[logging.Logger] = []
+    above: logging.Logger | None = logging.getLogger(None if name == "root" else name)
+    while above is not None:
+        chain.append(above)
+        above = above.parent
+    return chain

@@ -1,0 +1,92 @@
+"""State of many kinds that a forward reads, changed after a call: the next call of the wrapped module, and a new wrapper over the
+same cache, follow as eager does."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import pathlib
+import weakref
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from kind_changes import CHANGES, Box, Read
+from module_support import assert_same, rows
+from rekindle.store import flush
+from torch import nn
+
+
+class Holder(nn.Module):
+    def __init__(self, held: Any, read: Read) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.held = held
+        self.read = read
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.read(self.held)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_followed(name: str, tmp_path: pathlib.Path) -> None:
+    make, read, change = CHANGES[name]
+    module = Holder(make(), read)
+    x = rows()
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    before = module(x)
+    for _ in range(2):
+        assert_same(wrapped(x), before)
+    assert rekindle.status(wrapped).source in ("export", "local"), rekindle.status(wrapped).bypass
+    change(module.held)
+    after = module(x)
+    assert_same(wrapped(x), after)
+    assert_same(rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))(x), after)
+    assert not torch.equal(before, after)
+
+
+def test_a_namespace_of_exec_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
+    namespace: dict[str, Any] = {}
+    exec("k = 2.0", namespace)
+    names = dict(vars(builtins))
+    order = list(vars(builtins))
+    module = Holder(namespace, lambda held: held["k"])
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
+    assert vars(builtins) == names and list(vars(builtins)) == order and namespace["__builtins__"] is vars(builtins)
+    namespace["k"] = 3.0
+    assert_same(wrapped(rows()), module(rows()))
+
+
+def test_a_weakly_held_object_is_not_kept_alive(tmp_path: pathlib.Path) -> None:
+    held = Box(k=1.0)
+    module = Holder(weakref.ref(held), lambda reference: 3.0 if reference() is None else reference().k)
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export"
+    held.k = 2.0
+    assert_same(wrapped(rows()), module(rows()))
+    del held
+    flush()
+    gc.collect()
+    assert module.held() is None
+    assert_same(wrapped(rows()), module(rows()))
+
+
+@pytest.mark.parametrize("count", [600, 100_000])
+def test_a_long_chain_of_objects_is_followed_to_its_end(count: int, tmp_path: pathlib.Path) -> None:
+    last = Box(k=1.0)
+    first = last
+    for _ in range(count):
+        first = Box(next=first)
+    module = Holder(first, lambda _: last.k)
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
+    last.k = 3.0
+    assert_same(wrapped(rows()), module(rows()))
+    module.held = None  # what Python frees one by one it frees by recursion
+    while first is not last:
+        first = first.__dict__.pop("next")
