@@ -99,9 +99,12 @@ def _put_back_class(value: type, parts: tuple[Any, ...]) -> None:
             type.__setattr__(value, name, item)
 
 
+_OF_FUNCTIONS = ("__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__")
+
+
 def _function_parts(value: types.FunctionType) -> tuple[Any, ...]:
     cells = tuple(map(_cell_content, value.__closure__ or ()))
-    return (len(cells), *cells, value.__defaults__, value.__kwdefaults__, value.__code__, *_items(vars(value).items()))
+    return (len(cells), *cells, *(getattr(value, name) for name in _OF_FUNCTIONS), *_items(vars(value).items()))
 
 
 def _cell_content(cell: types.CellType) -> Any:
@@ -119,8 +122,10 @@ def _put_back_function(value: types.FunctionType, parts: tuple[Any, ...]) -> Non
                 del cell.cell_contents
             else:
                 cell.cell_contents = content
-    value.__defaults__, value.__kwdefaults__, value.__code__ = parts[1 + count : 4 + count]
-    _put_back_items(vars(value), parts[4 + count :])
+    for name, before in zip(_OF_FUNCTIONS, parts[1 + count :], strict=False):
+        if getattr(value, name) is not before:
+            setattr(value, name, before)
+    _put_back_items(vars(value), parts[1 + count + len(_OF_FUNCTIONS) :])
 
 
 def own_dict(value: Any) -> dict[str, Any] | None:

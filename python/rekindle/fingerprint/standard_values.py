@@ -36,10 +36,14 @@ def _path_of(value: pathlib.PurePath) -> pathlib.PurePath:
     return own(pathlib.PurePath.__str__(value))
 
 
-@handles(
-    pathlib.PosixPath, pathlib.PurePosixPath, pathlib.Path, pathlib.PurePath, cells=IMMUTABLE, by_identity=False, exact=_path_of
-)
-@handles(uuid.UUID, fractions.Fraction, cells=IMMUTABLE, by_identity=False)
+_PATH = seen_only(lambda value: (pathlib.PurePath.__str__(value),))
+_FRACTION = seen_only(lambda value: (value.numerator, value.denominator))
+_PATHS = (pathlib.PosixPath, pathlib.PurePosixPath, pathlib.Path, pathlib.PurePath)
+
+
+@handles(*_PATHS, cells=(_PATH,), by_identity=False, exact=_path_of)
+@handles(fractions.Fraction, cells=(_FRACTION,), by_identity=False)
+@handles(uuid.UUID, cells=IMMUTABLE, by_identity=False)
 @handles(decimal.Decimal, cells=IMMUTABLE, exact=decimal.Decimal)
 def _text(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__name__} {value}"))
