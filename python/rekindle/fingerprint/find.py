@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from rekindle.fingerprint import callables, containers, library_values, objects
+from rekindle.fingerprint import callables, containers, library_values, objects, proxies
 from rekindle.fingerprint.digest import digest_leaves
 from rekindle.fingerprint.values import Handler, Walker, handlers, label, opaque, registered, registered_walk
+from rekindle.proxy import Proxy
 
 _SUBCLASSED: tuple[tuple[type | tuple[type, ...], Handler], ...] = (
     ((logging.Logger, logging.LoggerAdapter, logging.Handler), callables.noise),
@@ -28,6 +29,8 @@ def find_handler(value: Any) -> Handler:
     """What the exact type asks for, then what its bases do, then plain objects; else a handler that
     refuses."""
     cls = type(value)
+    if issubclass(cls, Proxy):
+        return proxies.proxy
     for base in cls.__mro__:
         if base in registered:
             return _registered_handler(registered[base])
