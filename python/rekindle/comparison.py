@@ -15,7 +15,8 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from rekindle.contract import flatten_arguments, rebuild_arguments
 from rekindle.layouts import same_strides
-from rekindle.module import Module, status
+from rekindle.module import Module, status, unwrap
+from rekindle.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.structure import is_plain_class
 
 # Two orders of summation differ by a few units in the last place of the largest terms.
@@ -79,7 +80,7 @@ def verify(model: Module, *args: Any, **kwargs: Any) -> Comparison:
     """
     if not isinstance(model, Module):
         raise TypeError(f"rekindle.verify takes a rekindle.Module, not a {type(model).__name__}")
-    module = model.module
+    module = unwrap(model)
     with _state_kept(module):
         eager = _run(module, module, args, kwargs)
     with _state_kept(module):
@@ -110,7 +111,7 @@ def _is_inexact(value: Any) -> bool:
 
 @contextmanager
 def _state_kept(module: nn.Module) -> Iterator[None]:
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in named_buffers(module).values()]
     state = torch.get_rng_state()
     try:
         yield
@@ -128,9 +129,9 @@ def _run(callee: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], k
     random_state = torch.get_rng_state()
     structure, results = _flattened(result, "result")
     wanted = {f"input {i}": tensor for i, tensor in enumerate(tensors) if tensor.requires_grad}
-    wanted |= {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    wanted |= {name: parameter for name, parameter in named_parameters(module).items() if parameter.requires_grad}
     gradients = _gradients(list(results.values()), wanted)
-    buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(module).items()}
     detached = {name: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for name, leaf in results.items()}
     for i, tensor in enumerate(tensors):
         detached[f"input {i} after the call"] = tensor.detach()
@@ -174,7 +175,10 @@ def _in_double(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         wide.detach().requires_grad_(given.requires_grad)
         for wide, given in zip(widened, flatten_arguments(args, kwargs), strict=True)
     ]
-    if any(module.training and isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in module.modules()):
+    if any(
+        module.training and isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
+        for part in named_modules(module).values()
+    ):
         return None  # other dtypes draw other masks
     try:
         wide = copy.deepcopy(module).double()

@@ -13,6 +13,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.call_key import tables_of
 from rekindle.hooks import global_hooks
+from rekindle.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 from rekindle.shapes import Dims, Shapes
 from rekindle.variant import Variant
@@ -243,8 +244,8 @@ def _of_tables(bypass: Bypass) -> bool:
 
 def _guard(bypass: Bypass, module: nn.Module) -> Any:
     """Passes as long as trying again is of no use."""
-    modules = list(module.modules())
-    state = [*module.parameters(), *module.buffers()]
+    modules = list(named_modules(module).values())
+    state = [*named_parameters(module).values(), *named_buffers(module).values()]
     if not _of_tables(bypass):
         return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
     tables = [table for module in modules for table in tables_of(module)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle.exporters import exporting
 from rekindle.hooks import HOOKS, global_hooks
-from rekindle.reasons import Reason
+from rekindle.module_tables import named_modules
+from rekindle.proxy import wrapping_of
+from rekindle.reasons import Bypass, Reason
 
 # Those under which submodules may do better. The others hold for submodules as well, or pass by themselves.
 _OF_ONE_MODULE = frozenset(Reason) - {
@@ -50,10 +54,8 @@ def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
     return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not any(global_hooks())
 
 
-def candidates(module: nn.Module, itself: bool) -> dict[str, nn.Module]:
-    """The outermost submodules, by name, that are worth a graph; itself: the module too, if it has hooks, which run around."""
-    if itself and any(module.__dict__[name] for name in HOOKS) and _can_be_part(module):
-        return {"": module}
+def candidates(module: nn.Module) -> dict[str, nn.Module]:
+    """The outermost submodules, by name, that are worth a graph."""
     found: dict[str, nn.Module] = {}
     seen: set[int] = set()
 
@@ -77,14 +79,14 @@ def _can_be_part(module: nn.Module) -> bool:
         and "forward" not in module.__dict__
         and module._compiled_call_impl is None
         and not _is_opaque(module)
-        and sum(not child._modules for child in module.modules()) >= _LEAST_LAYERS
+        and sum(not child._modules for child in named_modules(module).values()) >= _LEAST_LAYERS
     )
 
 
 def _is_opaque(module: nn.Module) -> bool:
     """Whether what happens inside is not the module's own forward alone, or served already."""
     return (
-        "_runtime" in module.__dict__
+        wrapping_of(module) is not None
         or type(module).__module__.startswith(_OPAQUE_PACKAGES)
         or isinstance(module, torch.jit.ScriptModule)
     )
@@ -96,8 +98,8 @@ class Parts:
     in_use: whether submodules are other than the user made them.
     """
 
-    def __init__(self, module: nn.Module, itself: bool, serving: Callable[[str, nn.Module], Call]) -> None:
-        self._served = [_Served(part, serving(name, part)) for name, part in candidates(module, itself).items()]
+    def __init__(self, module: nn.Module, serving: Callable[[str, nn.Module], Call]) -> None:
+        self._served = [_Served(part, serving(name, part)) for name, part in candidates(module).items()]
         self.in_use = False
 
     @contextlib.contextmanager
@@ -172,14 +174,34 @@ def as_made(module: nn.Module) -> Iterator[None]:
 
 
 def own_forward(module: nn.Module) -> Any:
-    """The forward that the module's class defines."""
-    return types.MethodType(type(module).forward, module)
+    """The forward that the user gave the module or its class."""
+    if isinstance(module.__dict__.get("forward"), _Served):
+        return types.MethodType(type(module).forward, module)
+    return module.forward
 
 
-def run_eager(module: nn.Module, is_part: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `module(*args, **kwargs)` in eager; of a part without the module's own hooks, which its caller runs."""
-    if not is_part:
-        return module(*args, **kwargs)
-    if torch._C._get_tracing_state() is not None:
+def run_eager(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the module's forward in eager, without the module's own hooks, which the caller runs."""
+    if torch._C._get_tracing_state() is None:
+        return own_forward(module)(*args, **kwargs)
+    with _hooks_refused(module):
         return module._slow_forward(*args, **kwargs)  # what a module's __call__ does in a trace
-    return own_forward(module)(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _hooks_refused(module: nn.Module) -> Iterator[None]:
+    """Raise Bypass should the forward call the module itself, whose hooks would then be in the graph."""
+    attributes = module.__dict__
+    hooks = {name: attributes[name] for name in HOOKS}
+    if not (exporting.active and any(hooks.values())):
+        yield
+        return
+
+    def refuse(*_: Any) -> None:
+        raise Bypass(Reason.HOOKS, f"{type(module).__name__} has hooks, and its forward calls the module itself")
+
+    attributes.update({name: OrderedDict() for name in HOOKS}, _forward_pre_hooks=OrderedDict({0: refuse}))
+    try:
+        yield
+    finally:
+        attributes.update(hooks)

@@ -84,7 +84,7 @@ def _run(
     state = dict(zip([*request.parameters, *request.buffers], every[len(request.arguments) :], strict=True))
     args, kwargs = rebuild_arguments(request.args, request.kwargs, every[: len(request.arguments)])
     with attributes_kept(request.module), replaced(request.module, state), torch.set_grad_enabled(request.grad):
-        result = run_eager(request.module, request.is_part, args, kwargs)
+        result = run_eager(request.module, args, kwargs)
     structure, outputs = flatten_outputs(result, every, objects)
     return structure, outputs + [every[i].detach() for i in writes]
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from torch import nn
 
+from rekindle.module_tables import named_modules
+
 Path = list[list[Any]]
 
 _MAX_STEPS = 8
@@ -41,8 +43,10 @@ def path_to(target: Any, model: nn.Module) -> Path | None:
 
 def _in_model(target: Any, model: nn.Module) -> Path | None:
     """From the module that is nearest: a model can be deep."""
-    names = {id(module): name for name, module in model.named_modules()}
-    starts = [([["model"], ["submodule", name]] if name else [["model"]], module) for name, module in model.named_modules()]
+    names = {id(module): name for name, module in named_modules(model).items()}
+    starts = [
+        ([["model"], ["submodule", name]] if name else [["model"]], module) for name, module in named_modules(model).items()
+    ]
     if id(target) in names:
         return next(start for start, module in starts if module is target)
     return _search(target, starts)
@@ -148,7 +152,7 @@ def _steps_to(wanted: types.CodeType, code: types.CodeType) -> Path | None:
 
 
 def _modules_of(model: nn.Module) -> Iterator[tuple[list[Any], Any]]:
-    names = {base.__module__ for module in model.modules() for base in type(module).__mro__}
+    names = {base.__module__ for module in named_modules(model).values() for base in type(module).__mro__}
     for name in sorted(names):
         root = name.partition(".")[0]
         if name in sys.modules and root not in ("torch", "builtins"):

@@ -13,6 +13,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from rekindle.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.exporters import ExportRequest
+from rekindle.module_tables import named_buffers, named_parameters
 from rekindle.parts import as_made, run_eager
 from rekindle.shapes import Shapes
 
@@ -54,7 +55,7 @@ class Replay:
     def __init__(
         self, request: ExportRequest, contract: dict[str, Any], shapes: Shapes, gradient_of: list[int], guard: Any
     ) -> None:
-        self._module, self._is_part = request.module, request.is_part
+        self._module = request.module
         self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in request.arguments]
         self._template = rebuild_arguments(request.args, request.kwargs, [torch.empty(0) for _ in request.arguments])
         self._contract = contract
@@ -94,7 +95,7 @@ class Replay:
         return self._differentiate(outputs, inputs, cotangents, create_graph)
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
-        live = dict([*self._module.named_parameters(), *self._module.named_buffers()])
+        live = {**named_parameters(self._module), **named_buffers(self._module)}
         state = enumerate(zip(self._contract["state"], every[len(self._layouts) :], strict=True))
         written = [position - len(self._layouts) for position in self._contract["writes"]]  # the graph got copies of these
         same = all(given is None or i in written or live.get(name) is given for i, (name, given) in state)
@@ -113,8 +114,8 @@ class Replay:
         random_state: torch.Tensor | None,
     ) -> list[torch.Tensor]:
         now = torch.get_rng_state()
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self._module.buffers()]
-        live = dict(self._module.named_buffers())
+        buffers = [(buffer, buffer.detach().clone()) for buffer in named_buffers(self._module).values()]
+        live = named_buffers(self._module)
         try:
             for position in self._contract["writes"]:
                 before = state[position - len(arguments)] if position >= len(arguments) else None
@@ -122,14 +123,14 @@ class Replay:
                     live[self._contract["state"][position - len(arguments)]].detach().copy_(before)
             if random_state is not None:
                 torch.set_rng_state(random_state)
-            result = run_eager(self._module, self._is_part, args, kwargs)
+            result = run_eager(self._module, args, kwargs)
         finally:
             torch.set_rng_state(now)
             with torch.no_grad():
                 for buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already
                         buffer.copy_(before)
-        every = dict([*self._module.named_parameters(), *live.items()])
+        every = {**named_parameters(self._module), **live}
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
         if not is_like(self._contract["structure"], json.loads(json.dumps(structure))):
             raise RuntimeError(

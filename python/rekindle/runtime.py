@@ -21,6 +21,7 @@ from rekindle.failures import Failure, forbidden
 from rekindle.fingerprint.standard_values import type_only
 from rekindle.fingerprint.values import IMMUTABLE, handles, label
 from rekindle.kinds import MAX_ATTEMPTS, Kind, Kinds
+from rekindle.module_tables import named_buffers, named_parameters
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.reasons import Busy, Bypass, Reason, SizedByData
@@ -43,7 +44,7 @@ class Runtime:
         self._parts: Parts | None = None
         self._why_eager: str | None = None  # of the last eager call
         self._kinds = Kinds(is_part)
-        self._subject = Subject(module, options, is_part)
+        self._subject = Subject(module, options)
         self._lock = threading.RLock()
         process_state.renewed_in_children(self)
         self._status = Status()
@@ -53,9 +54,9 @@ class Runtime:
         _native.set_log_level(options.log)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of `module(*args, **kwargs)`."""
+        """The result of the module's forward; hooks of the module are left to the caller."""
         if exporting.active or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
-            return run_eager(self._module, self._is_part, args, kwargs)
+            return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
         key = self._kind_key(args, kwargs, arguments)
         kind = self._kinds.get(key) or self._new_kind(key, args, kwargs)
@@ -103,8 +104,7 @@ class Runtime:
         return whole
 
     def _add_parts(self, whole: Status) -> None:
-        if "" not in self._runtimes:  # a module with hooks of its own is its own part, inside of them
-            whole.parts.append(self._as_part(whole))
+        whole.parts.append(self._as_part(whole))
         for name, runtime in self._runtimes.copy().items():
             status = runtime.current_status()
             whole.add(status)
@@ -179,7 +179,7 @@ class Runtime:
     ) -> Any:
         """The result, or the error, that a call has in eager whose graph failed; a graph that fails again and again is left."""
         try:
-            result = run_eager(self._module, self._is_part, args, kwargs)
+            result = run_eager(self._module, args, kwargs)
         except Exception as error:
             failure.explain(error)
             raise
@@ -197,14 +197,14 @@ class Runtime:
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         refusal = kind.refusal
         if refusal is None:  # see _prepare
-            return run_eager(self._module, self._is_part, args, kwargs)
+            return run_eager(self._module, args, kwargs)
         self._leave_to_eager(refusal)
         if allows_parts(refusal.reason, kind.ran_in_eager) and self._lock.acquire(blocking=False):
             try:
                 return self._eager_with_parts(args, kwargs)
             finally:
                 self._lock.release()
-        result = run_eager(self._module, self._is_part, args, kwargs)
+        result = run_eager(self._module, args, kwargs)
         kind.ran_in_eager = True
         return result
 
@@ -218,9 +218,9 @@ class Runtime:
     def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Under the lock: no other thread describes the module meanwhile."""
         if self._parts is None:
-            self._parts = Parts(self._module, not self._is_part, self._serving)
+            self._parts = Parts(self._module, self._serving)
         with contextlib.nullcontext() if self._parts.in_use else self._parts.in_place():
-            return run_eager(self._module, self._is_part, args, kwargs)
+            return run_eager(self._module, args, kwargs)
 
     def _serving(self, name: str, module: nn.Module) -> Call:
         known = self._runtimes.get(name)
@@ -236,7 +236,7 @@ class Runtime:
         again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
         arguments = flatten_arguments(args, kwargs)
         family = self._kinds.family(self._kind_key(args, kwargs, [], self._subject.dynamic))
-        state = [*dict(self._module.named_parameters()).values(), *dict(self._module.named_buffers()).values()]
+        state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
         admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
         for known in admitting:
             if known.ready():

@@ -12,6 +12,7 @@ from rekindle import _native, contract
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.values import label
+from rekindle.module_tables import named_buffers, named_parameters
 from rekindle.options import Options
 from rekindle.python_op_registry import registrations
 from rekindle.reasons import Bypass, Reason
@@ -21,10 +22,9 @@ from rekindle.shapes import Shapes
 class Subject:
     """A module with its options. sized_functions: autograd Functions that returned other sizes than at their export."""
 
-    def __init__(self, module: nn.Module, options: Options, is_part: bool) -> None:
+    def __init__(self, module: nn.Module, options: Options) -> None:
         self._module = module
         self._options = options
-        self._is_part = is_part
         self.sized_functions: frozenset[type] = frozenset()
 
     @property
@@ -34,9 +34,7 @@ class Subject:
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
         """Of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
-        return describe(
-            self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self._is_part, self.dynamic
-        )
+        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self.dynamic)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -57,7 +55,7 @@ class Subject:
     ) -> ExportRequest:
         """For the exporter; raises Bypass for a call that no graph can serve. arguments: the call's tensors. earlier: sizes that
         were exported, of calls that differ in these only."""
-        parameters, buffers = dict(self._module.named_parameters()), dict(self._module.named_buffers())
+        parameters, buffers = named_parameters(self._module), named_buffers(self._module)
         for tensor in [*arguments, *parameters.values(), *buffers.values()]:
             if tensor.device.type != "cpu":
                 raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
@@ -68,6 +66,6 @@ class Subject:
         inline = self._options.inline_functions
         grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self.dynamic, earlier)
         return ExportRequest(
-            self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, self._is_part, inline,
+            self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, inline,
             sized_functions=self.sized_functions,
         )  # fmt: skip

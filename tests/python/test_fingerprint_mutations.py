@@ -373,9 +373,9 @@ def _hook(*_: Any) -> None:
 BYPASSES: dict[str, tuple[Callable[[World], Any], Reason, str]] = {
     "forward hook": (lambda w: w.model.first.register_forward_hook(_hook), Reason.HOOKS, "model.first"),
     "forward pre-hook": (lambda w: w.model.head.register_forward_pre_hook(_hook), Reason.HOOKS, "model.head"),
-    "backward hook": (lambda w: w.model.register_full_backward_hook(_hook), Reason.HOOKS, "model has"),
+    "backward hook": (lambda w: w.model.first.register_full_backward_hook(_hook), Reason.HOOKS, "model.first"),
     "backward pre-hook": (
-        lambda w: w.model.register_full_backward_pre_hook(_hook), Reason.HOOKS, "backward pre"),
+        lambda w: w.model.first.register_full_backward_pre_hook(_hook), Reason.HOOKS, "backward pre"),
     "generator": (lambda w: setattr(w.model, "rng", torch.Generator()), Reason.OPAQUE_VALUE, "model.rng"),
     "open file": (lambda w: setattr(w.model, "log", sys.__stdin__), Reason.OPAQUE_VALUE, "model.log"),
     "opaque in a config": (

@@ -32,7 +32,7 @@ class ExportRequest:
     """One call to export.
 
     `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
-    become graph inputs, arguments first. `grad` tells whether gradients are recorded. The own hooks of a part (parts.py) run
+    become graph inputs, arguments first. `grad` tells whether gradients are recorded. The module's own hooks run
     around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the
     autograd Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
     `closed_because` why none, where that is no option of the user's; `apart` whether sizes that are equal in the call may be
@@ -47,7 +47,6 @@ class ExportRequest:
     buffers: dict[str, torch.Tensor]
     grad: bool
     shapes: Shapes
-    is_part: bool = False
     inline_functions: bool = False
     closed_because: str | None = None
     data_sizes: bool = False

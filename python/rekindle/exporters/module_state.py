@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle.module_tables import named_modules
 from rekindle.reasons import Bypass, Reason
 
 
@@ -16,17 +17,18 @@ from rekindle.reasons import Bypass, Reason
 def replaced(module: nn.Module, state: dict[str, torch.Tensor]) -> Iterator[None]:
     """Put `state` in the place of the module's parameters and buffers, under every name a shared one has."""
     by_identity: dict[int, torch.Tensor] = {}
+    modules = named_modules(module)
     for name, tensor in state.items():
         owner, _, leaf = name.rpartition(".")
-        found = module.get_submodule(owner)
+        found = modules[owner]
         original = found._parameters.get(leaf) if leaf in found._parameters else found._buffers[leaf]
         by_identity[id(original)] = tensor
     swapped: list[tuple[dict[str, Any], str, Any]] = []
-    tables = [table for submodule in module.modules() for table in (submodule._parameters, submodule._buffers)]
+    tables = [table for submodule in modules.values() for table in (submodule._parameters, submodule._buffers)]
     before = [dict(table) for table in tables]
     changed = None
     try:
-        for submodule in module.modules():
+        for submodule in modules.values():
             for table in (submodule._parameters, submodule._buffers):
                 for leaf, original in list(table.items()):
                     if original is not None:
@@ -53,7 +55,7 @@ _FLAT_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[None]:
     """Undo what the forward does to the modules' attributes, and refuse a forward that does anything to them."""
-    before = [(submodule, dict(submodule.__dict__)) for submodule in module.modules()]
+    before = [(submodule, dict(submodule.__dict__)) for submodule in named_modules(module).values()]
     changed = None
     try:
         yield

@@ -110,7 +110,7 @@ class TracedModule(nn.Module):
         mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
         functions.follow(opened, data, mode.up_to_date)
         with request.watch, replaced(request.module, state), functions.recorded(), following(follows), mode:
-            result = run_eager(request.module, request.is_part, args, kwargs)
+            result = run_eager(request.module, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         return mode, result

@@ -67,14 +67,13 @@ def describe(
     kwargs: Mapping[str, Any],
     options_fields: Mapping[str, Any],
     excluded: Iterable[str] = (),
-    is_part: bool = False,
     open_sizes: bool = False,
 ) -> Fingerprint:
     """Fields of the call `module(*args, **kwargs)`; runs no user code but registered digest functions, and
-    raises Bypass where it cannot tell.
+    raises Bypass where it cannot tell. The module's own hooks are left out: they run around the call.
 
-    excluded: as of Options.exclude_attributes; it has to be among the options_fields too. is_part: the module's own hooks run
-    around the call. open_sizes: leave out the sizes of arguments that may be symbols of a shape guard.
+    excluded: as of Options.exclude_attributes; it has to be among the options_fields too. open_sizes: leave
+    out the sizes of arguments that may be symbols of a shape guard.
     """
     walker = Walker()
     walker.excluded = frozenset(excluded)
@@ -83,7 +82,7 @@ def describe(
         for name, value in options_fields.items():
             walker.walk(f"option.{name}", value)
         add_ambient(walker)
-        add_module_tree(walker, module, devices, is_part)
+        add_module_tree(walker, module, devices)
         inputs = add_signature(walker, args, dict(kwargs), devices, open_sizes)
         add_patches(walker)
         add_registries(walker)

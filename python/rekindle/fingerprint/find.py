@@ -6,14 +6,17 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from rekindle.fingerprint import callables, containers, library_values, objects, standard_values
+from rekindle.fingerprint import callables, containers, library_values, objects, proxies, standard_values
 from rekindle.fingerprint.digest import digest_leaves
 from rekindle.fingerprint.values import IMMUTABLE, Kind, Walker, kinds, label, opaque, registered, registered_walk
+from rekindle.proxy import Proxy
 
 
 def find_kind(cls: type) -> Kind:
     """What its user registered, then what the exact type asks for, then families of types, then objects of Python classes;
     else one that refuses."""
+    if issubclass(cls, Proxy):
+        return proxies.PROXY
     for base in cls.__mro__:
         if base in registered:
             return _registered(registered[base])

@@ -11,8 +11,10 @@ from rekindle.fingerprint import tensors
 from rekindle.fingerprint.cells import ITEMS, OBJECT
 from rekindle.fingerprint.library_values import tensor_attributes
 from rekindle.fingerprint.objects import volatile_fields, watch_slots
+from rekindle.fingerprint.proxies import around_forward
 from rekindle.fingerprint.values import Walker, attribute_path
 from rekindle.hooks import GLOBAL_HOOKS, HOOKS
+from rekindle.proxy import unwrapped, wrapping_of
 from rekindle.reasons import Bypass, Reason
 
 # What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
@@ -23,24 +25,22 @@ _BOOKKEEPING = frozenset(
     "_is_full_backward_hook _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks "
     "_load_state_dict_post_hooks".split()
 )
-# Of a wrapped module inside of another: what its graphs are is not what it computes.
-_OF_WRAPPED = {"_runtime", "forward", "_options"}
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 
 
-def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames, hooks_around: bool = False) -> None:
-    """Add the leaves of `root` and everything below it; raises Bypass for hooks, but for those of `root` itself if they run
+def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> None:
+    """Add the leaves of `root` and everything below it; raises Bypass for hooks, but for those of `root` itself, which run
     around it, and what cannot be digested."""
     for name in GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
         if hooks:
             raise _hooked("torch.nn.Module (global)", name, hooks)
         walker.watch(hooks, ITEMS)
-    _TreeWalk(walker, devices, root if hooks_around else None).add("model", root)
+    _TreeWalk(walker, devices, root).add("model", root)
 
 
 class _TreeWalk:
-    def __init__(self, walker: Walker, devices: tensors.DeviceNames, with_hooks: torch.nn.Module | None) -> None:
+    def __init__(self, walker: Walker, devices: tensors.DeviceNames, with_hooks: torch.nn.Module) -> None:
         self._walker = walker
         self._with_hooks = with_hooks
         self._devices = devices
@@ -49,6 +49,11 @@ class _TreeWalk:
     def add(self, path: str, module: torch.nn.Module) -> None:
         """Add a module, then its children in order. A module met before becomes a reference."""
         walker = self._walker
+        wrapping = wrapping_of(module)
+        if wrapping is not None:
+            self.add(path, wrapping.module)
+            around_forward(walker, path, module)
+            return
         if walker.seen(path, module):
             return
         _refuse_unsupported(path, module)
@@ -72,11 +77,7 @@ class _TreeWalk:
                 walker.emit(child_path, None)
             else:
                 self.add(child_path, child)
-        skipped = (
-            _NOT_ATTRIBUTES
-            | volatile_fields(type(module))
-            | (_OF_WRAPPED if type(module).__module__ == "rekindle.module" else set())
-        )
+        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(attribute_path(path, name), value)
@@ -98,6 +99,8 @@ class _TreeWalk:
         if tensor is None:
             walker.emit(path, f"None{suffix}")
             return
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            raise Bypass(Reason.OPAQUE_VALUE, f"{path} is not initialized; a lazy module is when it has been called once")
         if not tensors.is_plain(tensor) and tensors.is_traceable_parameter(tensor):
             walker.emit(f"{path}.class", walker.add_class(type(tensor)))
         elif not tensors.is_plain(tensor):
@@ -123,6 +126,7 @@ def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
     found: dict[int, tuple[str, object]] = {}
 
     def add(path: str, module: torch.nn.Module) -> None:
+        module = unwrapped(module)
         if id(module) not in found:
             found[id(module)] = (path, module)
             for name, child in module._modules.items():

@@ -1,0 +1,44 @@
+"""A module's tree by its tables, whatever its classes make of nn.Module's methods, and whether or not they have a hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+
+def named_modules(root: nn.Module) -> dict[str, nn.Module]:
+    """As nn.Module.named_modules: each module under the first of its names."""
+    seen: set[int] = set()
+
+    def walk(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield name, module
+            for leaf, child in module._modules.items():
+                if child is not None:
+                    yield from walk(f"{name}.{leaf}" if name else leaf, child)
+
+    return dict(walk("", root))
+
+
+def named_parameters(root: nn.Module) -> dict[str, nn.Parameter]:
+    """As nn.Module.named_parameters: each parameter under the first of its names."""
+    return _tensors(root, "_parameters")
+
+
+def named_buffers(root: nn.Module) -> dict[str, torch.Tensor]:
+    """As nn.Module.named_buffers: each buffer under the first of its names."""
+    return _tensors(root, "_buffers")
+
+
+def _tensors(root: nn.Module, table: str) -> dict[str, torch.Tensor]:
+    seen: set[int] = set()
+    found: dict[str, torch.Tensor] = {}
+    for name, module in named_modules(root).items():
+        for leaf, tensor in getattr(module, table).items():
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                found[f"{name}.{leaf}" if name else leaf] = tensor
+    return found
