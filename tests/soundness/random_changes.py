@@ -1,0 +1,66 @@
+"""Changes that any module can undergo between calls, and what is drawn in the text of a change."""
+
+from __future__ import annotations
+
+import random
+import re
+
+_NUMBERS = ("0.5", "2.0", "-1.5", "3", "1", "1.0", "True", "0.25", "1.5", "2", "np.float32(0.75)", "-2")
+_DRAWS = {
+    "n": _NUMBERS,
+    "i": ("0", "1", "2", "3"),
+    "p": ("1", "2", "3"),
+    "b": ("True", "False"),
+    "s": ("'a'", "'bb'", "'ccc'", "'abc'"),
+    "t": (
+        "torch.full((4,), 2.)",
+        "torch.ones(4)",
+        "torch.arange(4.) + 1",
+        "torch.ones(1)",
+        "torch.full((4,), -1., dtype=torch.float64)",
+    ),
+}
+
+GENERAL = (
+    "net.eval()",
+    "net.train()",
+    "net.zero_grad()",
+    "net.requires_grad_(<b>)",
+    "net.lin.weight.data.mul_(-0.5)",
+    "net.lin.weight.requires_grad_(<b>)",
+    "net.lin.bias.requires_grad_(<b>)",
+    "net.lin.bias = None",
+    "net.lin = nn.Linear(4, 4)",
+    "net.lin.weight = nn.Parameter(torch.full((4, 4), 0.1))",
+    "net.lin.weight.data = torch.full((4, 4), 0.2)",
+    "net.load_state_dict({k: v * 0.5 if v.is_floating_point() else v for k, v in net.state_dict().items()})",
+    "for p in net.parameters(): p.data.add_(0.1)",
+    "net.lin.register_forward_hook(lambda m, a, r: r * 2)",
+    "net.lin._forward_hooks.clear()",
+    "world: torch.set_grad_enabled(<b>)",
+    "net.unused = <n>",
+    "net.lin.extra = <n>",
+    "net.more = nn.Linear(4, 4)",
+    "del net.more",
+    "net.register_buffer('more_state', torch.ones(2))",
+    "mod.UNUSED = <n>",
+    "net.lin.forward = lambda x: x * <n>",
+    "del net.lin.forward",
+    "net.lin.__class__ = nn.Linear",
+    "copied()",
+    "pickled()",
+    "net.double()",
+    "net.float()",
+    "net.lin.weight = net.lin.weight",
+    "net.lin.weight.data = net.lin.weight.data.t()",
+    "net.__class__.extra = <n>",
+    "gc.collect()",
+    "inner.__class__ = type('Net', (mod.Net,), {'other': 1})",
+    "inner.__class__ = mod.Net",
+    "world: torch.set_num_threads(1)",
+)
+
+
+def drawn(rng: random.Random, text: str) -> str:
+    """The text with a value for each place that is to be drawn."""
+    return re.sub(r"<([nipbst])>", lambda found: rng.choice(_DRAWS[found[1]]), text)
