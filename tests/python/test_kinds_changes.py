@@ -60,8 +60,13 @@ def test_a_namespace_of_exec_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
     assert_same(wrapped(rows()), module(rows()))
 
 
-def test_a_weakly_held_object_is_not_kept_alive(tmp_path: pathlib.Path) -> None:
-    held = Box(k=1.0)
+class WeakList(list):  # type: ignore[type-arg]
+    k = 1.0
+
+
+@pytest.mark.parametrize("make", [lambda: Box(k=1.0), WeakList])
+def test_a_weakly_held_object_is_not_kept_alive(make: Any, tmp_path: pathlib.Path) -> None:
+    held = make()
     module = Holder(weakref.ref(held), lambda reference: 3.0 if reference() is None else reference().k)
     wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
     assert_same(wrapped(rows()), module(rows()))
@@ -90,3 +95,16 @@ def test_a_long_chain_of_objects_is_followed_to_its_end(count: int, tmp_path: pa
     module.held = None  # what Python frees one by one it frees by recursion
     while first is not last:
         first = first.__dict__.pop("next")
+
+
+def test_what_lies_deep_is_followed(tmp_path: pathlib.Path) -> None:
+    last: list[Any] = [1.0]
+    first: Any = last
+    for depth in range(6000):
+        first = ([first], {"a": first}, lambda held=first: held)[depth % 3]
+    module = Holder(first, lambda _: last[0])
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
+    last[0] = 3.0
+    assert_same(wrapped(rows()), module(rows()))

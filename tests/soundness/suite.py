@@ -16,6 +16,7 @@ from typing import Any
 
 import cases_code
 import cases_harmless
+import cases_kinds
 import cases_state
 import cases_torch
 import cases_values
@@ -26,6 +27,7 @@ from server import Worker, run_fresh
 CASES: tuple[Case, ...] = (
     *cases_code.CASES,
     *cases_values.CASES,
+    *cases_kinds.CASES,
     *cases_state.CASES,
     *cases_torch.CASES,
     *cases_world.CASES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _abc
 import dataclasses
+import operator
 import threading
 import types
 from typing import Any
@@ -29,7 +30,7 @@ _SKIPPED = SKIPPED | frozenset(
 _FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only", "type")
 _HEAP_TYPE = 1 << 9
 
-_FIELD_PARTS = seen_only(lambda field: tuple(getattr(field, part, None) for part in _FIELD))
+_FIELD_PARTS = seen_only(operator.attrgetter(*_FIELD))
 
 
 class _Pass(threading.local):
@@ -167,5 +168,7 @@ def _add_hidden(walker: Walker, base: type) -> None:
         walker.leaves.append((f"__dataclass_fields__.{name}", str(getattr(field, "_field_type", None))))
         for part in _FIELD:
             item = getattr(field, part, None)
-            if item is not dataclasses.MISSING and (part != "type" or isinstance(item, str | type)):
+            if item is dataclasses.MISSING or (part == "metadata" and not item):
+                continue
+            if part != "type" or isinstance(item, str | type):
                 walker.walk(f"__dataclass_fields__.{name}.{part}", item)

@@ -112,8 +112,8 @@ class LibraryState:
             value, used = follow(namespace, chain)
             if type(value) in PLAIN and "__" not in chain[used - 1]:
                 self._note(module, ".".join(chain[:used]), value)
-        for name in _classes_of(code, namespace):
-            self._note(module, name, ABSENT)
+        for owner, name in _classes_of(code, namespace):
+            self._note(owner, name, ABSENT)
 
     def _note(self, module: str, name: str, value: Any) -> None:
         key = ("setting", module, name)
@@ -140,9 +140,9 @@ def _holds_tensors(table: Any) -> bool:
     return any(isinstance(item, torch.Tensor) for item in (table.values() if isinstance(table, dict) else table))
 
 
-def _classes_of(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[str]:
-    """Names of the class that code is a method of, and of its bases in the same module."""
-    name = code.co_qualname.rpartition(".")[0]
-    owner = namespace.get(name)
-    if isinstance(owner, type):
-        yield from (base.__name__ for base in owner.__mro__ if namespace.get(base.__name__) is base)
+def _classes_of(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Module and name of the class that code is a method of, and of its bases in torch."""
+    owner = namespace.get(code.co_qualname.rpartition(".")[0])
+    for base in owner.__mro__ if isinstance(owner, type) else ():
+        if base.__module__.partition(".")[0] == "torch" and (names_of(base.__module__) or {}).get(base.__name__) is base:
+            yield base.__module__, base.__name__

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -35,6 +36,18 @@ _OF_THE_PROCESS = frozenset({"version", "binary", "order", "query"})
 _REGISTERED = seen_only(lambda _: (abc.get_cache_token(),))
 
 
+def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
+    """As of the cells of _native.Guard, for what only weak references may lead to."""
+    if cells.how in ("object", "bytes"):
+        return value, "weak" if cells.how == "object" else "bytes"
+
+    def take(reference: weakref.ref[Any]) -> tuple[Any, ...]:
+        target = weakref.ref.__call__(reference)
+        return () if target is None else tuple(cells.take(target))
+
+    return weakref.ref(value), take
+
+
 class Watched:
     """As long as all of it is unchanged, the fingerprint's fields and the observations are.
 
@@ -43,7 +56,7 @@ class Watched:
     """
 
     def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
-        self._cells: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._cells: dict[tuple[int, Any], tuple[Any, Cells]] = {}
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._weak: set[int] = set()
         self.registered: list[tuple[Any, str]] = []
@@ -60,7 +73,10 @@ class Watched:
     @property
     def cells(self) -> list[tuple[Any, Any]]:
         """What changes, and how it is compared, as of _native.Guard."""
-        return [(value, "weak" if how == "object" and id(value) in self._weak else how) for value, how in self._cells.values()]
+        return [
+            _weakly(value, cells) if id(value) in self._weak else (value, cells.comparison)
+            for value, cells in self._cells.values()
+        ]
 
     @property
     def items(self) -> list[tuple[Any, Any]]:
@@ -167,7 +183,7 @@ class Watched:
             if not isinstance(base, type):
                 self._add_value(base.__name__, base)
                 continue
-            if (id(base), id(CLASS)) in self._cells or not base.__flags__ & _HEAP_TYPE:
+            if (id(base), CLASS.how) in self._cells or not base.__flags__ & _HEAP_TYPE:
                 continue
             self._watch(base, CLASS)
             if not is_covered_class(base):
@@ -176,7 +192,7 @@ class Watched:
                     self._watch(base, _REGISTERED)
 
     def _watch(self, value: Any, cells: Cells) -> None:
-        self._cells.setdefault((id(value), id(cells)), (value, cells.comparison))
+        self._cells.setdefault((id(value), cells.how or id(cells)), (value, cells))
 
     def _add_item(self, container: Any, key: Any) -> None:
         self._items[id(container), key] = (container, key)

@@ -53,6 +53,8 @@ def slots_of(cls: type, base: type = object) -> list[Slot]:
 
 
 def _slot_cells(slots: list[Slot]) -> Cells:
+    """The slots of an object."""
+
     def put_back(value: Any, parts: tuple[Any, ...]) -> None:
         for (_, member), before in zip(slots, parts, strict=True):
             if _content(value, member) is before:

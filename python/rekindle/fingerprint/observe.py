@@ -37,6 +37,7 @@ from rekindle.reasons import Bypass, Reason
 __all__ = ["Observation", "Recorder", "verify"]
 
 
+_WRITES = logging.Logger.callHandlers.__code__
 _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__
 
 
@@ -185,7 +186,7 @@ class Recorder:
             return
         if isinstance(owner, logging.Logger):
             apart(lambda: self._noted.add(("logger", "logging", owner.name)), self._refuse)
-        elif is_user(frame):
+        elif is_user(frame) and all(asking.f_code is not _WRITES for asking in frames_from(frame)):
             self._refuse(Bypass(Reason.OPAQUE_VALUE, f"{place_of(frame)} reads the state of a {type(owner).__qualname__}"))
 
     def _on_collective(self) -> None:
