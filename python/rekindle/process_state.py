@@ -24,7 +24,8 @@ from rekindle.reasons import Busy
 
 _ABSENT = object()
 _PAUSE = 0.05  # seconds between looks at the owner
-_STUCK = 2.0  # seconds in a row that an owner was seen in the user's code or Python's, which wait for other threads
+_STUCK = 2.0  # seconds in a row that an owner was seen asleep in the user's code or Python's, which wait for other threads
+_AT_WORK = 20_000_000  # nanoseconds of them that it may have run, to see whether it can go on
 _AWAKE = 2_000_000  # nanoseconds
 _FORK_WAITS = 30.0  # seconds; a child that is made earlier starts with everything put back
 
@@ -35,6 +36,7 @@ class _Ownership:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.thread: int | None = None
+        self.number = 0  # the system's, of the thread
         self.depth = 0
         self.is_stuck = False
         self.undo: list[Callable[[], None]] = []
@@ -51,7 +53,7 @@ def owned(limit: float = 600.0) -> Iterator[None]:
         yield
         return
     acquire(_state.lock, limit)
-    _state.thread, _state.is_stuck = threading.get_ident(), False
+    _state.thread, _state.number, _state.is_stuck = threading.get_ident(), threading.get_native_id(), False
     try:
         yield
     finally:
@@ -144,35 +146,49 @@ class Watch:
     """One thread's watch over the export of another, which it waits for; it looks again and again."""
 
     def __init__(self) -> None:
-        self._moved = time.monotonic()
+        self._since, self._ran = time.monotonic(), _time_of(_state.number)
 
     def is_stuck(self) -> bool:
         """Whether the owner has been waiting for a while, as far as this thread or another that watches has seen."""
-        now = time.monotonic()
-        if not _waits_itself():
-            self._moved, _state.is_stuck = now, False
-        elif now - self._moved > _STUCK:
+        now, ran = time.monotonic(), _time_of(_state.number)
+        if not _waits_itself() or ran - self._ran > _AT_WORK:
+            self._since, self._ran, _state.is_stuck = now, ran, False
+        elif now - self._since > _STUCK:
             _state.is_stuck = True
         return _state.is_stuck
 
 
 def _waits_itself() -> bool:
-    """Whether the owner is in a place where it may wait for other threads: the user's code, or Python's."""
+    """Whether the owner sleeps in a place where it may wait for other threads: the user's code, or Python's."""
     from rekindle.fingerprint.origin import Origin, origin_of_frame
 
     frame = sys._current_frames().get(_state.thread or 0)
-    return frame is not None and origin_of_frame(frame) in (Origin.USER, Origin.STDLIB)
+    return frame is not None and origin_of_frame(frame) in (Origin.USER, Origin.STDLIB) and _sleeps(_state.number)
+
+
+def _sleeps(number: int) -> bool:
+    """Whether a thread of this process neither runs nor could; true where the system does not tell."""
+    try:
+        with open(f"/proc/self/task/{number}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "S"
+    except OSError:
+        return True
+
+
+def _time_of(number: int) -> int:
+    """Nanoseconds that a thread of this process has run; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/self/task/{number}/schedstat") as file:
+            return int(file.read().split()[0])
+    except OSError:
+        return 0
 
 
 def time_of_others() -> dict[int, int]:
     """Nanoseconds that each other thread of the program has run, by its number; empty where the system does not tell."""
     threads = (thread for thread in threading.enumerate() if not thread.name.startswith("rekindle-"))
-    numbers = {thread.native_id for thread in threads} - {threading.get_native_id(), None}
-    found = {}
-    for number in numbers:
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{number}/schedstat") as file:
-            found[number] = int(file.read().split()[0])
-    return found
+    numbers = {thread.native_id or 0 for thread in threads} - {threading.get_native_id(), 0}
+    return {number: ran for number in numbers if (ran := _time_of(number)) > 0}
 
 
 def others_ran_since(before: dict[int, int]) -> bool:

@@ -330,3 +330,24 @@ def test_an_export_that_another_thread_may_have_disturbed_is_made_again(monkeypa
     alone = Twins(nn.Linear(4, 2))
     alone.call(rows())
     assert len(tries) == 3 and alone.reasons() == ["verification_failed"]
+
+
+@pytest.mark.parametrize("name", [name for name in suite.MODELS if name != "buffers"])
+def test_threads_that_share_a_module_get_eagers_results(name: str) -> None:
+    twins = Twins(suite.MODELS[name]())
+    calls = [rows(step, 3 + step % 3) for step in range(6)]
+    with torch.no_grad():
+        expected = [twins.eager(x) for x in calls]
+    barrier = threading.Barrier(3)
+
+    def run(order: list[int]) -> list[tuple[int, torch.Tensor]]:
+        barrier.wait(30)
+        with torch.no_grad():
+            return [(i, twins.wrapped(calls[i])) for i in order]
+
+    threads = [
+        in_thread(lambda order=order: run(order)) for order in ([0, 1, 2, 3, 4, 5], [3, 0, 4, 1, 5, 2], [5, 4, 3, 2, 1, 0])
+    ]
+    for thread in threads:
+        for i, result in thread():
+            assert_same(result, expected[i])
