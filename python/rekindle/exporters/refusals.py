@@ -1,4 +1,4 @@
-"""What a forward may ask of torch, or do with it, that no graph can repeat."""
+"""What a forward may do with torch that no graph can repeat. What it may ask: questions.py."""
 
 from __future__ import annotations
 
@@ -8,28 +8,10 @@ from typing import Any
 
 import torch
 
+from rekindle.exporters.questions import name_of
 from rekindle.exporters.user_place import user_place
 from rekindle.reasons import Bypass, Reason
 
-_VALUE_QUERIES = {
-    torch.Tensor.__bool__,
-    torch.Tensor.__int__,
-    torch.Tensor.__float__,
-    torch.Tensor.__complex__,
-    torch.Tensor.__index__,
-    torch.Tensor.__contains__,
-    torch.Tensor.item,
-    torch.Tensor.tolist,
-    torch.Tensor.numpy,
-    torch.Tensor.__array__,
-    torch.equal,
-    torch.Tensor.equal,
-    torch.allclose,
-    torch.Tensor.allclose,
-    torch.is_nonzero,
-    torch.Tensor.is_nonzero,
-}
-_ADDRESSES = {torch.Tensor.storage_offset, torch.Tensor.untyped_storage, torch.Tensor.storage}
 _GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
 _HOOKS = {
     torch.Tensor.register_hook,
@@ -48,15 +30,6 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
         raise Bypass(Reason.UNSUPPORTED_OP, message)
-    if function in _VALUE_QUERIES:
-        raise Bypass(
-            Reason.VALUE_SPECIALIZED,
-            f"{user_place()} turns a tensor into a Python value ({getattr(function, '__name__', function)}); "
-            "the graph would repeat this call's answer. Use torch.where or pass a Python number",
-        )
-    if function in _ADDRESSES:
-        message = f"{user_place()} asks where a tensor lies in memory ({function.__name__}), which is another place at each call"
-        raise Bypass(Reason.VALUE_SPECIALIZED, message)
     if function in _GRADIENTS:
         raise Bypass(
             Reason.STATE_MUTATED, f"{user_place()} reads or writes the gradient of a tensor in the forward; do so outside"
@@ -66,10 +39,9 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
         raise Bypass(Reason.STATE_MUTATED, message)
     # A checkpoint asks whether what it was given has a gradient.
     if function in _HOOKS and caller.f_globals.get("__name__") != "torch.utils.checkpoint":
-        name = "grad_fn" if function == torch.Tensor.grad_fn.__get__ else function.__name__
         raise Bypass(
             Reason.SIDE_EFFECT,
-            f"{user_place()} uses {name} of a tensor in the forward, where the graph has none; register it outside",
+            f"{user_place()} uses {name_of(function)} of a tensor in the forward, where the graph has none; register it outside",
         )
     if function in _GENERATORS or kwargs.get("generator") is not None:
         raise Bypass(Reason.NONDETERMINISTIC, f"{user_place()} uses a random generator of its own; use torch's default one")

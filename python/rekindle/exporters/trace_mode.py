@@ -22,7 +22,9 @@ from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.failed_calls import FailedCalls
 from rekindle.exporters.in_place import exchanged, is_in_place, target_of, written_by
+from rekindle.exporters.interpolated_sizes import SizeInTrace, interpolates
 from rekindle.exporters.open_sizes import SIZE_QUERIES, OpenSizes
+from rekindle.exporters.questions import refuse_answer
 from rekindle.exporters.refusals import refuse
 from rekindle.exporters.replacements import DRAWING, REPLACEMENTS, counts_batches, overwrite_out
 from rekindle.exporters.unchecked import Allowed, allowed_by
@@ -31,17 +33,7 @@ from rekindle.exporters.view_records import ViewRecords
 from rekindle.reasons import Bypass, Reason, SizedByData
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
-_INTERPOLATE = torch.nn.functional.interpolate.__code__
 _straight_through = torch.ops.rekindle.straight_through.default  # found once: looking it up changes torch.ops
-
-
-class SizeInTrace(int):
-    """What interpolate takes a size for while it is traced: it computes with it in tensors then, not in numbers."""
-
-    def float(self) -> torch.Tensor:
-        """The size as torch.Tensor.float would give it."""
-        with untraced():
-            return torch.tensor(float(self), dtype=torch.float32)
 
 
 _UNANSWERED = object()
@@ -85,9 +77,22 @@ class TraceMode(TorchFunctionMode):
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._assumptions = assumptions
         self.failed_calls = FailedCalls(sizes, data)
+        self._refused: Bypass | None = None
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, caller = kwargs or {}, sys._getframe(1)
+        try:
+            return self._on_call(function, kinds, args, kwargs or {}, sys._getframe(1))
+        except Bypass as bypass:
+            self._refused = self._refused or bypass
+            raise
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Raises what was refused, should the forward have caught it."""
+        super().__exit__(kind, error, trace)
+        if self._refused is not None and error is not self._refused:
+            raise self._refused from error
+
+    def _on_call(self, function: Any, kinds: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
         self.allowed = min(self.allowed, allowed_by(function))
         if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
@@ -98,7 +103,7 @@ class TraceMode(TorchFunctionMode):
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
             if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
-                return tuple(self.__torch_function__(torch.Tensor.__getitem__, kinds, (cuts[0], place)) for place in cuts[1])
+                return tuple(self._on_call(torch.Tensor.__getitem__, kinds, (cuts[0], place), {}, caller) for place in cuts[1])
             args, kwargs = self._sizes.given(function, args, kwargs)
         if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
             return answer
@@ -147,6 +152,7 @@ class TraceMode(TorchFunctionMode):
         except Exception as error:
             self.failed_calls.note(*asked, error)
             raise
+        refuse_answer(function, args, result, self._given)
         self._check_grad_mode((result, target_of(args, kwargs)) if in_place else result)
         sized_by_data = self._data.made(result)
         if self._sizes is not None:
@@ -174,8 +180,7 @@ class TraceMode(TorchFunctionMode):
         else:
             with untraced():
                 answer = function(*args, **kwargs)
-        in_interpolate = _INTERPOLATE in (caller.f_code, caller.f_back and caller.f_back.f_code)  # maybe in a comprehension
-        return SizeInTrace(int(answer)) if in_interpolate and len(args) > 1 and function is torch.Tensor.size else answer
+        return SizeInTrace(int(answer)) if len(args) > 1 and function is torch.Tensor.size and interpolates(caller) else answer
 
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Any:
         self.up_to_date((args, kwargs))
