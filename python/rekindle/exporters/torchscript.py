@@ -19,6 +19,7 @@ from rekindle.exporters.module_state import attributes_kept
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.traced_module import TracedModule
 from rekindle.exporters.traced_sizes import Guard
+from rekindle.fingerprint.warnings_shown import of_traces
 from rekindle.layouts import copied
 from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import Shapes
@@ -52,9 +53,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
     stacks = _native.record_stacks(False)
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", category=torch.jit.TracerWarning)
+        with of_traces() as found:
             yield found
     finally:
         logger.setLevel(level)
@@ -164,8 +163,11 @@ def _run_exporter(
             verbose=True,  # the places that nodes come from are kept only then
         )
     for warning in warned:
-        if issubclass(warning.category, torch.jit.TracerWarning) and not str(warning.message).startswith(_NO_FINDINGS):
-            raise Bypass(Reason.VALUE_SPECIALIZED, str(warning.message).splitlines()[0])
+        text = (str(warning.message).splitlines() or [""])[0]
+        if not issubclass(warning.category, torch.jit.TracerWarning):  # its user is to be shown it, by eager
+            raise Bypass(Reason.SIDE_EFFECT, f"the forward warns, which a graph would not: {text}")
+        if not text.startswith(_NO_FINDINGS):
+            raise Bypass(Reason.VALUE_SPECIALIZED, text)
     return buffer.getvalue()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rekindle.exporters.lengths import builtin_named
-from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint import Fingerprint, queries
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.namespace import NAMESPACES
@@ -24,12 +24,17 @@ from rekindle.fingerprint.world import ALL_NAMES, ALL_VALUES
 
 _HEAP_TYPE = 1 << 9
 # Observations that stay as they are as long as the process lives, or whose change the results already follow.
-_OF_THE_PROCESS = frozenset({"version", "binary", "order", "answers", "query"})
+_OF_THE_PROCESS = frozenset({"version", "binary", "order", "answers"})
 
 
 def _abstract_classes(_: type) -> tuple[int]:
     """A number that changes whenever anything is registered with any abstract class."""
     return (abc.get_cache_token(),)
+
+
+def _answer(question: tuple[str, str]) -> tuple[Any]:
+    """What the process says now; a guard compares by identity."""
+    return (sys.intern(str(queries.answer(*question))),)
 
 
 class Watched:
@@ -81,6 +86,10 @@ class Watched:
             return
         if kind == "env":
             self._add_variable(name)
+            return
+        if kind == "query":
+            question = (module, name)
+            self._reads[id(question)] = (question, _answer)
             return
         self._add_item(sys.modules, module)
         loaded = sys.modules.get(module)
