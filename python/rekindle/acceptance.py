@@ -58,7 +58,7 @@ def verify_with_functions(
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
     if not exported.functions:
         return [], verify(joint, exported, request, inputs, calls, again)
-    with _gradients_kept(request), Recorder(fingerprint, undo, effects_allowed=True) as recorder:
+    with _gradients_kept(request), Recorder(fingerprint, undo) as recorder:
         world.called_back.active = True
         try:
             gradients = verify(joint, exported, request, inputs, calls, again)

@@ -22,6 +22,7 @@ from rekindle.fingerprint.observations import lasting
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
 from rekindle.fingerprint.undo import Undo
+from rekindle.fingerprint.warnings_shown import not_shown
 from rekindle.open_shapes import WrongElsewhere, try_sizes
 from rekindle.process_state import others_ran_since, owned, time_of_others
 from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
@@ -131,12 +132,12 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
     exported_at = time.perf_counter()
     inputs = graph_inputs(exported, request)
     alone = _why_alone(exported, recorder)
-    with undo.around(), checkpoints_inlined():
+    with undo.around(), world.random_states_kept(), not_shown(), checkpoints_inlined():
         trials = try_sizes(request, exported, alone)
     request = replace(request, shapes=trials.shapes)
     joint = _build(exported, inputs, request)
     built_at = time.perf_counter()
-    with undo.around():
+    with undo.around(), world.random_states_kept(), not_shown():
         verify = functools.partial(verify_with_functions, joint, exported, request, inputs, fingerprint, undo)
         try:
             seen, gradients = verify(trials.calls, alone is None and not trials.calls)

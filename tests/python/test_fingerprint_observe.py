@@ -111,6 +111,8 @@ SIDE_EFFECTS = {
     "print": ("print(x.shape)\nreturn x", "prints"),
     "print in a helper": ("helper()\nreturn x", "prints"),
     "logger": ("logging.getLogger('x').warning('ran at')\nreturn x", "writes to a logger"),
+    "warning": ("warnings.warn('once')\nreturn x", "warns"),
+    "written": ("import os\nos.write(1, b'1')\nreturn x", "write"),
     "root logger": ("logging.error('ran')\nreturn x", "writes to a logger"),
 }
 
@@ -151,7 +153,6 @@ def test_a_forward_that_changes_its_module_changes_the_fingerprint() -> None:
 
 ALLOWED = {
     "logging that is off": "logging.getLogger('x').debug('ran at')\nreturn x",
-    "warning": "warnings.warn('once')\nreturn x",
     "torch's generator": "return x + torch.rand(2)",
     "sorting with a key": "return x + sorted([2, 1], key=lambda v: -v)[0]",
     "namedtuple": "return x + P(1, 2).a",

@@ -213,7 +213,7 @@ def test_every_kind_is_here_or_cannot_change() -> None:
 UNCHANGEABLE: list[Any] = [
     None, True, 1, 1.0, "a", b"a", 1j, range(2), slice(1), ..., NotImplemented, (1,), frozenset({1}), object(),
     decimal.Decimal(1), datetime.date(2000, 1, 1), datetime.time(1), datetime.datetime(2000, 1, 1), datetime.timedelta(1),
-    datetime.timezone.utc, re.compile("a"), operator.itemgetter(1), torch.float32, torch.Size([1]),
+    datetime.UTC, re.compile("a"), operator.itemgetter(1), torch.float32, torch.Size([1]),
     torch.device("cpu"), list[int], int | str, property(_function), _function.__code__, len, uuid.UUID(int=1), Thing().__init__,
 ]  # fmt: skip
 

@@ -21,13 +21,25 @@ def again() -> float:
     return time.monotonic()
 
 
+def elsewhere() -> float:
+    return time.time()
+
+
 class Listener:
     """Takes down what a hook tells; never has enough of `again`."""
 
     def __init__(self) -> None:
         self.starts: list[str] = []
         self.calls: list[tuple[str, str]] = []
-        self.hook = _native.ProfileHook(self.on_start, self.on_call, frozenset({"time"}))
+        self.judged: list[str] = []
+        self.hook = _native.ProfileHook(self.on_start, self.on_call, self.judge, self.side)
+
+    def judge(self, function: Any) -> int:
+        self.judged.append(function.__name__)
+        return int(function.__name__ == "time")
+
+    def side(self, frame: FrameType) -> int:
+        return int(frame.f_code.co_name != "elsewhere")
 
     def on_start(self, frame: FrameType) -> bool:
         self.starts.append(frame.f_code.co_name)
@@ -44,10 +56,12 @@ def test_it_tells_of_code_until_that_is_enough_and_of_watched_functions_always()
     now()
     again()
     again()
+    elsewhere()
     listener.hook.stop()
     now()
-    assert listener.starts == ["now", "again", "again"]
+    assert listener.starts == ["now", "again", "again", "elsewhere"]
     assert listener.calls == [("now", "time"), ("now", "time")]
+    assert listener.judged.count("time") == listener.judged.count("monotonic") == 1
 
 
 def test_it_restores_the_hook_that_was_there_and_may_be_put_aside_itself() -> None:
@@ -78,7 +92,7 @@ def test_an_exception_of_a_callback_is_raised_where_the_code_starts() -> None:
     def fail(_: FrameType) -> bool:
         raise ValueError("not here")
 
-    hook = _native.ProfileHook(fail, fail, ())
+    hook = _native.ProfileHook(fail, fail, lambda _: 0, lambda _: 0)
     raised = None
     hook.start()
     try:  # pytest.raises would start code of its own

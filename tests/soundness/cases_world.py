@@ -381,6 +381,7 @@ CASES = (
         "address of an object",
         body="return self.linear(x) * (id(self) % 7) * 0",
         matters=False,
+        populates=False,
         fresh=True,
         explained="id",
     ),

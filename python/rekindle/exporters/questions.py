@@ -21,7 +21,8 @@ _OF_TENSORS = """
     dtype device layout shape ndim is_cuda is_cpu is_xla is_xpu is_mps is_mtia is_ipu is_hpu is_vulkan is_maia is_meta
     is_mkldnn is_sparse is_sparse_csr is_quantized is_nested requires_grad itemsize nbytes names is_floating_point is_complex
     is_signed is_inference get_device T mT H mH real imag data element_size type has_names is_same_size is_contiguous
-    stride size dim ndimension numel nelement dense_dim sparse_dim is_coalesced qscheme __len__ __hash__ is_distributed _is_zerotensor
+    stride size dim ndimension numel nelement dense_dim sparse_dim is_coalesced qscheme __len__ __hash__ is_distributed
+    _is_zerotensor
 """.split()
 _OF_TORCH = """
     is_tensor is_floating_point is_complex is_signed is_inference get_device numel result_type can_cast

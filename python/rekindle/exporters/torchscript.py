@@ -19,6 +19,7 @@ from rekindle.exporters.module_state import attributes_kept
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.traced_module import TracedModule
 from rekindle.exporters.traced_sizes import Guard
+from rekindle.fingerprint.warnings_shown import of_traces
 from rekindle.layouts import copied
 from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
@@ -49,14 +50,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
     """
     stacks = _native.record_stacks(False)
     try:
-        with contextlib.ExitStack() as entered:
-            entered.enter_context(_logs_kept())
-            caught = warnings.catch_warnings(record=True)
-            entered.enter_context(changed(lambda: caught.__exit__()))
-            found = caught.__enter__()
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", category=torch.jit.TracerWarning)
-            assert found is not None
+        with _logs_kept(), of_traces() as found:
             yield found
     finally:
         _native.record_stacks(stacks)
@@ -180,8 +174,11 @@ def _run_exporter(
             verbose=True,  # the places that nodes come from are kept only then
         )
     for warning in warned:
-        if issubclass(warning.category, torch.jit.TracerWarning) and not str(warning.message).startswith(_NO_FINDINGS):
-            raise Bypass(Reason.VALUE_SPECIALIZED, str(warning.message).splitlines()[0])
+        text = (str(warning.message).splitlines() or [""])[0]
+        if not issubclass(warning.category, torch.jit.TracerWarning):  # its user is to be shown it, by eager
+            raise Bypass(Reason.SIDE_EFFECT, f"the forward warns, which a graph would not: {text}")
+        if not text.startswith(_NO_FINDINGS):
+            raise Bypass(Reason.VALUE_SPECIALIZED, text)
     return buffer.getvalue()
 
 

@@ -6,7 +6,7 @@ import dis
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, CodeType, FrameType, MethodDescriptorType
 from typing import Any
 
 from rekindle import _native
@@ -16,9 +16,12 @@ from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
 
 StartHandler = Callable[[FrameType], bool]
+Judge = Callable[[Any], int]  # of a function of C: the bits of those sides whose calls of it are to be told
+Sides = Callable[[FrameType], int]  # the bit of the side that code that runs is on, 0 for none
 CallHandler = Callable[[FrameType, Any], None]
 OrderHandler = Callable[[Any, FrameType], None]
 _LIST_EXTEND = dis.opmap["LIST_EXTEND"]
+_OF_C = (BuiltinFunctionType, MethodDescriptorType)
 _ANY_SET = frozenset((object(), object()))  # stands for what may be one
 
 
@@ -28,13 +31,16 @@ class MonitoringHook:
     Before: _native.ProfileHook, which has the same methods and puts the one that was there aside.
     """
 
-    def __init__(self, on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: OrderHandler) -> None:
-        """on_start is called until it returns true for a code object; on_call for C functions of these
-        names; on_list for what is unpacked into a list, from Python 3.13 on, where that uses no iterator of a set."""
+    def __init__(self, on_start: StartHandler, on_call: CallHandler, judge: Judge, side: Sides, on_list: OrderHandler) -> None:
+        """on_start is called until it returns true for a code object; on_call before a C function is called of which `judge`
+        says so, and for no other again; on_list for what is unpacked into a list, from Python 3.13 on, where that uses no
+        iterator of a set."""
         self._on_start = on_start
         self._on_call = on_call
-        self._watched = watched
+        self._judge = judge
+        self._side = side
         self._on_list = on_list
+        self._sides: dict[int, tuple[int, CodeType]] = {}
         self._unpacking: dict[int, tuple[CodeType, dict[int, int]]] = {}  # by identity: code, and where it does, how deep
 
     def start(self) -> None:
@@ -81,14 +87,15 @@ class MonitoringHook:
     def _called(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
         if threading.get_ident() != self._thread:
             return None
-        if not isinstance(function, FunctionType) and getattr(function, "__name__", None) in self._watched:
-            if isinstance(function, MethodDescriptorType):  # the profile hook is given the bound method
-                function = function.__get__(first)
-            self._on_call(sys._getframe(1), function)
-            return None
-        if origin_of(code.co_filename) is Origin.USER:
-            return None  # another function may be called here the next time
-        return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        frame = sys._getframe(1)
+        side, _ = self._sides.get(id(code)) or self._sides.setdefault(id(code), (self._side(frame), code))
+        if side and isinstance(function, _OF_C):
+            if isinstance(function, MethodDescriptorType) and first is not sys.monitoring.MISSING:  # type: ignore[attr-defined]
+                function = function.__get__(first)  # what the profile hook is given
+            if self._judge(function) & side:
+                self._on_call(frame, function)
+        # Another function may be called here the next time.
+        return None if side else sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _watch_unpacking(self, code: CodeType) -> None:
         """Be told before the code extends a list that it builds, as `[*items]` and `f(1, *items)` do."""
@@ -109,8 +116,8 @@ class MonitoringHook:
         return None
 
 
-def call_hook(on_start: StartHandler, on_call: CallHandler, watched: frozenset[str], on_list: OrderHandler) -> Any:
+def call_hook(on_start: StartHandler, on_call: CallHandler, judge: Judge, side: Sides, on_list: OrderHandler) -> Any:
     """What this Python has: its `start` and `stop` begin and end it."""
     if sys.version_info >= (3, 12):
-        return MonitoringHook(on_start, on_call, watched, on_list)
-    return _native.ProfileHook(on_start, on_call, watched)
+        return MonitoringHook(on_start, on_call, judge, side, on_list)
+    return _native.ProfileHook(on_start, on_call, judge, side)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import os
 import sys
@@ -79,6 +80,8 @@ class CodeReads:
         self._noted.add(("global", module, ".".join(chain[:used])))
         if value is ABSENT and used > 1:  # made when it is asked for, as __dict__ is
             self._noted.add(("global", module, ".".join(chain[: used - 1])))
+        if type(value) is decimal.Decimal or getattr(value, "__name__", None) == "decimal" or value is decimal.Decimal:
+            self._noted.add(("query", "decimal", "context"))
         self._noted.version_of(value)
 
 

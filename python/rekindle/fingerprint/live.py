@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rekindle.exporters.lengths import builtin_named
-from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint import Fingerprint, queries
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
@@ -29,7 +29,7 @@ from rekindle.fingerprint.world import ALL_NAMES, ALL_VALUES
 
 _HEAP_TYPE = 1 << 9
 # Observations that stay as they are as long as the process lives, or whose change the results already follow.
-_OF_THE_PROCESS = frozenset({"version", "binary", "order", "query"})
+_OF_THE_PROCESS = frozenset({"version", "binary", "order"})
 
 
 # A number that changes whenever anything is registered with any abstract class.
@@ -46,6 +46,10 @@ def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
         return () if target is None else tuple(cells.take(target))
 
     return weakref.ref(value), take
+
+
+# What the process answers now; a guard compares by identity.
+_ANSWER = seen_only(lambda question: (sys.intern(str(queries.answer(*question))),))
 
 
 class Watched:
@@ -88,6 +92,9 @@ class Watched:
             return
         if kind == "env":
             self._add_variable(name)
+            return
+        if kind == "query":
+            self._watch((module, name), _ANSWER)
             return
         if kind == "logger":
             self._add_logger(name)

@@ -13,12 +13,11 @@ import inspect
 import logging
 import sys
 import types
+import warnings
 from typing import Any
 
-import torch
-
 from rekindle import _native, single_flight
-from rekindle.fingerprint import Fingerprint, imports, observations, queries, world
+from rekindle.fingerprint import Fingerprint, imports, observations, opaque_calls, pure_calls, queries, world
 from rekindle.fingerprint.calls import call_hook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
@@ -31,6 +30,7 @@ from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
 from rekindle.fingerprint.resolve import class_codes, codes_of
 from rekindle.fingerprint.undo import Undo
+from rekindle.fingerprint.warnings_shown import as_their_user_has_them, filters_now
 from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
 
@@ -38,7 +38,6 @@ __all__ = ["Observation", "Recorder", "verify"]
 
 
 _WRITES = logging.Logger.callHandlers.__code__
-_FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__
 
 
 class Recorder:
@@ -47,10 +46,10 @@ class Recorder:
     fingerprint: of the same call; code that it covers needs no observation of its own. Bypass is raised where the recorded
     forward begins to do what cannot be checked later or would be missed, and once more when it is left, should the forward
     have caught it; `bypass` holds it. Records the thread it was entered on. undo: is told of what the forward reads
-    before it runs. effects_allowed: it may print, as what a graph calls at each step may.
+    before it runs.
     """
 
-    def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None, effects_allowed: bool = False) -> None:
+    def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None) -> None:
         self.observations: list[Observation] = []
         self.bypass: Exception | None = None
         self._covered: set[int] = set()
@@ -61,9 +60,9 @@ class Recorder:
                 self._covered.update(map(id, class_codes(cls)))
         self.ran_collective = False
         self._ended = False
-        self._effects_allowed = effects_allowed
         self._noted = Noted(self._covered, undo)
         self._library = LibraryCode()
+        self._filters = filters_now()
 
     def __enter__(self) -> Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
@@ -72,13 +71,16 @@ class Recorder:
         self._environment = world.EnvironmentReads(_read_is_ours)
         self._code = CodeReads(self._noted, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
-        self._hook = call_hook(self._on_start, self._on_watched, world.WATCHED, self._on_list)
+        self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, self._on_list)
         with contextlib.ExitStack() as entered:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
             entered.enter_context(LoggerReads(self._on_logger))
+            entered.enter_context(as_their_user_has_them(self._filters, self._on_filters))
             entered.enter_context(changed(_native.unwatch_sets))
             _native.watch_sets(self._on_order)
+            entered.enter_context(changed(lambda: _native.set_audit(None)))
+            _native.set_audit(self._on_audit)
             self._entered = entered.pop_all()
         try:
             self._hook.start()
@@ -118,7 +120,7 @@ class Recorder:
 
     def _on_code(self, frame: types.FrameType) -> bool:
         code = frame.f_code
-        if self.bypass is not None and not world.is_collective(code):
+        if self.bypass is not None and not opaque_calls.is_collective(code):
             return True
         origin = origin_of_frame(frame)
         if origin is not Origin.USER:
@@ -130,17 +132,18 @@ class Recorder:
 
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
         code, caller = frame.f_code, frame.f_back
-        if world.is_collective(code):
+        if opaque_calls.is_collective(code):
             self._on_collective()
             return True
         if origin is Origin.REKINDLE:
             return True
-        if world.writes_log(code):
+        if opaque_calls.writes_log(code):
             self._on_log(frame)
             return False
         question = queries.asked(code)
         imported = imports.searched(frame)
-        if question is None and imported is None and not queries.differs(code):
+        is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
+        if question is None and imported is None and not is_opaque and not queries.differs(code):
             return self._is_aside(frame) or self._on_code_of_library(frame, origin)
         if caller is None or not is_user(caller) or self._is_aside(frame):
             return False  # the user's own call is to be seen
@@ -149,7 +152,7 @@ class Recorder:
         elif question is not None:
             self._noted.add(("query", *question))
         else:
-            self._refuse_question(caller, f"calls {code.co_name}(), which other processes answer otherwise")
+            self._refuse_question(caller, f"calls {code.co_qualname}(), which differs from run to run or between processes")
         return False
 
     def _on_code_of_library(self, frame: types.FrameType, origin: Origin) -> bool:
@@ -157,24 +160,17 @@ class Recorder:
         apart(lambda: seen.append(self._library.add(frame, origin)), self._refuse)
         return seen == [True]
 
-    def _is_in_function(self, frame: types.FrameType | None) -> bool:
-        """Whether the frame runs for a custom autograd Function, which the graph calls as eager does."""
-        while frame is not None and id(frame) not in self._outside:
-            if frame.f_code is _FUNCTION_APPLY:
-                return True
-            frame = frame.f_back
-        return False
-
     def _refuse_effect(self, frame: types.FrameType, what: str) -> None:
-        if self._effects_allowed:
-            return
-        if is_user(frame) and not installed(frame.f_code.co_filename) and not self._is_in_function(frame):
+        """In what the graph calls at each run, too: the runs that try a graph would do it as well."""
+        if is_user(frame):
             message = f"{place_of(frame)} {what}, which a graph would leave out; do it outside the forward"
             self._refuse(Bypass(Reason.SIDE_EFFECT, message))
 
     def _on_log(self, frame: types.FrameType) -> None:
         caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
-        if caller is not None and not self._is_aside(frame):
+        if caller is None or self._is_aside(frame) or world.called_back.active:
+            return  # a graph calls back what logs
+        if not installed(caller.f_code.co_filename):  # libraries log once
             self._refuse_effect(caller, "writes to a logger")
 
     def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
@@ -182,7 +178,7 @@ class Recorder:
         caller = beyond(frame, (Origin.STDLIB,))
         if self.bypass is not None or caller is None or not is_user(caller) or self._is_aside(frame):
             return
-        if self._effects_allowed or self._is_in_function(caller):  # the graph asks at each run
+        if world.called_back.active:  # the graph asks at each run
             return
         if isinstance(owner, logging.Logger):
             apart(lambda: self._noted.add(("logger", "logging", owner.name)), self._refuse)
@@ -209,21 +205,47 @@ class Recorder:
         self._end_if_refused()
 
     def _on_function(self, frame: types.FrameType, function: Any) -> None:
-        name = function.__name__
-        if world.is_collective_call(function):
+        if opaque_calls.is_collective_call(function):
             self._on_collective()
         elif self.bypass is not None or self._is_aside(frame):
             return
-        elif queries.reads_address(function):
+        elif function is warnings.warn or function is warnings.warn_explicit:
+            self._on_warning(frame)
+        elif function is hash or (function is id and installed(frame.f_code.co_filename)):
             if is_user(frame):
                 self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
-        elif queries.differs_in_c(function):
-            if is_user(frame):
-                self._refuse_question(frame, f"calls {name}(), which other processes answer otherwise")
-        elif function is print:
-            self._refuse_effect(frame, "prints")
-        elif world.is_nondeterministic(function):
-            self._on_nondeterministic(frame, name)
+        else:
+            self._on_opaque(frame, function.__name__, function)
+
+    def _on_opaque(self, frame: types.FrameType, name: str, function: Any = None) -> None:
+        """Handle a call of what is not on the list of pure functions."""
+        caller = opaque_calls.caller_of(frame, name)
+        if caller is None or not is_user(caller):
+            return
+        what = opaque_calls.what_is_done(name, function)
+        if name in opaque_calls.EFFECTS or (world.called_back.active and name not in opaque_calls.ASKS_ONLY):
+            self._refuse_effect(caller, what)
+        else:
+            self._refuse_question(caller, what)
+
+    def _on_warning(self, frame: types.FrameType) -> None:
+        """A warning of the user's is given at each call; that of a library where it would be shown, see torchscript.py."""
+        asking = beyond(frame, (Origin.STDLIB,))
+        if asking is not None and is_user(asking) and not installed(asking.f_code.co_filename):
+            self._refuse_effect(asking, "warns")
+        else:
+            self._noted.add(("query", "warnings", "filters"))
+
+    def _on_filters(self) -> None:
+        message = "the forward changes the filters of warnings, which a graph would not; do it outside the forward"
+        self._refuse(Bypass(Reason.SIDE_EFFECT, message))
+
+    def _on_audit(self, event: str) -> None:
+        """Handle what Python audits, as opening a file: what types and functions do that no event shows otherwise."""
+        frame = sys._getframe(1)
+        if self.bypass is None and not self._is_aside(frame):
+            self._on_opaque(frame, event)
+            self._end_if_refused()
 
     def _on_list(self, items: Any, frame: types.FrameType) -> None:
         """Handle what is unpacked into a list."""
@@ -239,17 +261,6 @@ class Recorder:
         kind = world.order_kind(items)
         if kind is not None and asking is not None and is_user(asking):
             self._noted.add(("order", "sets", kind))
-
-    def _on_nondeterministic(self, frame: types.FrameType, name: str) -> None:
-        is_file = name in world.FILES
-        if name in world.CLOCKS and not is_user(frame):
-            return  # time stamps of loggers and the like never reach a tensor
-        passed = (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY) if is_file else (Origin.STDLIB,)
-        caller = beyond(frame, passed, ("linecache", "tokenize", "logging", "warnings"))
-        if caller is None or not is_user(caller):
-            return
-        what = "opens or looks for a file" if is_file else f"calls {name}(), which differs from run to run"
-        self._refuse_question(caller, what)
 
     def _on_search(self, name: str) -> None:
         """Handle a module that is looked for: for the forward, not for another module or for a library."""

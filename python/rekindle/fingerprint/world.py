@@ -1,20 +1,16 @@
-"""The world outside the process's Python objects: environment variables, random states, clocks and
-entropy."""
+"""The world outside the process's Python objects: environment variables, random states, the order of sets."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import random
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any
 
-from rekindle.fingerprint import queries
 from rekindle.fingerprint.digest import digest128, digest_parts
 from rekindle.process_state import in_this_thread, replaced
 
@@ -121,25 +117,6 @@ class _CalledBack(threading.local):
 
 called_back = _CalledBack()
 
-CLOCKS = frozenset(
-    "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time "
-    "process_time_ns thread_time thread_time_ns clock_gettime clock_gettime_ns localtime gmtime ctime "
-    "now utcnow today".split()
-)
-ENTROPY = frozenset(
-    "urandom getrandom random getrandbits uuid1 uuid4 generate_time_safe uuid_generate_time_safe "
-    "connect recv recv_into send sendall getaddrinfo gethostname getpid".split()
-)
-FILES = frozenset("open stat lstat access listdir scandir readlink".split())
-# Methods of a ProcessGroup, which C++ has; and what DistributedDataParallel calls.
-COLLECTIVES = frozenset(
-    "allreduce allreduce_coalesced reduce broadcast allgather allgather_coalesced _allgather_base "
-    "allgather_into_tensor_coalesced reduce_scatter _reduce_scatter_base reduce_scatter_tensor_coalesced "
-    "alltoall alltoall_base gather scatter send recv recv_anysource barrier monitored_barrier "
-    "_broadcast_coalesced".split()
-)
-OUTPUT = frozenset({"print"})
-WATCHED = OUTPUT | CLOCKS | ENTROPY | FILES | COLLECTIVES | queries.NAMES
 _PROCESS = os.urandom(8).hex()
 _PROBE = "rekindle"
 _STABLE = (int, float, bool, complex)  # types whose hashes are the same everywhere
@@ -175,38 +152,3 @@ def order_mark(items: Any) -> str:
 
 def _text(item: Any) -> str:
     return f"{item:x}" if type(item) is int else ascii(item)  # hexadecimal, which has no limit of digits
-
-
-_OWNERS = frozenset({"time", "posix", "nt", "_random", "random", "_uuid", "_socket", "datetime", "io", "_io"})
-
-
-_COLLECTIVE_FILES = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")
-_QUERIES = ("get_", "is_", "_")
-
-
-def writes_log(code: CodeType) -> bool:
-    """Whether the code runs when, and only when, a logger that is enabled is written to."""
-    return code.co_name == "_log" and code.co_filename == logging.Logger._log.__code__.co_filename
-
-
-def is_collective(code: CodeType) -> bool:
-    """Whether the code is a function by which the ranks of a job talk; one that only asks about the job is not."""
-    return code.co_filename.endswith(_COLLECTIVE_FILES) and not code.co_name.startswith(_QUERIES)
-
-
-def is_collective_call(function: Any) -> bool:
-    """Whether a C function with a watched name is a collective, not a namesake as torch.gather."""
-    if function.__name__ not in COLLECTIVES:
-        return False
-    owner = getattr(function, "__self__", None)
-    module = getattr(function, "__module__", None) or getattr(owner, "__name__", None) or type(owner).__module__
-    return "distributed_c10d" in str(module) or "distributed_c10d" in type(owner).__module__
-
-
-def is_nondeterministic(function: Any) -> bool:
-    """Whether a C function with a watched name is the one meant, not a namesake."""
-    owner = getattr(function, "__self__", None)
-    module = getattr(function, "__module__", None)
-    if module is None and owner is not None:
-        module = (owner if isinstance(owner, type) else type(owner)).__module__
-    return module in _OWNERS

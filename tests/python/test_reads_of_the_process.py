@@ -1,0 +1,203 @@
+"""What a forward asks of the process and of files: the answer of each call is its own, as in eager."""
+
+from __future__ import annotations
+
+import decimal
+import gc
+import importlib.resources
+import io
+import linecache
+import locale
+import mmap
+import os
+import pathlib
+import pkgutil
+import resource
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import rekindle
+import torch
+from module_support import assert_same, rows
+from torch import nn
+
+DATA, TEXT = pathlib.Path("data.bin"), pathlib.Path("text.txt")
+KEPT: dict[str, Any] = {}
+
+
+class Reader(nn.Module):
+    """Scales its result by what `read` finds."""
+
+    def __init__(self, read: Callable[[Any, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.read = read
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * (1.0 + float(self.read(self, x)))
+
+
+def _module(read: Callable[[Any, torch.Tensor], Any]) -> Reader:
+    torch.manual_seed(1)
+    return Reader(read)
+
+
+def _compare(read: Callable[[Any, torch.Tensor], Any], between: list[Callable[[], Any]], inputs: list[Any]) -> Any:
+    """The wrapped module, after it did as its twin in each state of the world, twice."""
+    module, wrapped = _module(read), rekindle.Module(_module(read), rekindle.Options(log="error"))
+    for enter in between:
+        enter()
+        for make in inputs:
+            for _ in range(2):
+                x, y = make(), make()
+                assert_same(wrapped(x), module(y))
+    return wrapped
+
+
+@pytest.fixture(autouse=True)
+def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A directory with a file, and what the cases change as it was."""
+    monkeypatch.chdir(tmp_path)
+    DATA.write_bytes(b"\1" * 8)
+    limit, state, mask = sys.getrecursionlimit(), gc.isenabled(), os.umask(0o22)
+    errors, handler = np.geterr(), signal.getsignal(signal.SIGUSR1)
+    with warnings.catch_warnings(), decimal.localcontext():
+        yield
+    sys.setrecursionlimit(limit), os.umask(mask), np.seterr(**errors), signal.signal(signal.SIGUSR1, handler)
+    gc.enable() if state else gc.disable()
+
+
+def _set_file(byte: int) -> Callable[[], Any]:
+    return lambda: DATA.write_bytes(bytes([byte]) * 8)
+
+
+def _of_database() -> int:
+    with sqlite3.connect("data.db") as connection:
+        return int(connection.execute("select value from numbers").fetchone()[0])
+
+
+def _set_database(value: int) -> None:
+    with sqlite3.connect("data.db") as connection:
+        connection.execute("create table if not exists numbers (value)")
+        connection.execute("delete from numbers")
+        connection.execute("insert into numbers values (?)", (value,))
+
+
+def _mapped() -> int:
+    with open(os.open(DATA, os.O_RDONLY), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        return memory[0]
+
+
+def _depth() -> int:
+    return sum(1 for _ in traceback.walk_stack(None))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _package(byte: int) -> Callable[[], Any]:
+    def write() -> None:
+        folder = pathlib.Path("datapackage")
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").touch()
+        (folder / "data.txt").write_bytes(bytes([byte]))
+        sys.path.insert(0, "") if "" not in sys.path else None
+
+    return write
+
+
+_FILE = [_set_file(1), _set_file(2)]
+# name: (read, the states of the world before its calls)
+OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
+    "FileIO": (lambda: io.FileIO(DATA).read(1)[0], _FILE),
+    "open": (lambda: open(DATA, "rb").read(1)[0], _FILE),  # noqa: SIM115
+    "os.open": (lambda: os.read(os.open(DATA, os.O_RDONLY), 1)[0], _FILE),
+    "fromfile": (lambda: np.fromfile(DATA, dtype=np.uint8)[0], _FILE),
+    "memmap": (lambda: np.memmap(DATA, dtype=np.uint8, mode="r")[0], _FILE),
+    "torch.from_file": (lambda: torch.from_file(str(DATA), size=8, dtype=torch.uint8).numpy()[0], _FILE),
+    "torch.from_file, a tensor": (lambda: bool(KEPT.update(t=torch.from_file(str(DATA)))), _FILE),
+    "mmap": (_mapped, _FILE),
+    "linecache": (
+        lambda: len(linecache.getline("text.txt", 1)),
+        [lambda: TEXT.write_text("a"), lambda: (TEXT.write_text("abc"), linecache.clearcache())],
+    ),
+    "sqlite": (_of_database, [lambda: _set_database(1), lambda: _set_database(2)]),
+    "get_data": (lambda: pkgutil.get_data("datapackage", "data.txt")[0], [_package(1), _package(2)]),  # type: ignore[index]
+    "resources": (lambda: importlib.resources.read_binary("datapackage", "data.txt")[0], [_package(1), _package(2)]),
+    "stat": (lambda: os.path.getsize(DATA), [_set_file(1), lambda: DATA.write_bytes(b"1")]),
+    "umask": (_umask, [lambda: os.umask(0o22), lambda: os.umask(0o77)]),
+    "recursion limit": (
+        lambda: sys.getrecursionlimit(),
+        [lambda: sys.setrecursionlimit(2000), lambda: sys.setrecursionlimit(2100)],
+    ),
+    "switch interval": (
+        lambda: sys.getswitchinterval(),
+        [lambda: sys.setswitchinterval(0.004), lambda: sys.setswitchinterval(0.005)],
+    ),
+    "gc.isenabled": (lambda: gc.isenabled(), [gc.disable, gc.enable]),
+    "gc.get_threshold": (lambda: gc.get_threshold()[0], [lambda: gc.set_threshold(600), lambda: gc.set_threshold(700)]),
+    "gc.get_count": (lambda: gc.get_count()[0] * 0, [lambda: None]),
+    "geterr": (lambda: len(np.geterr()["over"]), [lambda: np.seterr(over="warn"), lambda: np.seterr(over="ignore")]),
+    "printoptions": (
+        lambda: np.get_printoptions()["precision"],
+        [lambda: np.set_printoptions(precision=8), lambda: np.set_printoptions(precision=4),
+         lambda: np.set_printoptions(precision=8)],
+    ),
+    "walk_stack": (lambda: _depth() * 0, [lambda: None]),
+    "signal": (
+        lambda: signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN,
+        [lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL), lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN)],
+    ),
+    "locale": (lambda: len(locale.setlocale(locale.LC_CTYPE)) * 0, [lambda: None]),
+    "rlimit": (
+        lambda: resource.getrlimit(resource.RLIMIT_CORE)[0],
+        [lambda: resource.setrlimit(resource.RLIMIT_CORE, (1, resource.getrlimit(resource.RLIMIT_CORE)[1])),
+         lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))],
+    ),
+    "decimal context": (
+        lambda: decimal.getcontext().prec,
+        [lambda: setattr(decimal.getcontext(), "prec", 20), lambda: setattr(decimal.getcontext(), "prec", 28)],
+    ),
+    "computed in the decimal context": (
+        lambda: decimal.Decimal(1) / decimal.Decimal(3) * 10**6,
+        [lambda: setattr(decimal.getcontext(), "prec", 3), lambda: setattr(decimal.getcontext(), "prec", 28)],
+    ),
+    "warnings.filters": (lambda: len(warnings.filters), [lambda: None, lambda: warnings.simplefilter("ignore", BytesWarning)]),
+    "active_count": (lambda: threading.active_count(), [lambda: None]),
+    "strftime": (lambda: len(time.strftime("%Z")), [lambda: None]),
+    "intern": (lambda: len(sys.intern("abc")), [lambda: None]),
+    "print options of torch": (
+        lambda: torch._tensor_str.PRINT_OPTS.precision,
+        [lambda: torch.set_printoptions(precision=4), lambda: torch.set_printoptions(precision=5),
+         lambda: torch.set_printoptions()],
+    ),
+    "threads of torch": (lambda: torch.get_num_threads(), [lambda: None]),
+    "seed of torch": (lambda: torch.initial_seed() % 10, [lambda: torch.manual_seed(1), lambda: torch.manual_seed(2)]),
+    "timeout of sockets": (
+        lambda: socket.getdefaulttimeout() or 0,
+        [lambda: socket.setdefaulttimeout(3), lambda: socket.setdefaulttimeout(None)],
+    ),
+    "is_initialized": (lambda: torch.distributed.is_initialized(), [lambda: None]),
+    "WORLD": (lambda: torch.distributed.group.WORLD is not None, [lambda: None]),
+    "cwd": (lambda: len(pathlib.Path.cwd().parts), [lambda: os.chdir("/"), lambda: os.chdir("/tmp")]),
+    "by map": (lambda: next(map(os.path.getsize, [DATA])), [_set_file(1), lambda: DATA.write_bytes(b"1")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_THE_PROCESS)
+def test_a_question_about_the_process_is_asked_at_each_call(name: str) -> None:
+    read, states = OF_THE_PROCESS[name]
+    _compare(lambda m, x: read(), states, [rows])
