@@ -16,7 +16,7 @@ from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
-from rekindle.layouts import share_memory
+from rekindle.layouts import sharing
 from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason
 from rekindle.replay import Replay
@@ -155,7 +155,7 @@ class Variant:
         """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
         given = list(inputs)
         for position in self.writes:
-            if position < len(arguments) and share_memory(inputs[position], inputs):
+            if position < len(arguments) and sharing(position, inputs) is not None:
                 raise Bypass(Reason.INPUT_MUTATED, "the forward writes in place to an input that shares memory; write to a clone")
             given[position] = inputs[position].detach().clone()
         outputs = self._forward(given)
