@@ -95,6 +95,17 @@ class WritesHeld(Held):
         return self.linear(x) * self.mean
 
 
+class Two(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.zeros(4))
+        self.register_buffer("b", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a.add_(1)
+        return self.linear(x) * self.b
+
+
 class WritesFirst(Base):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.mul_(2)
@@ -145,6 +156,10 @@ def load(model: nn.Module, step: int) -> None:
     state = {name: value.clone() for name, value in model.state_dict().items()}
     state["mean"] = torch.full((4,), step + 7.0)
     model.load_state_dict(state)
+
+
+def share(model: nn.Module, step: int) -> None:
+    model.b.data = model.a.data
 
 
 def hand_back(model: nn.Module, step: int) -> torch.Tensor:
@@ -237,8 +252,12 @@ def test_a_buffer_that_is_an_argument() -> None:
 
 def test_statistics_that_are_an_argument() -> None:
     run(Statistics, [with_its_mean] * 3)
-    model = run(Statistics, [with_a_mean, with_a_mean])
+    model = run(Statistics, [with_a_mean, with_a_mean, with_its_mean, with_its_mean, with_a_mean])
     assert rekindle.status(model).exports == 1
+
+
+def test_buffers_that_come_to_share_memory_after_a_call() -> None:
+    run(Two, [call, call, share, call, call])
 
 
 def test_arrays_that_overlap() -> None:
@@ -273,12 +292,17 @@ def test_a_global_that_holds_a_buffer() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x) * GLOBAL["mean"] + self.mean
 
+    class Writes(Reads):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean.add_(1)
+            return self.linear(x) * GLOBAL["mean"]
+
     class WritesIt(Reads):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             GLOBAL["mean"].add_(1)
             return self.linear(x) * self.mean
 
-    for make in (Reads, WritesIt):
+    for make in (Reads, Writes, WritesIt):
         # One after the other, for there is one global.
         results = []
         for wrap in (lambda model: model, rekindle.Module):
