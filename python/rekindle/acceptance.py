@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ from rekindle.contract import with_numbers
 from rekindle.errors import OF_TORCH, PythonOpError, first_line
 from rekindle.exporters import Exported, ExportRequest, SizeGuard
 from rekindle.exporters.inlining import checkpoints_inlined
-from rekindle.exporters.module_state import replaced
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.undo import Undo
@@ -39,10 +37,9 @@ class GradientContract:
     order: list[int]
 
 
-def graph_inputs(exported: Exported, request: ExportRequest) -> list[torch.Tensor]:
+def graph_inputs(exported: Exported) -> list[torch.Tensor]:
     """What a graph is run with, in order."""
-    every = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
-    return [every[i] for i in exported.used]
+    return [exported.given[i] for i in exported.used]
 
 
 def verify_with_functions(
@@ -58,33 +55,13 @@ def verify_with_functions(
     """As _verify; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
     if not exported.functions:
         return [], verify(joint, exported, request, inputs, calls, again)
-    with _gradients_kept(request), Recorder(fingerprint, undo) as recorder:
+    with Recorder(fingerprint, undo) as recorder:
         world.called_back.active = True
         try:
             gradients = verify(joint, exported, request, inputs, calls, again)
         finally:
             world.called_back.active = False
     return recorder.observations, gradients
-
-
-@contextlib.contextmanager
-def _gradients_kept(request: ExportRequest) -> Iterator[None]:
-    """Undo what the backwards of Functions do to parameters: `.grad`, and tensors that are kept as attributes of them."""
-    parameters = list(request.parameters.values())
-    gradients = [parameter.grad for parameter in parameters]
-    attributes = [tensor for parameter in parameters for tensor in vars(parameter).values() if isinstance(tensor, torch.Tensor)]
-    contents = [tensor.detach().clone() for tensor in attributes]
-    for parameter in parameters:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        with torch.no_grad():
-            for tensor, content in zip(attributes, contents, strict=True):
-                if not torch.equal(tensor, content):
-                    tensor.copy_(content)
 
 
 def verify(
@@ -94,18 +71,17 @@ def verify(
 
     Returns how eager's gradients come: where eager ran again, those of that run, as a trace can make them come otherwise.
     """
-    every = [f"input {i}" for i in range(len(exported.arguments))] + [*request.parameters] + [*request.buffers]
+    every = [f"input {i}" for i in range(len(request.arguments))] + [*request.parameters] + [*request.buffers]
     names = [every[i] for i in exported.used]
     try:
         layouts = output_layouts(exported, request)
         session = _native.Session(joint, [], layouts)
-        session.set_functions([bind(call, request.module) for call in exported.functions])
+        _bind(session, exported, request, exported.given)
         _prepare(session, inputs, request.grad)
         with torch.set_grad_enabled(request.grad):
-            state = [*exported.arguments, *request.parameters.values(), *request.buffers.values()]
             gradients = compare_session(
                 session, inputs, exported.outputs, exported.random_states, names, request.grad, exported.autocast_dtypes,
-                len(layouts), lambda: outputs_again(request, exported.writes, state, exported.effects), keep=bool(calls),
+                len(layouts), lambda: outputs_again(request, exported.writes, exported.given, exported.effects), keep=bool(calls),
             )  # fmt: skip
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None
@@ -124,6 +100,13 @@ def verify(
         raise
     except Exception as error:  # of a kernel, or of an autograd Function
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def _bind(session: Any, exported: Exported, request: ExportRequest, tensors: list[torch.Tensor]) -> None:
+    """Let the graph call its Functions with what a copy of the module has, which holds these tensors."""
+    if exported.functions:
+        module = request.around(tensors).module
+        session.set_functions([bind(call, module) for call in exported.functions])
 
 
 def _check_objects(objects: list[Any], calls: list[SecondCall]) -> None:
@@ -163,15 +146,14 @@ def _verify_second(session: Any, exported: Exported, second: SecondCall, names: 
     inputs = [second.tensors[i] for i in exported.used]
     end = len(second.outputs) - len(exported.writes)
     outputs = [*second.outputs[:end], *([None] * exported.effects), *second.outputs[end:]]
-    state = dict(zip([*request.parameters, *request.buffers], second.tensors[len(request.arguments) :], strict=True))
     try:
-        with replaced(request.module, state):  # Functions may call modules
-            check = functools.partial(check_answers, listed(exported.data_guards), len(exported.writes))
-            return compare_session(
-                session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
-                len(output_layouts(exported, request)),
-                lambda: outputs_again(request, exported.writes, second.tensors, exported.effects), check,
-            )  # fmt: skip
+        _bind(session, exported, request, second.tensors)
+        check = functools.partial(check_answers, listed(exported.data_guards), len(exported.writes))
+        return compare_session(
+            session, inputs, outputs, second.random_states, names, request.grad, exported.autocast_dtypes,
+            len(output_layouts(exported, request)),
+            lambda: outputs_again(request, exported.writes, second.tensors, exported.effects), check,
+        )  # fmt: skip
     except (SizedByData, OtherBranch):
         raise
     except OF_TORCH as error:

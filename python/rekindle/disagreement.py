@@ -13,6 +13,7 @@ import torch
 from rekindle import _native
 from rekindle.acceptance import graph_inputs, verify
 from rekindle.exporters import ExportRequest
+from rekindle.exporters.private_copy import PrivateCopies
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass
 
@@ -36,11 +37,13 @@ def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request
     for name in {**contract, **fresh_contract}:
         if contract.get(name) != fresh_contract.get(name):
             return f"the contract says {name}={contract.get(name)!r}, that of a fresh export {fresh_contract.get(name)!r}"
-    inputs = graph_inputs(made.exported, request)
+    inputs = graph_inputs(made.exported)
+    request = replace(request, copies=PrivateCopies(request))
     states = made.exported.random_states
     torch.set_rng_state(states[0])
+    module = request.around(made.exported.given).module
     fresh = _native.Session(made.sections["joint"], [], fresh_contract["output_layouts"])
-    fresh.set_functions([bind(call, request.module) for call in made.exported.functions])
+    fresh.set_functions([bind(call, module) for call in made.exported.functions])
     with torch.set_grad_enabled(request.grad):
         expected = fresh.forward(inputs, request.grad)
     try:

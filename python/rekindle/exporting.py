@@ -16,6 +16,7 @@ from rekindle.acceptance import GradientContract, graph_inputs, listed, output_l
 from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
+from rekindle.exporters.private_copy import PrivateCopies
 from rekindle.exporters.unchecked import Allowed
 from rekindle.fingerprint import Fingerprint, world
 from rekindle.fingerprint.observations import lasting
@@ -87,6 +88,7 @@ def _export_undisturbed(export: Callable[[], NewEntry]) -> NewEntry:
 
 
 def _export_alone(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
+    request = replace(request, copies=PrivateCopies(request))
     while True:
         try:
             return _export_with_sizes(request, fingerprint, describe_again)
@@ -130,7 +132,7 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     exported_at = time.perf_counter()
-    inputs = graph_inputs(exported, request)
+    inputs = graph_inputs(exported)
     alone = _why_alone(exported, recorder)
     with undo.around(), world.random_states_kept(), not_shown(), checkpoints_inlined():
         trials = try_sizes(request, exported, alone)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from rekindle import _native
@@ -60,10 +61,10 @@ class Kind:
         """Whether the reason to run in eager still stands."""
         return self.refusal is not None and (self.refused_while is None or self.refused_while.check())
 
-    def ready(self) -> Variant | None:
-        """A variant that is right now."""
+    def ready(self, arguments: list[torch.Tensor]) -> Variant | None:
+        """A variant that is right now for a call."""
         for variant in (variants := self.variants):
-            if variant.ready():
+            if variant.ready(arguments):
                 if variant is not variants[0]:
                     self.add(variant)
                 return variant

@@ -114,10 +114,23 @@ def arranged_like(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(tensor.shape, strides)
 
 
-def share_memory(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:
-    """Whether writing to `tensor` may change one of the others, other than itself."""
-    memory = tensor.untyped_storage().data_ptr()
-    return any(other is not tensor and other.numel() > 0 and other.untyped_storage().data_ptr() == memory for other in others)
+def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the memory of two tensors, from the first element of each to the last, has bytes in common."""
+    start, end = bytes_of(tensor)
+    other_start, other_end = bytes_of(other)
+    return start < other_end and other_start < end
+
+
+def sharing(position: int, tensors: Sequence[torch.Tensor]) -> int | None:
+    """The first of the other tensors, by position, that a write to one may change; an object that is there twice is two."""
+    return next((i for i, other in enumerate(tensors) if i != position and overlap(tensors[position], other)), None)
+
+
+def bytes_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Addresses of the first byte and after the last one; of what has no memory, nothing."""
+    if tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.data_ptr() == 0:
+        return 0, 0
+    return tensor.data_ptr(), tensor.data_ptr() + _extent(tensor) * tensor.element_size()
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.contract import flatten_outputs, rebuild_arguments
+from rekindle.contract import flatten_outputs
 from rekindle.exporters import ExportRequest
-from rekindle.exporters.module_state import attributes_kept, replaced
+from rekindle.exporters.module_state import attributes_kept, state_kept
+from rekindle.exporters.private_copy import numbers_of, twin
 from rekindle.layouts import arranged_like, copied
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass
@@ -43,6 +44,13 @@ def perturbed_state(request: ExportRequest) -> dict[str, torch.Tensor]:
     return {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
 
 
+def _with_state(request: ExportRequest, arguments: list[torch.Tensor], changed: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Arguments, parameters and buffers of a call; an argument that is one of the module's tensors stays it."""
+    state = {id(request.parameters.get(name, request.buffers.get(name))): tensor for name, tensor in changed.items()}
+    own = [state.get(id(live), tensor) for live, tensor in zip(request.arguments, arguments, strict=True)]
+    return [*own, *changed.values()]
+
+
 def call_again(
     request: ExportRequest, writes: list[int], changed: Mapping[str, torch.Tensor], sizes: Mapping[str, int] | None = None
 ) -> SecondCall | None:
@@ -61,7 +69,7 @@ def call_again(
     try:
         torch.set_rng_state(torch.Generator().manual_seed(_SEED).get_state())
         states = [torch.get_rng_state()]
-        tensors = [*arguments, *changed.values()]
+        tensors = _with_state(request, arguments, changed)
         objects: list[Any] = []
         structure, outputs = _run(request, writes, tensors, objects)
         states.append(torch.get_rng_state())
@@ -80,11 +88,14 @@ def _run(
 ) -> tuple[Any, list[torch.Tensor]]:
     """(structure, outputs) as of the graph, of eager's call with `tensors`: arguments, parameters and buffers, none written."""
     first_buffer = len(request.arguments) + len(request.parameters)
-    every = [copied(tensor) if i in writes or i >= first_buffer else tensor for i, tensor in enumerate(tensors)]
-    state = dict(zip([*request.parameters, *request.buffers], every[len(request.arguments) :], strict=True))
-    args, kwargs = rebuild_arguments(request.args, request.kwargs, every[: len(request.arguments)])
-    with attributes_kept(request.module), replaced(request.module, state), torch.set_grad_enabled(request.grad):
-        result = run_eager(request.module, args, kwargs)
+    private: dict[int, torch.Tensor] = {}
+    for i, tensor in enumerate(tensors):
+        if i in writes or i >= first_buffer:
+            private.setdefault(id(tensor), numbers_of(tensor))
+    every = [private.get(id(tensor), tensor) for tensor in tensors]
+    copy = request.around(every)
+    with attributes_kept(copy.module), state_kept(copy.module), torch.set_grad_enabled(request.grad):
+        result = run_eager(copy.module, copy.args, copy.kwargs)
     structure, outputs = flatten_outputs(result, every, objects)
     return structure, outputs + [every[i].detach() for i in writes]
 
@@ -125,11 +136,7 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
             copy.copy_(copy.reshape(-1)[order].reshape(copy.shape))
 
     changed = copied(tensor, change)
-    if isinstance(tensor, nn.Parameter):
-        parameter = nn.Parameter(changed.detach(), tensor.requires_grad)
-        parameter.__dict__.update(tensor.__dict__)
-        return parameter
-    return changed
+    return twin(tensor, changed.detach()) if isinstance(tensor, nn.Parameter) else changed
 
 
 def _filling(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -79,6 +79,14 @@ class Busy(Bypass):
         super().__init__(Reason.BUSY, message)
 
 
+class SharedMemory(Bypass):
+    """A call is given, or finds, tensors that see memory which the graph writes; other calls are not concerned."""
+
+    def __init__(self, what: str) -> None:
+        message = f"the forward writes in place to {what}, which shares memory with another tensor; write to a clone"
+        super().__init__(Reason.INPUT_MUTATED, message)
+
+
 TRUTH = "its truth"  # what a guard asks of a tensor that is no size
 
 

@@ -24,7 +24,7 @@ from rekindle.kinds import MAX_ATTEMPTS, Kind, Kinds
 from rekindle.module_tables import named_buffers, named_parameters
 from rekindle.options import Options
 from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
-from rekindle.reasons import Busy, Bypass, Reason, SizedByData
+from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
 from rekindle.shapes import Shapes
 from rekindle.status import Status
 from rekindle.store import Store
@@ -60,7 +60,7 @@ class Runtime:
         arguments: list[torch.Tensor] = []
         key = self._kind_key(args, kwargs, arguments)
         kind = self._kinds.get(key) or self._new_kind(key, args, kwargs)
-        variant = kind.ready()
+        variant = kind.ready(arguments)
         if variant is None and not kind.is_refused:
             variant = self._prepare(kind, args, kwargs)
         if variant is None:
@@ -69,10 +69,12 @@ class Runtime:
             self._status.source = variant.source
         random_state = torch.get_rng_state() if variant.keeps_random_state else None
         failure: Failure | None = None
+        of_call: Bypass | None = None
         try:
             return variant.run(arguments)
         except Bypass as bypass:  # an operator did otherwise than when it was exported, or inputs that are written share memory
             self._leave(kind, variant, bypass)
+            of_call = bypass.forgotten()
         except PythonOpError:
             raise
         except Exception as error:
@@ -80,7 +82,7 @@ class Runtime:
         if random_state is not None:  # what the graph drew before, eager draws again
             torch.set_rng_state(random_state)
         if failure is None:
-            return self._eager(kind, args, kwargs)
+            return self._eager(kind, args, kwargs, of_call)
         return self._eager_instead(kind, variant, failure, args, kwargs)
 
     @staticmethod
@@ -163,6 +165,9 @@ class Runtime:
 
     def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
         """Run a call in eager whose variant turned out not to be right; that stays only where it was up to the call's data."""
+        if isinstance(bypass, SharedMemory):
+            self._note(bypass.forgotten())
+            return
         with contextlib.suppress(Busy), process_state.locked(self._lock):
             if isinstance(bypass, SizedByData) and bypass.function is not None:
                 self._subject.sized_functions |= {bypass.function}
@@ -194,8 +199,9 @@ class Runtime:
         self._leave_to_eager(bypass)
         return result
 
-    def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        refusal = kind.refusal
+    def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], of_call: Bypass | None = None) -> Any:
+        """of_call: why this call does not run from a graph; else why none of its kind does."""
+        refusal = of_call or kind.refusal
         if refusal is None:  # see _prepare
             return run_eager(self._module, args, kwargs)
         self._leave_to_eager(refusal)
@@ -239,7 +245,7 @@ class Runtime:
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
         admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
         for known in admitting:
-            if known.ready():
+            if known.ready(arguments):
                 return self._known(kind, known)
         fingerprint = again()
         earlier = [known.contract["shapes"]["sizes"] for known in family.variants]

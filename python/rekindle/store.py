@@ -226,7 +226,8 @@ def _meta(made: Any) -> dict[str, Any]:
         "model": made.model,
         "mode": made.mode,
         "inputs": ", ".join(
-            f"{str(tensor.dtype).removeprefix('torch.')}{made.shapes.text(i)}" for i, tensor in enumerate(made.exported.arguments)
+            f"{str(tensor.dtype).removeprefix('torch.')}{made.shapes.text(i)}"
+            for i, tensor in enumerate(made.exported.given[: len(made.shapes.dims)])
         ),
         "created": int(time.time()),
         "export_seconds": made.export_seconds,

@@ -34,7 +34,10 @@ class Subject:
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
         """Of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
-        return describe(self._module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self.dynamic)
+        return self._describe(self._module, args, kwargs)
+
+    def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
+        return describe(module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self.dynamic)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -68,4 +71,5 @@ class Subject:
         return ExportRequest(
             self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, inline,
             sized_functions=self.sized_functions,
+            describe=lambda copy: self._describe(copy.module, copy.args, copy.kwargs),
         )  # fmt: skip

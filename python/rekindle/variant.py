@@ -16,9 +16,9 @@ from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
-from rekindle.layouts import share_memory
+from rekindle.memory import Memory
 from rekindle.python_ops import bind
-from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason
+from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.replay import Replay
 from rekindle.shapes import Shapes, sizes_of
 
@@ -38,6 +38,7 @@ class Variant:
     entry: str | None
     guards: Any = None
     guard: Any = None
+    memory: Any = None  # what the graph writes, and who else sees it
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
     keeps_random_state: bool = False  # whether run may raise after random numbers were drawn
@@ -63,6 +64,12 @@ class Variant:
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells)
+        writes = [i - len(request.arguments) for i in self.writes]
+        constants = [value for value, how in watched.cells if how == "bytes"]
+        self.memory = Memory(self.state, constants, request.arguments, writes)
+        if any(i >= 0 for i in writes) and (shared := self.memory.shared([])) is not None:
+            message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
+            raise Bypass(Reason.BUFFER_MUTATED, message)
         if self.record:
             self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard))
 
@@ -73,10 +80,12 @@ class Variant:
         if self.guards is not None:
             self.guards.set_functions(functions)
 
-    def ready(self) -> bool:
-        """Whether the variant is right now, by identity of what it depends on."""
-        return self.guard.check() and (
-            not self.registered or all(still_registered(value, digest) for value, digest in self.registered)
+    def ready(self, arguments: list[torch.Tensor]) -> bool:
+        """Whether the variant is right now for a call, by identity of what it depends on."""
+        return (
+            self.memory.fits(arguments)
+            and self.guard.check()
+            and (not self.registered or all(still_registered(value, digest) for value, digest in self.registered))
         )
 
     def fits(self, prekey: str) -> bool:
@@ -151,12 +160,16 @@ class Variant:
         check_answers(self.data_guards, len(self.writes), outputs)
         return outputs
 
+    def _name(self, position: int) -> str:
+        """Of a tensor that the graph writes; position: among the module's, negative for arguments."""
+        return "an input" if position < 0 else f"the buffer {self.contract['state'][position]}"
+
     def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
         """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
         given = list(inputs)
+        if (shared := self.memory.shared(arguments)) is not None:
+            raise SharedMemory(self._name(shared))
         for position in self.writes:
-            if position < len(arguments) and share_memory(inputs[position], inputs):
-                raise Bypass(Reason.INPUT_MUTATED, "the forward writes in place to an input that shares memory; write to a clone")
             given[position] = inputs[position].detach().clone()
         outputs = self._forward(given)
         written = [inputs[position] for position in self.writes]

@@ -1,21 +1,26 @@
 """Adapters that turn a live module and one call into an ONNX model. Nothing else in Rekindle knows torch's exporters.
 
-An adapter is a function `export(request: ExportRequest) -> Exported`. It runs the module's forward exactly once, leaves
-parameters, buffers, inputs, module attributes and random generators as they were, and raises `Bypass` with a reason when
-the graph would not mean what eager means. The exporter packages are imported inside the adapter, never at import time.
+An adapter is a function `export(request: ExportRequest) -> Exported`. It runs the forward of a private copy of the module
+exactly once, leaves random generators as they were, and raises `Bypass` with a reason when the graph would not mean what eager
+means. The exporter packages are imported inside the adapter, never at import time.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rekindle.exporters.unchecked import Allowed
 from rekindle.shapes import Place, Shapes
+
+if TYPE_CHECKING:
+    from rekindle.exporters.private_copy import PrivateCopies
+    from rekindle.fingerprint import Fingerprint
 
 
 class _Exporting(threading.local):
@@ -36,7 +41,8 @@ class ExportRequest:
     around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the
     autograd Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
     `closed_because` why none, where that is no option of the user's; `apart` whether sizes that are equal in the call may be
-    different symbols. `watch` is entered around the forward.
+    different symbols. `watch` is entered around the forward. `copies` makes what is run instead of the live module, `describe`
+    the fingerprint of a copy.
     """
 
     module: torch.nn.Module
@@ -53,6 +59,23 @@ class ExportRequest:
     sized_functions: frozenset[type] = frozenset()
     apart: bool = True
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
+    describe: Callable[[ExportRequest], Fingerprint] | None = field(default=None, repr=False)
+    copies: PrivateCopies | None = field(default=None, repr=False)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Arguments, parameters and buffers: what positions count."""
+        return [*self.arguments, *self.parameters.values(), *self.buffers.values()]
+
+    def around(self, tensors: Sequence[torch.Tensor]) -> ExportRequest:
+        """A private copy of the call, of these tensors."""
+        assert self.copies is not None
+        module, args, kwargs = self.copies.around(tensors)
+        state = dict(zip([*self.parameters, *self.buffers], tensors[len(self.arguments) :], strict=True))
+        return replace(
+            self, module=module, args=args, kwargs=kwargs, arguments=list(tensors[: len(self.arguments)]),
+            parameters={name: state[name] for name in self.parameters}, buffers={name: state[name] for name in self.buffers},
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,8 +94,9 @@ class Exported:
     model: ONNX bytes; outputs are the distinct output tensors. used: the inputs of the model as positions among the
     arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's
     result is rebuilt from the outputs (see contract.py). outputs: the tensors eager computed during the export, with their
-    autograd graph, for verification. random_states: of the CPU generator before and after the forward. arguments: the
-    copies of the arguments that eager computed with. autocast_dtypes: those in which autocast computed some of it.
+    autograd graph, for verification. random_states: of the CPU generator before and after the forward. given: the private
+    arguments, parameters and buffers that eager computed with, as they were before. autocast_dtypes: those in which autocast
+    computed some of it.
     writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
     functions: the custom autograd Functions that the graph calls, by number (see python_op_calls.py).
     effects: how many outputs before those of `writes` are there only to keep what nothing reads, or answer `data_guards`.
@@ -92,7 +116,7 @@ class Exported:
     structure: Any
     outputs: list[torch.Tensor] = field(repr=False)
     random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)
-    arguments: list[torch.Tensor] = field(repr=False)
+    given: list[torch.Tensor] = field(repr=False)
     autocast_dtypes: frozenset[torch.dtype] = frozenset()
     writes: list[int] = field(default_factory=list)
     functions: list[dict[str, Any]] = field(default_factory=list)

@@ -82,17 +82,43 @@ def untraced() -> Iterator[None]:
 class Aliases:
     """The tensors that one traced forward has met, by the memory that they see. Used inside a trace."""
 
-    def __init__(self, grad: bool, views: ViewRecords | None) -> None:
-        """grad: the grad mode of the forward, whatever regions it has. views: those made so far; None where sizes are fixed."""
+    def __init__(self, grad: bool, views: ViewRecords | None, given: list[torch.Tensor]) -> None:
+        """grad: the grad mode of the forward, whatever regions it has. views: those made so far; None where sizes are fixed.
+        given: arguments, parameters and buffers."""
         self._grad = grad
         self._views = views
         self._known: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}
         self._written: dict[int, _Memory] = {}
         self._data: list[torch.Tensor] = []  # what `.data` gave
+        self._given = [tensor for tensor in given if tensor.layout is torch.strided]
+        self._stale: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}  # whose traced value is not what they hold, and why
+        self._unseen: dict[int, tuple[torch.Tensor, str]] = {}  # memory that was written and that no operator had met, and why
 
     def gave_data(self, data: torch.Tensor) -> None:
         """Called with what `.data` of a tensor gives: what a backward has kept of the tensor is written with it, unseen."""
         self._data.append(data)
+
+    def wrote_unseen(self, written: list[torch.Tensor], results: list[torch.Tensor], why: str) -> None:
+        """Called outside of the trace with tensors whose memory was written without it; what `results` hold is known to it.
+
+        Whoever reads that memory later raises Bypass, for the trace takes it for what it was.
+        """
+        known_results = {id(result) for result in results}
+        for tensor in written:
+            address = tensor.untyped_storage().data_ptr()
+            seen = [*self._living(address), *(one for one in self._given if one.untyped_storage().data_ptr() == address)]
+            if not seen:
+                self._unseen[address] = tensor, why
+            self._stale.update((id(one), (weakref.ref(one), why)) for one in seen if id(one) not in known_results)
+            if address in self._written and not known_results.isdisjoint(map(id, seen)):
+                raise Bypass(Reason.PYTHON_OP, why)
+
+    def _check_known(self, tensor: torch.Tensor, address: int) -> None:
+        stale = self._stale.get(id(tensor))
+        if stale is not None and stale[0]() is tensor:
+            raise Bypass(Reason.PYTHON_OP, stale[1])
+        if address in self._unseen:
+            raise Bypass(Reason.PYTHON_OP, self._unseen[address][1])
 
     def meet(self, tensor: torch.Tensor) -> None:
         """Called for every tensor that goes into an operator or comes out of one; brings its traced value up to date."""
@@ -103,6 +129,7 @@ class Aliases:
             known = self._known.setdefault(address, {})
             if id(tensor) not in known or known[id(tensor)]() is not tensor:
                 known[id(tensor)] = weakref.ref(tensor)
+            self._check_known(tensor, address)
         memory = self._written.get(address)
         if memory is not None:
             self._bring_up_to_date(memory, tensor)
@@ -196,6 +223,8 @@ class Aliases:
         """Bring the traced value of any tensor up to date, one included that no operator has been seen to give."""
         with untraced():
             is_plain = tensor.layout is torch.strided and tensor.numel() > 0
+            if is_plain:
+                self._check_known(tensor, tensor.untyped_storage().data_ptr())
             memory = self._written.get(tensor.untyped_storage().data_ptr()) if is_plain else None
         if memory is not None:
             self._take_from(memory, tensor)

@@ -8,8 +8,7 @@ own, is traced like code of the module instead.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +16,7 @@ from rekindle.exporters.aliases import untraced
 from rekindle.exporters.data_sizes import DataSizes, name_of
 from rekindle.exporters.dtypes import NUMBERS
 from rekindle.exporters.function_sizes import Observed
+from rekindle.exporters.function_writes import Writes, address_of
 from rekindle.exporters.inlining import inlined
 from rekindle.exporters.interception import intercepted
 from rekindle.exporters.open_sizes import OpenSizes
@@ -24,8 +24,12 @@ from rekindle.exporters.operators import DOMAIN
 from rekindle.exporters.traced_operators import take_place_of
 from rekindle.exporters.traced_sizes import swapped
 from rekindle.fingerprint.world import called_back
+from rekindle.layouts import overlap
 from rekindle.python_op_calls import Call, describe_call, note_results, tensors_among
 from rekindle.reasons import Bypass, Reason, SizedByData
+
+if TYPE_CHECKING:
+    from rekindle.exporters.trace_mode import TraceMode
 
 Node = Any  # torch._C.Node
 Value = Any  # torch._C.Value
@@ -62,11 +66,11 @@ class Functions:
         self._sized_by_data = sized_by_data
         self._sizes: OpenSizes | None = None
         self._data = DataSizes()
-        self._up_to_date: Callable[[Any], None] = lambda tensors: None
+        self._mode: TraceMode | None = None
 
-    def follow(self, sizes: OpenSizes | None, data: DataSizes, up_to_date: Callable[[Any], None]) -> None:
-        """Where the trace keeps what it knows of sizes, and what brings the traced values of written memory up to date."""
-        self._sizes, self._data, self._up_to_date = sizes, data, up_to_date
+    def follow(self, sizes: OpenSizes | None, data: DataSizes, mode: TraceMode) -> None:
+        """Where the trace keeps what it knows of sizes, and of memory."""
+        self._sizes, self._data, self._mode = sizes, data, mode
 
     def recorded(self) -> contextlib.AbstractContextManager[None]:
         """See every call of this thread's trace."""
@@ -80,19 +84,17 @@ class Functions:
 
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
         given = tensors_among(arguments)
-        self._up_to_date(given)
+        assert self._mode is not None
+        self._mode.up_to_date(given)
         with untraced():
-            before = [tensor._version for tensor in given]
             call = describe_call(function, arguments, given, self._model)
-            before_it, called_back.active = called_back.active, True
-            try:
-                result = run(*arguments)
-            finally:
-                called_back.active = before_it
+            writes, result = self._watched(function, arguments, given, run)
             results = list(result) if isinstance(result, tuple) else [result]
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
             note_results(call, results, self._model, function)
-            call["dirty"] = [i for i, tensor in enumerate(given) if tensor._version != before[i]]
+            call["dirty"] = _dirty(function, given, writes)
+            why = f"the autograd Function {function.__qualname__} writes in place to memory that is read later"
+            self._mode.wrote_unseen([*writes.memories.values()], tensors, why)
             tensors = tensors or [torch.zeros(())]  # something that shows that it ran
             if any(tensor.layout is not torch.strided for tensor in tensors):
                 raise Bypass(
@@ -103,13 +105,31 @@ class Functions:
             recorded = _Recorded.apply(len(self.calls), stand_ins, *given)
         for tensor, stand_in in zip(tensors, recorded, strict=True):
             torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
-        self._up_to_date(tensors)
+        self._mode.up_to_date(tensors)
         self.calls.append(call)
         self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
         self._facts.append(self._facts_of(function, given, tensors))
         with untraced():
             self.sizes.append(Observed.of(function, given, tensors))
         return result
+
+    def _watched(self, function: type, arguments: tuple[Any, ...], given: list[torch.Tensor], run: Any) -> tuple[Writes, Any]:
+        """What a call writes that was there before, and its result."""
+        assert self._mode is not None
+        before = [tensor._version for tensor in given]
+        writes = Writes(self._mode.protected, f"the autograd Function {function.__qualname__}")
+        before_it, called_back.active = called_back.active, True
+        try:
+            with writes:
+                result = run(*arguments)
+        finally:
+            called_back.active = before_it
+        if writes.refused is not None:  # and the Function has caught it
+            raise writes.refused
+        for tensor, version in zip(given, before, strict=True):
+            if tensor._version != version:  # by a kernel that is no operator
+                writes.note(tensor)
+        return writes, result
 
     def note_draw(self, drawn: torch.Tensor) -> None:
         """Called inside the trace with a result that random numbers were drawn for."""
@@ -167,6 +187,19 @@ class Functions:
             made.i_(name, numbers[0]) if name == "_sized_by_data" else made.is_(name, numbers)
         made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
         take_place_of(node, made, results)
+
+
+def _dirty(function: type, given: list[torch.Tensor], writes: Writes) -> list[int]:
+    """Positions of the tensors that a call writes: the graph gives it copies of these."""
+    strided = [(i, address_of(tensor)) for i, tensor in enumerate(given) if tensor.layout is torch.strided and tensor.numel() > 0]
+    dirty = [i for i, address in strided if address in writes.memories]
+    for i in dirty:
+        if any(overlap(given[i], given[j]) for j, address in strided if i != j and address == address_of(given[i])):
+            raise Bypass(
+                Reason.PYTHON_OP,
+                f"the autograd Function {function.__qualname__} writes in place to memory that several of its inputs share",
+            )
+    return dirty
 
 
 def _add_ancestors(left: list[Node], needed: set[Any]) -> None:

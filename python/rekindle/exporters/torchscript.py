@@ -16,9 +16,11 @@ from rekindle.exporters import Exported, ExportRequest, SizeGuard, onnx_model
 from rekindle.exporters.corrections import corrected
 from rekindle.exporters.functions import Functions
 from rekindle.exporters.module_state import attributes_kept
+from rekindle.exporters.private_copy import numbers_of, private_tensors
 from rekindle.exporters.symbolics import OPSET, registered
 from rekindle.exporters.traced_module import TracedModule
 from rekindle.exporters.traced_sizes import Guard
+from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.warnings_shown import of_traces
 from rekindle.layouts import copied
 from rekindle.process_state import changed
@@ -74,28 +76,31 @@ def _logs_kept() -> contextlib.AbstractContextManager[None]:
 
 def export(request: ExportRequest) -> Exported:
     """See ExportRequest and Exported. Raises Bypass; errors of the user's own forward are raised as they are."""
-    arguments = [copied(tensor) for tensor in request.arguments]
-    buffers = [tensor.detach().clone() for tensor in request.buffers.values()]
-    before = _contents(request)
-    functions = Functions(request.module, request.inline_functions, request.sized_functions)
-    traced = TracedModule(request, functions)
-    tensors = (*arguments, *request.parameters.values(), *buffers)
-    names = [_name_of_argument(i) for i in range(len(arguments))] + [*request.parameters] + [*request.buffers]
+    tensors = private_tensors(request)
+    private = request.around(tensors)
+    before, buffers_before = _contents(private), {i: numbers_of(tensors[i]) for i in _positions_of_buffers(request)}
+    fingerprint = _described(request, private)
+    functions = Functions(private.module, request.inline_functions, request.sized_functions)
+    traced = TracedModule(request, functions, private)
+    names = [_name_of_argument(i) for i in range(len(request.arguments))] + [*request.parameters] + [*request.buffers]
     random_state = torch.get_rng_state()
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
-        with attributes_kept(request.module), torch.set_grad_enabled(request.grad):
-            model = _run_exporter(traced, tensors, names, functions, _open_dims(request))
+        with attributes_kept(private.module), torch.set_grad_enabled(request.grad):
+            model = _run_exporter(traced, tuple(tensors), names, functions, _open_dims(request))
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
-    if before != _contents(request):
+    if before != _contents(private):
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     found = traced.found
     assert found is not None
-    _check_unchanged(request, tensors, found.writes)
+    _check_unchanged(request, tensors, buffers_before, found.writes)
+    _check_same(fingerprint, private)
     check_strides(found.structure, request.arguments)
-    arguments = [copied(request.arguments[i]) if i in found.writes else argument for i, argument in enumerate(arguments)]
+    given = list(tensors)
+    for i in found.writes:
+        given[i] = buffers_before[i] if i in buffers_before else copied(request.arguments[i])
     sizes = found.sizes
     parts = onnx_model.taken_apart(model, sizes.has_answers, [output.dim() for output in found.outputs])
     return Exported(
@@ -104,7 +109,7 @@ def export(request: ExportRequest) -> Exported:
         structure=found.structure,
         outputs=found.outputs,
         random_states=(random_state, found.random_state),
-        arguments=arguments,
+        given=given,
         autocast_dtypes=found.autocast_dtypes,
         writes=found.writes,
         functions=functions.calls,
@@ -122,9 +127,35 @@ def export(request: ExportRequest) -> Exported:
     )
 
 
-def _contents(request: ExportRequest) -> list[tuple[int, int]]:
+def _contents(private: ExportRequest) -> list[tuple[int, int]]:
     """What changes where a parameter is written, or gets other memory."""
-    return [(tensor._version, tensor.data_ptr()) for tensor in request.parameters.values()]
+    return [(tensor._version, tensor.data_ptr()) for tensor in private.parameters.values()]
+
+
+def _positions_of_buffers(request: ExportRequest) -> range:
+    return range(len(request.arguments) + len(request.parameters), len(request.tensors))
+
+
+def _described(request: ExportRequest, private: ExportRequest) -> Fingerprint | None:
+    """The fingerprint of the copy, which has to be the live module's."""
+    if request.describe is None:
+        return None
+    live, found = request.describe(request), request.describe(private)
+    if (why := live.besides_memory().difference(found.besides_memory())) is not None:
+        raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
+    return found
+
+
+def _check_same(fingerprint: Fingerprint | None, private: ExportRequest) -> None:
+    """Raise Bypass where the forward has changed something of the copy that it ran on."""
+    if fingerprint is None or private.describe is None:
+        return
+    try:
+        changed = fingerprint.difference(private.describe(private))
+    except Exception as error:  # what it holds now is of the trace, or cannot be digested any more
+        raise Bypass(Reason.STATE_MUTATED, "the forward changes what its module holds; keep state in buffers") from error
+    if changed is not None:
+        raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
 
 
 def _plain(guards: list[Guard]) -> list[SizeGuard]:
@@ -199,12 +230,14 @@ def _failures_as_bypass() -> Iterator[None]:
         raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
 
 
-def _check_unchanged(request: ExportRequest, tensors: Sequence[torch.Tensor], writes: list[int]) -> None:
-    """Raise Bypass where the forward wrote to a tensor that is not among `writes`."""
-    live = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
-    for i, (before, after) in enumerate(zip(live, tensors, strict=True)):
-        if i in writes or before is after or torch.equal(before.detach().nan_to_num(), after.detach().nan_to_num()):
+def _check_unchanged(
+    request: ExportRequest, tensors: Sequence[torch.Tensor], buffers: dict[int, torch.Tensor], writes: list[int]
+) -> None:
+    """Raise Bypass where the forward wrote to a tensor that is not among `writes`. buffers: as they were before, by position."""
+    before = {**dict(enumerate(request.arguments)), **buffers}
+    for i, old in before.items():
+        if i in writes or torch.equal(old.detach().nan_to_num(), tensors[i].detach().nan_to_num()):
             continue
         is_input = i < len(request.arguments)
         what, reason = ("input", Reason.INPUT_MUTATED) if is_input else ("buffer", Reason.BUFFER_MUTATED)
-        raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(before.shape)}")
+        raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(old.shape)}")

@@ -47,7 +47,7 @@ class TraceMode(TorchFunctionMode):
     note_draw: called with what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
-    allowed: what the forward may be tried on.
+    allowed: what the forward may be tried on. protected: addresses of the parameters' memory.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TraceMode(TorchFunctionMode):
         super().__init__()
         parameters, writable = [*parameters], [*writable]
         self._given = {id(tensor) for tensor in (*parameters, *writable)}
-        self._storages = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
+        self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad = grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
@@ -72,8 +72,8 @@ class TraceMode(TorchFunctionMode):
         self.autocast_dtypes: set[torch.dtype] = set()
         self.allowed = Allowed.ANYTHING
         self.views = None if sizes is None else ViewRecords(sizes.shape)
-        self._aliases = Aliases(grad, self.views)
-        self._note_draw = note_draw
+        self._aliases = Aliases(grad, self.views, [*parameters, *writable])
+        self.wrote_unseen, self._note_draw = self._aliases.wrote_unseen, note_draw
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._assumptions = assumptions
         self.failed_calls = FailedCalls(sizes, data)
@@ -295,7 +295,7 @@ class TraceMode(TorchFunctionMode):
                 raise Bypass(
                     Reason.INPUT_MUTATED, f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
                 )
-            if target.layout is torch.strided and target.untyped_storage().data_ptr() in self._storages:
+            if target.layout is torch.strided and target.untyped_storage().data_ptr() in self.protected:
                 name = getattr(function, "__name__", function)
                 raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
 

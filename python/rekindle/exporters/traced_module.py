@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from rekindle import structure
-from rekindle.contract import flatten_outputs, rebuild_arguments
+from rekindle.contract import flatten_outputs
 from rekindle.exporters import ExportRequest
 from rekindle.exporters.aliases import untraced
 from rekindle.exporters.assumptions import Assumptions
 from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.functions import Functions
-from rekindle.exporters.module_state import replaced
+from rekindle.exporters.module_state import state_kept
 from rekindle.exporters.open_sizes import OpenSizes, following
 from rekindle.exporters.trace_mode import TraceMode
 from rekindle.exporters.traced_booleans import take_for_numbers
@@ -24,7 +24,7 @@ from rekindle.exporters.traced_sizes import Guard, SizeTrace, stacked
 from rekindle.exporters.unchecked import Allowed
 from rekindle.exporters.user_place import user_place
 from rekindle.exporters.view_records import steps_in_result
-from rekindle.layouts import share_memory
+from rekindle.layouts import sharing
 from rekindle.parts import run_eager
 from rekindle.reasons import Bypass, Reason
 
@@ -53,12 +53,12 @@ class Findings:
 class TracedModule(nn.Module):
     """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own.
 
-    found: of the last run; None before.
+    private: the copy of the request that runs, of these tensors. found: of the last run; None before.
     """
 
-    def __init__(self, request: ExportRequest, functions: Functions) -> None:
+    def __init__(self, request: ExportRequest, functions: Functions, private: ExportRequest) -> None:
         super().__init__()
-        self.request, self.functions = request, functions
+        self.request, self.functions, self.private = request, functions, private
         self.found: Findings | None = None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -97,19 +97,22 @@ class TracedModule(nn.Module):
         self, tensors: tuple[torch.Tensor, ...], sizes: SizeTrace, data: DataSizes, assumptions: Assumptions
     ) -> tuple[TraceMode, Any]:
         """Run the module on `tensors`; gives the mode it ran under, and its result."""
-        request, functions = self.request, self.functions
-        arguments = tensors[: len(request.arguments)]
-        state = dict(zip([*request.parameters, *request.buffers], tensors[len(arguments) :], strict=True))
-        args, kwargs = rebuild_arguments(request.args, request.kwargs, list(arguments))
+        request, functions = self.private, self.functions
+        if not {id(tensor) for tensor in request.tensors}.issubset(map(id, tensors)):
+            raise Bypass(Reason.EXPORT_FAILED, "the exporter runs the module on other tensors than it was given")
+        arguments = request.arguments
+        args, kwargs = request.args, request.kwargs
         given = structure.snapshot((args, kwargs))
-        writable = [*arguments, *(state[name] for name in request.buffers)]
         follows = bool(request.shapes.symbols) or request.data_sizes
         opened = (
-            OpenSizes(sizes, list(zip(arguments, request.shapes.open_dims(), strict=True)), state.values()) if follows else None
+            OpenSizes(sizes, list(zip(arguments, request.shapes.open_dims(), strict=True)), request.tensors[len(arguments) :])
+            if follows
+            else None
         )
+        writable = [*arguments, *request.buffers.values()]
         mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
-        functions.follow(opened, data, mode.up_to_date)
-        with request.watch, replaced(request.module, state), functions.recorded(), following(follows), mode:
+        functions.follow(opened, data, mode)
+        with request.watch, state_kept(request.module), functions.recorded(), following(follows), mode:
             result = run_eager(request.module, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
@@ -133,9 +136,9 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRe
                 Reason.INPUT_MUTATED,
                 f"the forward writes in place to {_name(tensor)}, which then requires a gradient; write to a clone",
             )
-        live, state = request.arguments[position], [*request.parameters.values(), *request.buffers.values()]
+        live = request.arguments[position]
         with untraced():
-            shared = live.stride() != tensor.stride() or share_memory(live, [*request.arguments, *state])
+            shared = live.stride() != tensor.stride() or sharing(position, request.tensors) is not None
         if shared:
             raise Bypass(
                 Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone"
@@ -145,7 +148,19 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRe
     elif tensor.requires_grad:
         name = [*request.buffers][position - arguments - len(request.parameters)]
         raise Bypass(Reason.BUFFER_MUTATED, f"buffer {name!r} keeps the autograd graph of what is written to it; detach it first")
+    else:
+        _check_shared(position, request)
     return tensor.detach()
+
+
+def _check_shared(position: int, request: ExportRequest) -> None:
+    """Raise Bypass for a buffer that is written and that others see."""
+    names = [*(f"argument {i}" for i in range(len(request.arguments))), *request.parameters, *request.buffers]
+    with untraced():
+        other = sharing(position, request.tensors)
+    if other is not None:
+        message = f"the forward writes in place to {names[position]}, which shares memory with {names[other]}; clone one of them"
+        raise Bypass(Reason.BUFFER_MUTATED, message)
 
 
 def _name(argument: torch.Tensor) -> str:

@@ -7,7 +7,7 @@ runs, the code that ran and what it read; `observe.verify` tells later whether a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from rekindle.fingerprint.ambient import add_ambient
 from rekindle.fingerprint.cells import Cells
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.digest import Leaf, digest_leaves
+from rekindle.fingerprint.memory import FIELD, add_memory
 from rekindle.fingerprint.module_tree import add_module_tree, module_paths
 from rekindle.fingerprint.namespace import add_patches
 from rekindle.fingerprint.registries import add_registries
@@ -50,6 +51,10 @@ class Fingerprint:
         """Digest of the fields; equal fingerprints have equal digests."""
         return digest_leaves(self.fields)
 
+    def besides_memory(self) -> Fingerprint:
+        """Without what tells which tensors share memory: private copies have memory of their own."""
+        return replace(self, fields=[field for field in self.fields if not field[0].startswith(FIELD)])
+
     def difference(self, other: Fingerprint) -> str | None:
         """The first field that differs as `name: old -> new`, or None."""
         if self.fields == other.fields and self.digest() == other.digest():
@@ -82,8 +87,9 @@ def describe(
         for name, value in options_fields.items():
             walker.walk(f"option.{name}", value)
         add_ambient(walker)
-        add_module_tree(walker, module, devices)
+        state = add_module_tree(walker, module, devices)
         inputs = add_signature(walker, args, dict(kwargs), devices, open_sizes)
+        add_memory(walker, state, inputs)
         add_patches(walker)
         add_registries(walker)
         classes = list(walker.classes.values())

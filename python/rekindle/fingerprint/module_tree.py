@@ -28,15 +28,17 @@ _BOOKKEEPING = frozenset(
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 
 
-def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> None:
-    """Add the leaves of `root` and everything below it; raises Bypass for hooks, but for those of `root` itself, which run
-    around it, and what cannot be digested."""
+def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> list[tuple[str, torch.Tensor]]:
+    """Add the leaves of `root` and everything below it, and return its parameters and buffers by path; raises Bypass for hooks,
+    but for those of `root` itself, which run around it, and what cannot be digested."""
     for name in GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
         if hooks:
             raise _hooked("torch.nn.Module (global)", name, hooks)
         walker.watch(hooks, ITEMS)
-    _TreeWalk(walker, devices, root).add("model", root)
+    walk = _TreeWalk(walker, devices, root)
+    walk.add("model", root)
+    return walk.state
 
 
 class _TreeWalk:
@@ -44,7 +46,7 @@ class _TreeWalk:
         self._walker = walker
         self._with_hooks = with_hooks
         self._devices = devices
-        self._storages: dict[int, str] = {}
+        self.state: list[tuple[str, torch.Tensor]] = []
 
     def add(self, path: str, module: torch.nn.Module) -> None:
         """Add a module, then its children in order. A module met before becomes a reference."""
@@ -111,13 +113,8 @@ class _TreeWalk:
             )
         if walker.seen(path, tensor):
             return
-        text = tensors.describe(tensor, self._devices) + suffix
-        if tensor.layout is torch.strided:
-            address = tensor.untyped_storage().data_ptr()
-            other = self._storages.setdefault(address, path) if address else path
-            if other != path:
-                text += f" shares the storage of {other}"
-        walker.emit(path, text)
+        self.state.append((path, tensor))
+        walker.emit(path, tensors.describe(tensor, self._devices) + suffix)
         tensor_attributes(walker, path, tensor)
 
 

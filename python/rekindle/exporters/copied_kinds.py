@@ -1,0 +1,321 @@
+"""The kinds of objects that private copies follow: what each leads to, and how one like it is made. See private_copy.py."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import logging
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.fingerprint.objects import UNSET, is_plain_class, slot_members
+from rekindle.fingerprint.values import opaque, registered
+from rekindle.layouts import copied
+from rekindle.proxy import Wrapping, adopt, wrapping_of
+from rekindle.proxy import kind_of as proxy_kind_of
+
+Of = Callable[[Any], Any]  # what stands for a live object in the copy
+
+_ATOMS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, complex, torch.Size, enum.Enum)
+_NOT_FOLLOWED = (logging.Logger, logging.LoggerAdapter, logging.Handler, torch.dtype, torch.device)
+_HELD_BY_TUPLES = (tuple, frozenset)
+TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
+
+
+class Kind:
+    """How one kind of object is copied. The defaults are those of what holds nothing further."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        """What the object leads to."""
+        return ()
+
+    def make(self, value: Any, of: Of) -> Any:
+        """One like it; what is mutable is empty, for what it holds may lead back to it."""
+        raise NotImplementedError
+
+    def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
+        """(object, its copy) for what is made together with it."""
+        return ()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        """Let the copy hold what stands for what the object holds."""
+
+
+class _Tensor(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return value.__dict__.values()
+
+    def make(self, value: Any, of: Of) -> Any:
+        return numbers_of(value)
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        made.__dict__.update((name, of(item)) for name, item in value.__dict__.items())
+
+
+class _List(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return collections.deque(maxlen=value.maxlen) if type(value) is collections.deque else type(value)()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        (made.update if type(value) is set else made.extend)([of(item) for item in value])
+
+
+class _Tuple(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def make(self, value: Any, of: Of) -> Any:
+        items = [of(item) for item in tuple.__iter__(value)] if isinstance(value, tuple) else map(of, value)
+        if hasattr(type(value), "n_fields"):  # of torch.return_types
+            return type(value)(items)
+        return tuple.__new__(type(value), items) if isinstance(value, tuple) else frozenset(items)
+
+
+class _Dict(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        yield from value
+        yield from value.values()
+        yield getattr(value, "default_factory", None)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return type(value)()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        if isinstance(value, collections.defaultdict):
+            made.default_factory = of(value.default_factory)
+        for key, item in value.items():
+            made[of(key)] = of(item)
+
+
+class _Mapping(Kind):
+    """A read-only view of a dict, whose copy has a dict of its own."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        return [*value, *value.values()]
+
+    def make(self, value: Any, of: Of) -> Any:
+        return types.MappingProxyType({of(key): of(item) for key, item in value.items()})
+
+
+class _Object(Kind):
+    """Of a Python class, all of whose state can be seen: modules too."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        yield from _attributes(value).values()
+        yield from (item for _, _, item in slot_members(value) if item is not UNSET)
+        if isinstance(value, dict):
+            yield from dict.__iter__(value)
+            yield from dict.values(value)
+        for base in (list, tuple, set, frozenset):
+            if isinstance(value, base):
+                yield from base.__iter__(value)
+
+    def make(self, value: Any, of: Of) -> Any:
+        base = _base_of(value)
+        if base in _HELD_BY_TUPLES:
+            return base.__new__(type(value), [of(item) for item in base.__iter__(value)])
+        if base in (str, int, float, bytes):
+            return base.__new__(type(value), base(value))
+        if type(value) is types.SimpleNamespace:
+            return types.SimpleNamespace()
+        if isinstance(value, nn.Module) and hasattr(type(value), "__del__"):
+            raise opaque("the module", value, ", whose class defines __del__, which would run for each copy")
+        return base.__new__(type(value))
+
+    def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
+        return [(value.__dict__, made.__dict__)] if hasattr(type(value), "__dict__") and _attributes(value) else ()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        attributes = _attributes(value)
+        if attributes:
+            made.__dict__.update((name, of(item)) for name, item in attributes.items())
+        for _, member, item in slot_members(value):
+            if item is not UNSET:
+                member.__set__(made, of(item))
+        base = _base_of(value)
+        if base is list:
+            list.extend(made, [of(item) for item in list.__iter__(value)])
+        elif base is set:
+            set.update(made, [of(item) for item in set.__iter__(value)])
+        elif base in (dict, OrderedDict, collections.defaultdict):
+            if base is collections.defaultdict:
+                made.default_factory = of(value.default_factory)
+            ordered = OrderedDict if base is OrderedDict else dict
+            for key, item in list(ordered.items(value)):
+                ordered.__setitem__(made, of(key), of(item))
+
+
+class _Runtime(Kind):
+    """What serves the calls of a wrapped module inside of another: in a copy, those of the module's copy."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        return (value._module,)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return type(value).__new__(type(value))
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        made.__init__(of(value._module), value._options, value._is_part)
+
+
+class _Proxy(Kind):
+    """A wrapped module: a proxy of the module's copy."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        wrapping = wrapping_of(value)
+        assert wrapping is not None
+        return (wrapping.module, wrapping.forward, wrapping.patched)
+
+    def make(self, value: Any, of: Of) -> Any:
+        wrapping, made = wrapping_of(value), object.__new__(proxy_kind_of(value))
+        assert wrapping is not None
+        module = of(wrapping.module)
+        runtime = type(wrapping.runtime)(module, wrapping.options)
+        adopt(made, Wrapping(module, wrapping.options, runtime, of(wrapping.forward), of(wrapping.patched)))
+        return made
+
+
+class _Cell(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return () if value == types.CellType() else (value.cell_contents,)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return types.CellType()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        for content in self.parts(value):
+            made.cell_contents = of(content)
+
+
+class _Function(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return (value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()), *vars(value).values())
+
+    def make(self, value: Any, of: Of) -> Any:
+        closure = value.__closure__ and tuple(map(of, value.__closure__))
+        made = types.FunctionType(value.__code__, value.__globals__, value.__name__, of(value.__defaults__), closure)
+        made.__qualname__, made.__module__, made.__doc__ = value.__qualname__, value.__module__, value.__doc__
+        made.__kwdefaults__ = of(value.__kwdefaults__)
+        return made
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        vars(made).update((name, of(item)) for name, item in vars(value).items())
+
+
+class _Method(Kind):
+    """A method bound to an object, of Python or of C."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        return (value.__self__, value.__func__) if type(value) is types.MethodType else (value.__self__,)
+
+    def make(self, value: Any, of: Of) -> Any:
+        if type(value) is types.MethodType:
+            return types.MethodType(of(value.__func__), of(value.__self__))
+        return getattr(of(value.__self__), value.__name__)
+
+
+class _Partial(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return (value.func, *value.args, *value.keywords.values(), *vars(value).values())
+
+    def make(self, value: Any, of: Of) -> Any:
+        keywords = {name: of(item) for name, item in value.keywords.items()}
+        return functools.partial.__new__(type(value), of(value.func), *map(of, value.args), **keywords)
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        vars(made).update((name, of(item)) for name, item in vars(value).items())
+
+
+class _Reference(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return (value(),)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return weakref.ref(of(value()))
+
+
+class _Wrapper(Kind):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return (value.__func__,)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return type(value)(of(value.__func__))
+
+
+_TENSOR, _OBJECT, _METHOD, _TUPLE, _PARTIAL = _Tensor(), _Object(), _Method(), _Tuple(), _Partial()
+_PROXY, _RUNTIME = _Proxy(), _Runtime()
+_BY_TYPE: dict[type, Kind] = {
+    **dict.fromkeys((list, set, collections.deque), _List()),
+    **dict.fromkeys((tuple, frozenset), _TUPLE),
+    **dict.fromkeys((dict, OrderedDict, collections.defaultdict, collections.Counter), _Dict()),
+    types.MappingProxyType: _Mapping(),
+    types.SimpleNamespace: _OBJECT,
+    types.CellType: _Cell(),
+    types.FunctionType: _Function(),
+    types.MethodType: _METHOD,
+    weakref.ref: _Reference(),
+    **dict.fromkeys((staticmethod, classmethod), _Wrapper()),
+}
+
+
+def kind_of(value: Any) -> Kind | None:
+    """How an object is copied; None for what is shared with the live module."""
+    cls = type(value)
+    if cls in _BY_TYPE:
+        return _BY_TYPE[cls]
+    if isinstance(value, _ATOMS) or value is None:
+        return _OBJECT if _is_followed_value(value) else None
+    if isinstance(value, torch.Tensor):
+        return _TENSOR
+    if cls in (types.BuiltinFunctionType, types.MethodWrapperType):
+        owner = value.__self__
+        return None if owner is None or isinstance(owner, (types.ModuleType, type)) else _METHOD
+    if isinstance(value, functools.partial):
+        return _PARTIAL
+    if (cls.__module__, cls.__qualname__) == ("rekindle.runtime", "Runtime"):
+        return _RUNTIME
+    if isinstance(value, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
+        return _TUPLE
+    if wrapping_of(value) is not None:
+        return _PROXY
+    return _OBJECT if _is_followed_object(value) else None
+
+
+def _is_followed_value(value: Any) -> bool:
+    """Whether a text or a number of the user's own class may hold something."""
+    return isinstance(value, (str, bytes, int, float)) and not isinstance(value, (enum.Enum, bool)) and bool(_attributes(value))
+
+
+def _is_followed_object(value: Any) -> bool:
+    cls = type(value)
+    if isinstance(value, nn.Module):
+        return True
+    if isinstance(value, _NOT_FOLLOWED) or any(base in registered or "__del__" in vars(base) for base in cls.__mro__):
+        return False
+    return is_plain_class(cls)
+
+
+def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf with a tensor's numbers in memory of its own."""
+    return copied(tensor) if tensor.layout is torch.strided else tensor.detach().clone()
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    found = getattr(value, "__dict__", None)
+    return found if type(found) is dict else {}
+
+
+def _base_of(value: Any) -> Any:
+    """The builtin class that an object is of."""
+    bases = (OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, str, int, float, bytes)
+    return next((base for base in bases if isinstance(value, base)), object)
