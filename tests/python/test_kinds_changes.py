@@ -108,3 +108,14 @@ def test_what_lies_deep_is_followed(tmp_path: pathlib.Path) -> None:
     assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
     last[0] = 3.0
     assert_same(wrapped(rows()), module(rows()))
+
+
+def test_a_method_may_be_of_no_module(tmp_path: pathlib.Path) -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * nn.Identity.forward(self, x)
+
+    forward.__module__ = None  # type: ignore[assignment]
+    module = type("Own", (nn.Identity,), {"forward": forward, "__module__": __name__})()
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass

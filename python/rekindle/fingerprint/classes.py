@@ -147,7 +147,7 @@ def _is_the_exporters(member: Any) -> bool:
     function = member.__func__ if isinstance(member, classmethod) else member
     if type(function) is not types.FunctionType:
         return False
-    return function.__module__.startswith(("rekindle.exporters.", "rekindle.fingerprint."))
+    return str(function.__module__).startswith(("rekindle.exporters.", "rekindle.fingerprint."))
 
 
 def _add_hidden(walker: Walker, base: type) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -46,13 +47,17 @@ def _operator(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"torch operator {value}"))
 
 
-@handles(CustomOpDef, cells=(OBJECT,), attributes=False)
+# What torch adds as it runs is its own business.
+_REGISTRATIONS = (dataclasses.replace(OBJECT, put_back=None), dataclasses.replace(ITEMS, put_back=None))
+
+
+@handles(CustomOpDef, cells=_REGISTRATIONS[:1], attributes=False)
 def _custom_op(walker: Walker, path: str, value: CustomOpDef) -> None:
     """An operator defined in Python: its schema, kernels, shapes and derivative."""
     walker.leaves.append((path, f"custom operator {value._qualname}{value._schema}"))
     for part in vars(value).values():
         if type(part) is dict:
-            walker.watch(part, ITEMS)
+            walker.watch(part, _REGISTRATIONS[1])
     for name, part in parts_of_operator(value).items():
         walker.walk(f"{path}.{name}", part)
 
