@@ -210,11 +210,10 @@ def renewed_in_children(one: _Renewed) -> None:
     _renewed.add(one)
 
 
-class _Fork:
-    """What happens around a fork."""
+class _Fork(threading.local):
+    """What happens around a fork of this thread."""
 
-    def __init__(self) -> None:
-        self.is_owned = False
+    is_owned = False
 
     def before(self) -> None:
         """Wait until no other thread exports."""

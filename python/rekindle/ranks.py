@@ -14,6 +14,7 @@ Every wait is bounded. When the store fails, the leader falls silent or its entr
 from __future__ import annotations
 
 import collections
+import os
 import threading
 import time
 from typing import Any
@@ -30,6 +31,15 @@ _PAUSES = (0.01, 0.5)  # seconds between looks: at first, at most
 _asked: collections.Counter[str] = collections.Counter()
 _own_store: list[Any] = []  # [the job's store, our connection to it]
 _lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that held it may not be there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def share(prekey: str) -> Share | None:
