@@ -98,7 +98,7 @@ def hit(directory: str) -> dict[str, Any]:
     wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, log="warning"))
     runtime, clock = wrapped._runtime, Clock()
     with clock.part("describe"):
-        fingerprint = runtime._describe((), batch)
+        fingerprint = runtime._subject.fingerprint((), batch)
     with clock.part("digest"):
         builder = _native.KeyBuilder()
         builder.add_all(fingerprint.fields)

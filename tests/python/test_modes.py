@@ -94,13 +94,13 @@ import module_support, rekindle
 from module_support import mlp, rows
 
 runtime = rekindle.Module(mlp())._runtime
-print(rekindle.store.Store.open(rekindle.Options()).prekey(runtime._describe((rows(),), {})))
+print(rekindle.store.Store.open(rekindle.Options()).prekey(runtime._subject.fingerprint((rows(),), {})))
 """
 
 
 def _own_prekey() -> str:
     runtime = rekindle.Module(mlp())._runtime
-    return rekindle.store.Store.open(rekindle.Options()).prekey(runtime._describe((rows(),), {}))
+    return rekindle.store.Store.open(rekindle.Options()).prekey(runtime._subject.fingerprint((rows(),), {}))
 
 
 def _prekey() -> str:
