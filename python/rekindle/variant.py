@@ -21,6 +21,7 @@ from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason
 from rekindle.replay import Replay
 from rekindle.shapes import Shapes, sizes_of
+from rekindle.snapshot import Snapshot
 
 _MOST_NUMBERS = 1024
 
@@ -64,7 +65,8 @@ class Variant:
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells)
         if self.record:
-            self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard))
+            snapshot = Snapshot(request.module, state.values(), [value for value, how in watched.cells if how != "weak"])
+            self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
 
     def bind_functions(self, module: torch.nn.Module) -> None:
         """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
