@@ -60,20 +60,32 @@ def flatten_outputs(
     objects: list[Any] | None = None,
     number: Callable[[Any], int | None] = lambda value: None,
     steps: views.StepsOf = lambda view, base: None,
+    given: Any = (),
 ) -> tuple[Any, list[torch.Tensor]]:
     """(structure, distinct tensors that the graph computes). An input that is returned as it is becomes a reference to it,
     a view of an input or of a computed tensor is described (views.py).
 
-    objects: gets those in the result that are no containers; they have to be new ones at each call. number: the position
+    objects: gets those in the result that are no containers, then its lists and dicts; they have to be new ones at each call.
+    given: what the forward was given, of which no list or dict may be in the result. number: the position
     among the numbers that depend on sizes, for a value that is one. steps: how a view is made, where that is known.
     Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
     walk = _Flattening({id(tensor): i for i, tensor in enumerate(inputs)}, [] if objects is None else objects, number)
+    walk.own = _containers(given)
     found = walk.of(result, "result")
+    walk.objects += walk.containers
     outputs, described, where = views.separate(walk.results, inputs, steps)
     for tensor, (kind, position) in zip(walk.results, where, strict=True):
         walk.places[id(tensor)][kind] = position
     return ({"with_views": described, "result": found} if described else found), outputs
+
+
+def _containers(value: Any) -> dict[int, Any]:
+    """The lists and dicts at every depth of what a call is given."""
+    found = {id(value): value} if isinstance(value, (list, dict)) else {}
+    for _, item in structure.parts(value) or ():
+        found.update(_containers(item))
+    return found
 
 
 @dataclasses.dataclass
@@ -83,11 +95,15 @@ class _Flattening:
     given: dict[int, int]
     objects: list[Any]
     number: Callable[[Any], int | None]
+    own: dict[int, Any] = dataclasses.field(default_factory=dict)  # the caller's lists and dicts, by identity
+    containers: list[Any] = dataclasses.field(default_factory=list)
     places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)
 
     def of(self, value: Any, path: str) -> Any:
         """The structure of one value. path: for messages."""
+        if isinstance(value, (list, dict)):
+            self._note_container(value, path)
         if isinstance(value, torch.Tensor):
             return self._of_tensor(value)
         if (position := self.number(value)) is not None:
@@ -112,6 +128,12 @@ class _Flattening:
             if dataclasses.is_dataclass(value) and isinstance(value, OrderedDict):
                 return {"model_output": _name_of(type(value), path), "items": items}
         return self._of_object(value, path)
+
+    def _note_container(self, value: Any, path: str) -> None:
+        if id(value) in self.own:
+            what = f"{path} is the {type(value).__name__} that the forward was given"
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}, and a graph would return another; return a copy")
+        self.containers.append(value)
 
     def _items(self, value: Any, path: str) -> list[Any]:
         return [self.of(item, f"{path}[{i}]") for i, item in enumerate(tuple(value))]

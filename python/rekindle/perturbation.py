@@ -85,7 +85,7 @@ def _run(
     args, kwargs = rebuild_arguments(request.args, request.kwargs, every[: len(request.arguments)])
     with attributes_kept(request.module), replaced(request.module, state), torch.set_grad_enabled(request.grad):
         result = run_eager(request.module, args, kwargs)
-    structure, outputs = flatten_outputs(result, every, objects)
+    structure, outputs = flatten_outputs(result, every, objects, given=(args, kwargs))
     return structure, outputs + [every[i].detach() for i in writes]
 
 
