@@ -13,9 +13,10 @@ from torch import nn
 from rekindle import structure
 from rekindle.layouts import arrangement
 from rekindle.shapes import is_open
+from rekindle.tensor_kinds import PLAIN, keys_of
 
 # Plain arguments that are compared by value: those that the fingerprint takes, as far as they have a hash.
-_HASHED = (bool, int, str, bytes, enum.Enum, torch.dtype, torch.device, torch.memory_format, torch.layout, torch.qscheme)
+_HASHED = (bool, int, str, bytes, torch.dtype, torch.device, torch.memory_format, torch.layout, torch.qscheme)
 
 
 def tables_of(module: nn.Module) -> list[dict[str, Any]]:
@@ -43,9 +44,10 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
         position = seen.setdefault(id(value), len(seen))
         if position == len(tensors):
             tensors.append(value)
-        if value.layout is not torch.strided:
-            return (position, type(value), str(value.layout))
-        meaning = (value.dtype, value.device, value.requires_grad, value.is_inference(), value.is_conj(), value.is_neg())
+        keys = keys_of(value)
+        if keys not in PLAIN and value.is_cpu:  # it may have no sizes or strides
+            return (position, type(value), keys)
+        meaning = (value.dtype, value.device, value.requires_grad, keys)
         if value.__dict__:  # such a call never runs from a graph, unless it is a tensor of the module
             meaning += (True,)
         if open_sizes and is_open(value):
@@ -58,7 +60,7 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
         return (type(value), *((type(name), name, key(item)) for name, item in value.items()))
     if isinstance(value, (float, complex)) or (type(value).__module__ == "numpy" and isinstance(value, numbers.Number)):
         values.append((type(value), repr(value)))
-    elif value is None or isinstance(value, _HASHED):
+    elif value is None or type(value) in _HASHED or isinstance(value, enum.Enum):
         values.append((type(value), value))
     elif isinstance(value, slice):
         return (slice, key(value.start), key(value.stop), key(value.step))

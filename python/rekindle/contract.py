@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,16 +60,20 @@ def flatten_outputs(
     objects: list[Any] | None = None,
     number: Callable[[Any], int | None] = lambda value: None,
     steps: views.StepsOf = lambda view, base: None,
+    own: Mapping[int, Any] | None = None,
 ) -> tuple[Any, list[torch.Tensor]]:
     """(structure, distinct tensors that the graph computes). An input that is returned as it is becomes a reference to it,
     a view of an input or of a computed tensor is described (views.py).
 
-    objects: gets those in the result that are no containers; they have to be new ones at each call. number: the position
+    objects: gets those in the result that are no containers, then its lists and dicts; they have to be new ones at each call.
+    own: what the module holds or the forward was given, by identity: none of it may be in the result. number: the position
     among the numbers that depend on sizes, for a value that is one. steps: how a view is made, where that is known.
     Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
     walk = _Flattening({id(tensor): i for i, tensor in enumerate(inputs)}, [] if objects is None else objects, number)
+    walk.own = own or {}
     found = walk.of(result, "result")
+    walk.objects += walk.containers
     outputs, described, where = views.separate(walk.results, inputs, steps)
     for tensor, (kind, position) in zip(walk.results, where, strict=True):
         walk.places[id(tensor)][kind] = position
@@ -83,6 +87,8 @@ class _Flattening:
     given: dict[int, int]
     objects: list[Any]
     number: Callable[[Any], int | None]
+    own: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    containers: list[Any] = dataclasses.field(default_factory=list)
     places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)
 
@@ -90,6 +96,11 @@ class _Flattening:
         """The structure of one value. path: for messages."""
         if isinstance(value, torch.Tensor):
             return self._of_tensor(value)
+        if id(value) in self.own:
+            what = f"{path} is a {type(value).__name__} that the module holds, or that the forward was given"
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}, and a graph would return another; return a copy")
+        if isinstance(value, (list, dict)):
+            self.containers.append(value)
         if (position := self.number(value)) is not None:
             return {"number": position}
         if value is None or type(value) in _PLAIN:

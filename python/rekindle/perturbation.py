@@ -96,7 +96,7 @@ def _run(
     copy = request.around(every)
     with attributes_kept(copy.module), state_kept(copy.module), torch.set_grad_enabled(request.grad):
         result = run_eager(copy.module, copy.args, copy.kwargs)
-    structure, outputs = flatten_outputs(result, every, objects)
+    structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
     return structure, outputs + [every[i].detach() for i in writes]
 
 

@@ -16,6 +16,7 @@ from rekindle.exporters import ExportRequest
 from rekindle.module_tables import named_buffers, named_parameters
 from rekindle.parts import as_made, run_eager
 from rekindle.shapes import Shapes
+from rekindle.snapshot import Snapshot
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
@@ -48,12 +49,17 @@ class Replay:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
     request: the call. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes
-    as long as the module is what it was at the forward; it is asked under the autocast state of the forward. Keeps no tensor
-    of the call.
+    as long as the module is what it was at the forward; it is asked when the snapshot is restored. Keeps no tensor of the call.
     """
 
     def __init__(
-        self, request: ExportRequest, contract: dict[str, Any], shapes: Shapes, gradient_of: list[int], guard: Any
+        self,
+        request: ExportRequest,
+        contract: dict[str, Any],
+        shapes: Shapes,
+        gradient_of: list[int],
+        guard: Any,
+        snapshot: Snapshot,
     ) -> None:
         self._module = request.module
         self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in request.arguments]
@@ -61,7 +67,7 @@ class Replay:
         self._contract = contract
         self._shapes = shapes
         self._gradient_of = gradient_of
-        self._guard = guard
+        self._guard, self._snapshot = guard, snapshot
         self._autocast = [
             (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)) for device in _AUTOCAST_DEVICES
         ]
@@ -84,15 +90,15 @@ class Replay:
         arguments = [argument.clone() if i in self._contract["writes"] else argument for i, argument in enumerate(arguments)]
         args, kwargs = rebuild_arguments(*self._template, arguments)
         create_graph = torch.is_grad_enabled()
-        with contextlib.ExitStack() as around:
-            around.enter_context(torch.enable_grad())
-            around.enter_context(_not_mapped())
-            around.enter_context(as_made(self._module))
-            for device, dtype, enabled in self._autocast:
-                around.enter_context(torch.autocast(device, dtype, enabled))
-            self._check(every)
-            outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
-        return self._differentiate(outputs, inputs, cotangents, create_graph)
+        with as_made(self._module), self._snapshot.restored():
+            with contextlib.ExitStack() as around:
+                around.enter_context(torch.enable_grad())
+                around.enter_context(_not_mapped())
+                for device, dtype, enabled in self._autocast:
+                    around.enter_context(torch.autocast(device, dtype, enabled))
+                self._check(every)
+                outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
+            return self._differentiate(outputs, inputs, cotangents, create_graph)
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = {**named_parameters(self._module), **named_buffers(self._module)}

@@ -58,8 +58,7 @@ class Runtime:
         if exporting.active or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
-        key = self._kind_key(args, kwargs, arguments)
-        kind = self._kinds.get(key) or self._new_kind(key, args, kwargs)
+        kind = self._kind_of(args, kwargs, arguments)
         variant = kind.ready(arguments)
         if variant is None and not kind.is_refused:
             variant = self._prepare(kind, args, kwargs)
@@ -84,6 +83,17 @@ class Runtime:
         if failure is None:
             return self._eager(kind, args, kwargs, of_call)
         return self._eager_instead(kind, variant, failure, args, kwargs)
+
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
+        """The kind of a call; collects its tensors."""
+        try:
+            key = self._kind_key(args, kwargs, arguments)
+            return self._kinds.get(key) or self._new_kind(key, args, kwargs)
+        except Exception as error:  # a container that holds itself, a hash that raises
+            why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
+        kind = Kind(attempts=MAX_ATTEMPTS)
+        self._refuse(kind, Bypass(Reason.UNSUPPORTED_INPUT, why))
+        return kind
 
     @staticmethod
     def _kind_key(

@@ -21,6 +21,7 @@ from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.replay import Replay
 from rekindle.shapes import Shapes, sizes_of
+from rekindle.snapshot import Snapshot
 
 _MOST_NUMBERS = 1024
 
@@ -71,7 +72,8 @@ class Variant:
             message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
             raise Bypass(Reason.BUFFER_MUTATED, message)
         if self.record:
-            self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard))
+            snapshot = Snapshot(request.module, state.values(), [value for value, how in watched.cells if how != "weak"])
+            self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
 
     def bind_functions(self, module: torch.nn.Module) -> None:
         """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -95,11 +97,73 @@ def test_buffers_that_the_repeated_forward_writes_are_written_once() -> None:
         twins.compare()
 
 
-def test_a_module_that_changed_in_between_is_an_error() -> None:
+CHANGES: dict[str, Callable[[Smooth], Any]] = {
+    "eval": lambda model: model.eval(),
+    "a child in eval": lambda model: model.drop.eval(),
+    "frozen": lambda model: model.requires_grad_(False),
+    "an attribute": lambda model: setattr(model.drop, "p", 0.9),
+    "an attribute more": lambda model: setattr(model, "scale", 3.0),
+    "another layer": lambda model: setattr(model, "second", nn.Linear(8, 3)),
+    "another parameter": lambda model: setattr(model.second, "bias", nn.Parameter(torch.ones(3))),
+    "a hook": lambda model: model.second.register_forward_hook(lambda module, args, output: output * 0),
+    "an item of a dict": lambda model: model.options.update(power=1),
+}
+
+
+class Adjustable(Smooth):
+    """Depends on plain attributes as well."""
+
+    def __init__(self) -> None:
+        super().__init__(0.5)
+        self.options = {"power": 3}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).pow(self.options["power"])
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_module_that_is_changed_before_its_backward(name: str) -> None:
+    torch.manual_seed(2)
+    twins = Twins(Adjustable())
+    twins.call(rows())
+
+    def run(model: Any) -> list[torch.Tensor]:
+        inner = getattr(model, "module", model)
+        x = rows(1).requires_grad_()
+        score = model(x)
+        parameter = inner.first.weight
+        CHANGES[name](inner)
+        before = copy.copy(vars(inner)), [p.requires_grad for p in inner.parameters()]
+        (gradient,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+        assert before == (vars(inner), [p.requires_grad for p in inner.parameters()]), "the change stays"
+        return [gradient, *torch.autograd.grad(gradient.square().sum(), [x] if name == "frozen" else [x, parameter])]
+
+    torch.manual_seed(3)
+    theirs = run(copy.deepcopy(twins.eager))
+    torch.manual_seed(3)
+    ours = run(twins.wrapped)
+    assert_same(ours, theirs)
+
+
+def test_a_backward_outside_of_the_region_of_its_forward() -> None:
+    twins = Twins(tiny_gpt(), fallback="error")
+
+    def product(model: Any) -> list[torch.Tensor]:
+        parameters = list(model.parameters())
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            loss = model(tokens(), tokens())
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True)
+        return list(torch.autograd.grad(sum(gradient.square().sum() for gradient in gradients), parameters))
+
+    assert_same(*reversed(twins.both(product)))
+    assert torch.backends.cuda.flash_sdp_enabled()
+
+
+def test_a_class_that_is_changed_before_a_backward_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model = rekindle.Module(Smooth(0.5), rekindle.Options(fallback="error"))
     x = rows().requires_grad_()
     score = model(x)
-    model.eval()
+    monkeypatch.setattr(Smooth, "forward", lambda self, x: x * 2)
     with pytest.raises(RuntimeError, match="Smooth was changed between a forward and its backward"):
         torch.autograd.grad(score.sum(), x, create_graph=True)
 

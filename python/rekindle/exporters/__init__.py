@@ -42,7 +42,7 @@ class ExportRequest:
     autograd Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
     `closed_because` why none, where that is no option of the user's; `apart` whether sizes that are equal in the call may be
     different symbols. `watch` is entered around the forward. `copies` makes what is run instead of the live module, `describe`
-    the fingerprint of a copy.
+    the fingerprint of a copy. `own`, of a copy: what it holds besides tensors, by identity.
     """
 
     module: torch.nn.Module
@@ -61,6 +61,7 @@ class ExportRequest:
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
     describe: Callable[[ExportRequest], Fingerprint] | None = field(default=None, repr=False)
     copies: PrivateCopies | None = field(default=None, repr=False)
+    own: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -70,11 +71,12 @@ class ExportRequest:
     def around(self, tensors: Sequence[torch.Tensor]) -> ExportRequest:
         """A private copy of the call, of these tensors."""
         assert self.copies is not None
-        module, args, kwargs = self.copies.around(tensors)
+        module, args, kwargs, own = self.copies.around(tensors)
         state = dict(zip([*self.parameters, *self.buffers], tensors[len(self.arguments) :], strict=True))
         return replace(
             self, module=module, args=args, kwargs=kwargs, arguments=list(tensors[: len(self.arguments)]),
             parameters={name: state[name] for name in self.parameters}, buffers={name: state[name] for name in self.buffers},
+            own=own,
         )  # fmt: skip
 
 

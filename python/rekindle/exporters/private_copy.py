@@ -8,12 +8,13 @@ partials, weak references. One memo keeps identity: what was one object under se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from rekindle import structure
 from rekindle.exporters.copied_kinds import TABLES, Kind, kind_of, numbers_of
 from rekindle.reasons import Bypass, Reason
 
@@ -33,8 +34,9 @@ class PrivateCopies:
         self._tensors = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
         self._copied = _leading_to_tensors([request.module, request.args, request.kwargs, *self._tensors])
 
-    def around(self, tensors: Sequence[torch.Tensor]) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-        """A module and its call with `tensors` in the place of arguments, parameters and buffers, under every name these have.
+    def around(self, tensors: Sequence[torch.Tensor]) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Any]]:
+        """A module and its call with `tensors` in the place of arguments, parameters and buffers, under every name these have;
+        then all that was made for them besides tensors and tuples, and the lists and dicts of the call, by identity.
 
         Other tensors that the module leads to are copied with their numbers.
         """
@@ -46,11 +48,20 @@ class PrivateCopies:
         except Exception as error:  # a hash or an order of the user's, of an object that is not complete yet
             message = f"the module cannot be copied: {type(error).__name__}: {error}"
             raise Bypass(Reason.OPAQUE_VALUE, message) from error
-        return module, args, kwargs
+        own = {id(made): made for made in copy.made() if not isinstance(made, (torch.Tensor, tuple))}
+        return module, args, kwargs, own | _containers((args, kwargs))
 
     def copies(self, value: object) -> bool:
         """Whether an object has a copy of its own."""
         return id(value) in self._copied
+
+
+def _containers(value: Any) -> dict[int, Any]:
+    """The lists and dicts at every depth of what a call is given."""
+    found = {id(value): value} if isinstance(value, (list, dict)) else {}
+    for _, item in structure.parts(value) or ():
+        found.update(_containers(item))
+    return found
 
 
 def private_tensors(request: ExportRequest) -> list[torch.Tensor]:
@@ -142,6 +153,10 @@ class _Copy:
                 self._made.setdefault(id(old), new)
             self._left.append((kind, value, made))
         return known
+
+    def made(self) -> Iterable[Any]:
+        """All copies."""
+        return self._made.values()
 
     def fill(self) -> None:
         """Let the copies hold what the live objects do."""

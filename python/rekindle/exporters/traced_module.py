@@ -70,7 +70,7 @@ class TracedModule(nn.Module):
         objects: list[Any] = []
         with untraced():
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
-            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps)
+            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps, self.private.own)
             mode.check_views(layout)
         mode.failed_calls.check()
         _check_numbers(sizes, data)

@@ -13,6 +13,7 @@ from rekindle import structure
 from rekindle.fingerprint import tensors
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
+from rekindle.tensor_kinds import unlike_plain
 
 _PLAIN = (
     type(None),
@@ -80,8 +81,8 @@ def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors
     if not tensors.is_plain(value):
         kind = type(value)
         raise _unsupported(path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor")
-    if value.is_nested or value.layout is not torch.strided:
-        raise _unsupported(path, f"a tensor with layout {value.layout}", "pass a dense tensor")
+    if (other := unlike_plain(value)) is not None:
+        raise _unsupported(path, other, "pass a dense tensor without names")
     if not walker.seen(path, value):
         walker.emit(path, tensors.describe(value, devices, open_sizes))
         if value.__dict__:  # a trace runs on other tensors, which have none

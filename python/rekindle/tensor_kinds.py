@@ -1,0 +1,43 @@
+"""Which tensors a graph may be given: those that PyTorch dispatches as it does plain ones.
+
+A tensor's dispatch keys say all that may make an operator mean something else for it: nested, quantized, sparse and named
+tensors, tensors of zeros without memory, those of a transform and those of a class with a dispatch of its own each have one
+that a plain tensor has not.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_keys = torch._C._dispatch_keys
+
+
+def keys_of(tensor: torch.Tensor) -> int:
+    """A number for the way in which a tensor is dispatched; conjugated, negated and inference tensors have others."""
+    return _keys(tensor).raw_repr()
+
+
+def _plain() -> frozenset[int]:
+    found = set()
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            real, complex_ = torch.empty(1, device="cpu"), torch.empty(1, dtype=torch.complex64, device="cpu")
+            for tensor in (real, torch._neg_view(real), complex_, complex_.conj(), torch._neg_view(complex_.conj())):
+                found.add(keys_of(tensor))
+    return frozenset(found)
+
+
+PLAIN = _plain()
+
+
+def unlike_plain(tensor: torch.Tensor) -> str | None:
+    """How a tensor differs from a plain one, for a message; None if it does not, or is not on the CPU."""
+    if not tensor.is_cpu or keys_of(tensor) in PLAIN:
+        return None
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.is_quantized:
+        return "a quantized tensor"
+    if tensor.layout is not torch.strided:
+        return f"a tensor with layout {tensor.layout}"
+    return f"a tensor that is dispatched to {str(_keys(tensor)).removeprefix('DispatchKeySet')}"
