@@ -15,6 +15,7 @@ import re
 import warnings
 from typing import Any
 
+import torch
 from torch import nn
 
 from rekindle.errors import OptionError
@@ -124,3 +125,6 @@ class _Saver:
     def __call__(self, mode: str, exported: bytes) -> None:
         kind = "training" if mode.startswith("train") else "inference"
         (self._debug.save_path / f"{self._debug.onnx_prefix}_torch_exported_{kind}.onnx").write_bytes(exported)
+
+
+torch.serialization.add_safe_globals([ORTModule])  # of weights-only loads, as rekindle.Module is

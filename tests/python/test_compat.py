@@ -35,6 +35,15 @@ def test_the_cache_directory_is_taken_over(tmp_path: pathlib.Path, monkeypatch: 
     assert rekindle.status(model).cache_dir == str(tmp_path / "old")
 
 
+def test_saved_models_are_loaded_weights_only(tmp_path: pathlib.Path) -> None:
+    model = ORTModule(nn.Linear(4, 2))
+    torch.save(model, tmp_path / "model.pt")
+    with torch.serialization.safe_globals([nn.Linear, set]):
+        loaded = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert isinstance(loaded, ORTModule)
+    torch.testing.assert_close(loaded(rows()), model(rows()))
+
+
 @pytest.mark.parametrize(("given", "level"), [("info", 2), ("WARNING", 3), ("4", 4), (LogLevel.FATAL, 5), (0, 0)])
 def test_log_levels(given: object, level: int) -> None:
     assert DebugOptions(given).log_level == level  # type: ignore[arg-type]
