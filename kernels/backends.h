@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cross_entropy.h"
+#include "kernels/difference.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding_gradient.h"
 #include "kernels/layer_norm.h"
@@ -39,6 +40,8 @@ void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, c
 void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
                             const at::Tensor& logsumexp, const at::Tensor& weight,
                             const CrossEntropyOptions& options, at::Tensor& dscores);
+
+Difference difference(const at::Tensor& ours, const at::Tensor& theirs);  // alike and dense
 
 // False, with nothing done, when this ATen would have drawn otherwise. 0 < p < 1.
 bool dropout_sample_mask(at::Tensor& mask, double p);

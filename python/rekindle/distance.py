@@ -1,0 +1,98 @@
+"""How far a result is from eager's, as a whole and for the elements of each magnitude, and how far is near."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rekindle import _native
+
+# Of the whole, and of elements beside others of their magnitude: what two ways to compute the same usually differ by.
+_NEAR = {
+    torch.float64: (1e-14, 2e-12),
+    torch.float32: (5e-6, 1e-3),
+    torch.bfloat16: (2e-2, 0.25),
+    torch.float16: (2e-3, 0.1),
+}
+_NATIVE = (*_NEAR, torch.complex64, torch.complex128)
+_FEW = 3.0  # how much farther than a sample, relatively, one of a few elements may be; that of n is as 1/sqrt(n) of it
+
+
+@dataclass
+class Distance:
+    """Of a tensor from another. norm, scale: 2-norms of the difference and of the other. is_like: whether they have the same
+    elements that are not finite. octaves: of the other's magnitudes, the smallest first: (lower end, or 0 for zeros; how many
+    elements; the largest difference among these). dtype: of its numbers."""
+
+    norm: float
+    scale: float
+    is_like: bool
+    octaves: list[tuple[float, int, float]]
+    dtype: torch.dtype
+
+    @classmethod
+    def between(cls, ours: torch.Tensor, theirs: torch.Tensor) -> Distance:
+        """Of two tensors of one shape and inexact dtype."""
+        if theirs.dtype not in _NATIVE:
+            ours, theirs = ours.float(), theirs.float()
+        found = _native.difference(ours.detach(), theirs.detach())
+        return cls(*found, theirs.real.dtype if theirs.is_complex() else theirs.dtype)
+
+    @property
+    def count(self) -> int:
+        """Elements that are finite."""
+        return sum(count for _, count, _ in self.octaves)
+
+    @property
+    def relative(self) -> float:
+        """The norm, relative to the scale."""
+        return self.norm and (self.norm / self.scale if self.scale else math.inf)
+
+    @property
+    def worst(self) -> float:
+        """The largest difference of an element, relative to its size: see _sized."""
+        return max((largest / size if size else math.inf for _, _, largest, size in self._sized() if largest), default=0.0)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is so near that rounding needs no proof."""
+        whole, element = near(self.dtype)
+        return self.relative <= whole and self.worst <= element
+
+    def is_within(self, samples: Sequence[Distance], times: float, floors: tuple[float, float]) -> bool:
+        """Whether it is as far as some of the samples, which are from the same tensor, as a whole and at every magnitude: `times`
+        as far, more for the largest of few elements. floors: relative differences, of the whole and of an element, that need
+        no sample."""
+        whole, element = floors
+        norm = max((sample.norm for sample in samples), default=0.0)
+        if self.norm > max(times * _slack(self.count) * norm, whole * self.scale):
+            return False
+        sampled: dict[float, float] = {}
+        for sample in samples:
+            for above, _, largest in sample.octaves:
+                sampled[above] = max(sampled.get(above, 0.0), largest)
+        return all(
+            largest <= max(times * _slack(count) * sampled.get(above, 0.0), element * size)
+            for above, count, largest, size in self._sized()
+        )
+
+    def _sized(self) -> Iterator[tuple[float, int, float, float]]:
+        """The octaves with what rounding has to be measured by: the magnitude or, for elements that are as rare as they are
+        small, more. Of numbers that spread evenly around zero, n times smaller ones than most are n times rarer: these are
+        small by chance, and rounding is that of the others."""
+        smaller, total = 0, self.count
+        for above, count, largest in self.octaves:
+            smaller += count
+            yield above, count, largest, 2 * above * total / smaller
+
+
+def near(dtype: torch.dtype) -> tuple[float, float]:
+    """The relative differences, of a whole and of an element, that two right ways to compute the same usually keep to."""
+    return _NEAR.get(dtype, (0.0, 0.0))
+
+
+def _slack(count: int) -> float:
+    return 1 + _FEW / math.sqrt(max(count, 1))

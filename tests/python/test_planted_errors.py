@@ -1,0 +1,316 @@
+"""Errors planted into what a graph returns: the comparison with eager finds each, and takes no right graph for a wrong one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from module_support import rows, tiny_gpt, tokens
+from rekindle import acceptance, disagreement
+from rekindle.reasons import Bypass, Reason
+from torch import nn
+from torch.nn import functional as F
+
+
+class Observed(nn.Module):
+    """A model that adds to its result what a parameter makes of it, a million times smaller, and keeps a mean in a buffer."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.faint = nn.Parameter(torch.tensor([0.3, -0.2]))
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        result = self.model(*args)
+        result = result[0] if isinstance(result, tuple) else result
+        self.seen.mul_(0.9).add_(result.detach().square().mean())
+        return result + 1e-7 * torch.sin(self.faint).sum() * result.detach()
+
+
+class Attention(nn.Module):
+    """Its keys have a bias, which changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5, -1) @ self.v(x)
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.router(x).softmax(-1).topk(2)
+        share = torch.zeros(x.shape[0], 4).scatter(1, chosen, weights)
+        return sum(share[:, i : i + 1] * F.gelu(expert(x)) for i, expert in enumerate(self.experts))
+
+
+class Coder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(8, 6), nn.Linear(3, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, spread = self.encode(x).chunk(2, -1)
+        return F.dropout(self.decode(mean + spread.exp() * torch.randn_like(mean)), 0.2, self.training)
+
+
+class UNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 8, 3, 2, 1), nn.ConvTranspose2d(8, 3, 2, 2)
+        self.norm, self.last = nn.GroupNorm(2, 8), nn.Conv2d(6, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deep = F.silu(self.norm(self.down(x)))
+        return self.last(torch.cat([x, self.up(deep)], 1))
+
+
+class Bags(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bags, self.line = nn.EmbeddingBag(32, 8, mode="mean"), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.log_softmax(self.line(self.bags(x)), -1)
+
+
+def _convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 6, 3), nn.BatchNorm2d(6)
+    )
+
+
+def _encoder() -> nn.Module:
+    return nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True)
+
+
+_Case = tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]
+_MODELS: dict[str, _Case] = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3)), lambda: (rows(),)),
+    "convolutions": (_convolutions, lambda: (torch.randn(4, 3, 8, 8),)),
+    "encoder": (_encoder, lambda: (torch.randn(3, 5, 8),)),
+    "gpt": (lambda: tiny_gpt(0.1), lambda: (tokens(),)),
+    "lstm": (lambda: nn.LSTM(4, 8, 2, batch_first=True), lambda: (torch.randn(3, 6, 4),)),
+    "attention": (Attention, lambda: (torch.randn(3, 5, 8),)),
+    "unet": (UNet, lambda: (torch.randn(2, 3, 8, 8),)),
+    "experts": (Experts, lambda: (torch.randn(6, 8),)),
+    "coder": (Coder, lambda: (torch.randn(5, 8),)),
+    "bags": (Bags, lambda: (torch.randint(0, 32, (4, 6)),)),
+}
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+class Planted:
+    """A session with one error. faint: the position of an input with a tiny gradient. Its last output goes to a buffer."""
+
+    def __init__(self, session: Any, error: str, faint: int) -> None:
+        self._session, self._error, self._faint = session, error, faint
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def forward(self, inputs: list[torch.Tensor], grad: bool) -> list[torch.Tensor]:
+        given = list(inputs)
+        if self._error == "a faint gradient":
+            given[self._faint] = _Scaled.apply(given[self._faint], 1 + 1e-4)
+        elif self._error == "an absent gradient":
+            given[self._faint] = given[self._faint].detach()
+        outputs = list(self._session.forward(given, grad))
+        first = outputs[0]
+        match self._error:
+            case "an output":
+                outputs[0] = first + first.detach() * 1e-5
+            case "an element":
+                outputs[0] = first + torch.zeros_like(first).index_fill_(0, torch.tensor(0), 0.01) * first.detach()
+            case "a buffer":
+                outputs[-1] = outputs[-1] * (1 + 1e-5)
+            case "a random draw":
+                torch.rand(1)
+            case "a stride":
+                outputs[0] = first.transpose(0, -1).clone(memory_format=torch.contiguous_format).transpose(0, -1)
+        return outputs
+
+
+_ERRORS = ["an output", "an element", "a faint gradient", "a buffer", "a random draw", "an absent gradient", "a stride"]
+
+
+def _planting(found: dict[str, Bypass], compare: Callable[..., Any]) -> Callable[..., Any]:
+    """Compares graphs with each error before it compares the right one."""
+
+    def compare_all(session: Any, inputs: Any, expected: Any, states: Any, names: Any, *rest: Any, **named: Any) -> Any:
+        for error in _ERRORS if not found else ():
+            planted = Planted(session, error, names.index("faint"))
+            try:
+                compare(planted, inputs, expected, states, names, *rest, **{**named, "keep": True})
+            except Bypass as bypass:
+                found[error] = bypass
+        return compare(session, inputs, expected, states, names, *rest, **named)
+
+    return compare_all
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_each_error_is_found_and_the_right_graph_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, inputs = _MODELS[name]
+    torch.manual_seed(0)
+    found: dict[str, Bypass] = {}
+    monkeypatch.setattr(acceptance, "compare_session", _planting(found, acceptance.compare_session))
+    model = rekindle.Module(Observed(make()), rekindle.Options(log="off"))
+    model(*inputs())
+    assert rekindle.status(model).source == "export", rekindle.status(model).bypass
+    assert [*found] == _ERRORS
+    assert {bypass.reason for bypass in found.values()} == {Reason.VERIFICATION_FAILED}
+
+
+def _mlp() -> Observed:
+    torch.manual_seed(0)
+    return Observed(_MODELS["mlp"][0]())
+
+
+@pytest.mark.parametrize("error", _ERRORS)
+def test_rekindle_verify_finds_it(error: str) -> None:
+    model = rekindle.Module(_mlp(), rekindle.Options(log="off"))
+    model(rows())
+    (variant,) = model._runtime._kinds.variants()
+    names = [f"input {i}" for i in range(1)] + variant.contract["state"]
+    assert rekindle.verify(model, rows())
+    variant.session = Planted(variant.session, error, [names[i] for i in variant.used].index("faint"))
+    found = rekindle.verify(model, rows())
+    assert not found, str(found)
+    kinds = {"an output": "result", "an element": "result", "a stride": "result", "a buffer": "buffer", "a random draw": "random"}
+    assert {row.kind for row in found.differences} == {kinds.get(error, "gradient")}
+
+
+@pytest.mark.parametrize("error", _ERRORS)
+def test_the_mode_verify_finds_it(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rekindle.Module(_mlp(), rekindle.Options(log="off"))(rows())
+    rekindle.cache.stats()  # waits until everything is stored
+    compare = acceptance.compare_session
+    verify = disagreement.verify
+
+    def verify_planted(*args: Any, **named: Any) -> Any:
+        def planted(session: Any, inputs: Any, expected: Any, states: Any, names: Any, *rest: Any, **more: Any) -> Any:
+            return compare(Planted(session, error, names.index("faint")), inputs, expected, states, names, *rest, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(acceptance, "compare_session", planted)
+            return verify(*args, **named)
+
+    monkeypatch.setattr(disagreement, "verify", verify_planted)
+    model = rekindle.Module(_mlp(), rekindle.Options(log="off", cache="verify"))
+    model(rows())
+    assert rekindle.status(model).verify_failures == 1
+
+
+class _Rounds(torch.autograd.Function):
+    """Straight through: its backward is not the derivative of its forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(4 * x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+class StraightThrough(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.small = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (1e4 * self.large(x)).square().sum() + (1e-4 * _Rounds.apply(self.small(x))).sum()
+
+
+def test_an_inlined_straight_through_function_beside_a_large_term_is_found() -> None:
+    torch.manual_seed(0)
+    model = rekindle.Module(StraightThrough(), rekindle.Options(log="off", inline_functions=True))
+    model(rows()).backward()
+    assert [code for code, _ in rekindle.status(model).bypass] == ["verification_failed"]
+    called = rekindle.Module(StraightThrough(), rekindle.Options(log="off"))
+    called(rows()).backward()
+    assert rekindle.status(called).source == "export"
+
+
+class Mixed(nn.Module):
+    """Scales, dtypes and discrete choices side by side; a right graph of it differs from eager by rounding alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.line, self.score = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 1)
+        self.table = nn.Parameter(torch.randn(5, 8) * torch.tensor([1e-8, 1e-4, 1.0, 1e4, 1e8])[:, None])
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = self.line(self.norm(x)).clamp(-0.5, 0.5)
+        weights = self.score(h).softmax(0)  # which no bias changes
+        coarse = (h.bfloat16() @ h.bfloat16().t()).float()
+        spectrum = torch.fft.rfft(h.double())
+        return (weights * h).sum(0), self.table * h[:5], coarse, spectrum.abs(), h.argmax(-1), h > 0, spectrum
+
+
+def test_what_rounding_explains_is_no_error() -> None:
+    torch.manual_seed(0)
+    model = rekindle.Module(Mixed(), rekindle.Options(log="off"))
+    x = torch.randn(6, 8)
+    model(x)
+    assert rekindle.status(model).source == "export", rekindle.status(model).bypass
+    assert rekindle.verify(model, x)
+
+
+class Drawing(nn.Module):
+    """Has a gradient that is None, a buffer that is replaced, draws, and counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.unused = nn.Linear(4, 3), nn.Parameter(torch.ones(2))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = F.dropout(self.line(x), 0.5, self.training)
+        self.mean.lerp_(result.detach().mean(0), 0.1)
+        return result
+
+
+def test_rekindle_verify_leaves_everything_as_it_was() -> None:
+    torch.manual_seed(0)
+    inner = Drawing()
+    model = rekindle.Module(inner, rekindle.Options(log="off"))
+    inner.line.weight.grad = torch.full((3, 4), 2.0)
+    before, grads = {name: x.clone() for name, x in model.state_dict().items()}, inner.line.weight.grad
+    buffer, state, hooks = (
+        inner.mean,
+        torch.get_rng_state(),
+        functools.reduce(lambda n, m: n + len(m._forward_hooks), inner.modules(), 0),
+    )
+    x = rows().requires_grad_()
+    for _ in range(2):
+        found = rekindle.verify(model, x)
+        assert found, str(found)
+        assert {"unused", "input 0", "mean"} <= {row.what for row in found.rows}
+        assert inner.mean is buffer and inner.line.weight.grad is grads and inner.line.bias.grad is None
+        assert x.grad is None and bool((grads == 2).all()) and torch.equal(torch.get_rng_state(), state)
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        assert sum(len(module._forward_hooks) for module in inner.modules()) == hooks
+    assert found.source == "export"
