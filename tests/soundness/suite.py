@@ -17,6 +17,7 @@ from typing import Any
 import cases_code
 import cases_harmless
 import cases_kinds
+import cases_process
 import cases_state
 import cases_torch
 import cases_values
@@ -31,6 +32,7 @@ CASES: tuple[Case, ...] = (
     *cases_state.CASES,
     *cases_torch.CASES,
     *cases_world.CASES,
+    *cases_process.CASES,
     *cases_harmless.CASES,
 )
 _WORKERS = 2
