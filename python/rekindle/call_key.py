@@ -38,6 +38,15 @@ def call_key(
     return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
 
 
+def kind_key(
+    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], open_sizes: bool = False
+) -> tuple[Any, ...]:
+    """What tells kinds of calls apart or, if `open_sizes`, families of kinds; collects the call's tensors."""
+    values: list[Any] = []
+    layout = call_key(args, kwargs, tensors, values, open_sizes)
+    return (torch.is_grad_enabled(), layout, *values)
+
+
 def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool, value: Any) -> Any:
     """Of one argument. A function of its own: one that held itself would be garbage after each call."""
     if isinstance(value, torch.Tensor):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rekindle import _native, process_state
-from rekindle.call_key import call_key
+from rekindle.call_key import kind_key
 from rekindle.contract import flatten_arguments
 from rekindle.errors import PythonOpError, first_line
 from rekindle.explanation import Explanation
@@ -27,7 +27,6 @@ from rekindle.parts import Call, Part, Parts, allows_parts, run_eager
 from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
 from rekindle.shapes import Shapes
 from rekindle.status import Status
-from rekindle.store import Store
 from rekindle.subject import Subject
 from rekindle.supply import OnGraph, Supplier, Wanted
 from rekindle.variant import Variant
@@ -87,22 +86,13 @@ class Runtime:
     def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
         """The kind of a call; collects its tensors."""
         try:
-            key = self._kind_key(args, kwargs, arguments)
+            key = kind_key(args, kwargs, arguments)
             return self._kinds.get(key) or self._new_kind(key, args, kwargs)
         except Exception as error:  # a container that holds itself, a hash that raises
             why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
         kind = Kind(attempts=MAX_ATTEMPTS)
         self._refuse(kind, Bypass(Reason.UNSUPPORTED_INPUT, why))
         return kind
-
-    @staticmethod
-    def _kind_key(
-        args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor], open_sizes: bool = False
-    ) -> tuple[Any, ...]:
-        """What tells kinds of calls apart, or families of kinds; collects the call's tensors."""
-        values: list[Any] = []
-        layout = call_key(args, kwargs, arguments, values, open_sizes)
-        return (torch.is_grad_enabled(), layout, *values)
 
     def current_status(self) -> Status:
         """A copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
@@ -128,7 +118,7 @@ class Runtime:
         return Part("", status.source, self._why_eager if status.source == "eager" else None)
 
     def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
-        kind, bypass = self._kinds.new(key, self._kind_key(args, kwargs, [], self._subject.dynamic)[:2])
+        kind, bypass = self._kinds.new(key, kind_key(args, kwargs, [], self._subject.dynamic)[:2])
         if bypass is not None:
             self._note(bypass)
         return kind
@@ -251,7 +241,7 @@ class Runtime:
             self._status.cache_dir = self._supplier.store.directory
         again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
         arguments = flatten_arguments(args, kwargs)
-        family = self._kinds.family(self._kind_key(args, kwargs, [], self._subject.dynamic))
+        family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
         admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
         for known in admitting:
@@ -285,19 +275,10 @@ class Runtime:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
-        again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
-        model = label(type(self._module))
-        kind = self._kinds.get(self._kind_key(args, kwargs, []))
+        kind = self._kinds.get(kind_key(args, kwargs, []))
         if kind is not None and kind.refusal is not None and kind.is_refused:
-            return Explanation(model, "bypass", str(kind.refusal.reason), kind.refusal.message)
-        try:
-            fingerprint = again()
-            arguments = flatten_arguments(args, kwargs)
-            self._subject.request(args, kwargs, arguments)
-            store = Store.open(self._options, readonly=True)
-            return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
-        except Bypass as bypass:
-            return Explanation(model, "bypass", str(bypass.reason), bypass.message)
+            return Explanation(label(type(self._module)), "bypass", str(kind.refusal.reason), kind.refusal.message)
+        return self._subject.explain(args, kwargs)
 
     def renew(self) -> None:
         """In a forked child: those that had the lock, or the parts in place, are not there."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from rekindle import _native, contract
+from rekindle.explanation import Explanation
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint, describe
 from rekindle.fingerprint.values import label
@@ -17,6 +18,7 @@ from rekindle.options import Options
 from rekindle.python_op_registry import registrations
 from rekindle.reasons import Bypass, Reason
 from rekindle.shapes import Shapes
+from rekindle.store import Store
 
 
 class Subject:
@@ -73,3 +75,15 @@ class Subject:
             sized_functions=self.sized_functions,
             describe=lambda copy: self._describe(copy.module, copy.args, copy.kwargs),
         )  # fmt: skip
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """Why the call hits or misses; runs nothing of the module and changes nothing."""
+        again = lambda: self.fingerprint(args, kwargs)  # noqa: E731
+        try:
+            fingerprint = again()
+            arguments = contract.flatten_arguments(args, kwargs)
+            self.request(args, kwargs, arguments)
+            store = Store.open(self._options, readonly=True)
+            return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
+        except Bypass as bypass:
+            return Explanation(label(type(self._module)), "bypass", str(bypass.reason), bypass.message)

@@ -115,14 +115,14 @@ def test_a_kind_can_be_read_while_others_change_it() -> None:
         def __init__(self, right: bool) -> None:
             self.right = right
 
-        def ready(self) -> bool:
+        def ready(self, arguments: list[torch.Tensor]) -> bool:
             kind.add(other)  # as another thread would
             return self.right
 
     kind, other = Kind(), Fake(False)
     first, second = Fake(False), Fake(True)
     kind.variants = (first, second)  # type: ignore[assignment]
-    assert kind.ready() is second  # type: ignore[comparison-overlap]
+    assert kind.ready([]) is second  # type: ignore[comparison-overlap]
     assert set(kind.variants) == {first, second, other} and kind.variants[0] is second
 
 
