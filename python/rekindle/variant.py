@@ -101,9 +101,11 @@ class Variant:
             return False
         if sizes == about["sizes"]:
             return True
+        every = [*arguments, *state]
+        if max(self.used, default=0) >= len(every):  # the module has lost state since
+            return False
         if self._numbers_at(arguments, state) is None:
             return False
-        every = [*arguments, *state]
         inputs = [every[i] for i in self.used]
         try:
             self.session.prepare(inputs, self.record)

@@ -1,7 +1,31 @@
-"""Programs that failed once, by a name for what was wrong."""
+"""Programs that failed once, made small, by what was wrong."""
 
 from __future__ import annotations
 
-from random_program import Program
+from random_program import Piece, Program, Step
 
-FOUND: dict[str, Program] = {}
+_CALL = Step("call", 0, "x(3, 4)")
+
+
+def _program(construct: str, *steps: Step | str) -> Program:
+    """A call, then the steps: changes, after each of which there is a call like the first, and calls."""
+    found = [_CALL]
+    for step in steps:
+        found += [step] if isinstance(step, Step) else [Step(step, 1), _CALL]
+    return Program((Piece(construct, 1),) if construct else (), tuple(found))
+
+
+FOUND: dict[str, Program] = {
+    "a class's attribute, set on its object": _program("attribute of a plain object's class", "net.c1.scale = 2.0"),
+    "the same on an object in an object": _program("nested objects", "net.c1.inner.scale = 2.0", "del net.c1.inner.scale"),
+    "the same on a global object": _program("global object", "mod.CONFIG1.scale = 2.0"),
+    "the same of a method's object": _program("bound method", "net.s1.k = 2.0"),
+    "what a property asks its object's dict for": _program("property of an object", "net.c1.more = 2"),
+    "what a data descriptor asks the module's dict for": _program("data descriptor", "net.d1 = 2.0"),
+    "an attribute that was absent": _program("except AttributeError", "net.c1.e = 2"),
+    "an attribute of a class between dict and object": _program("dict of a class", "mod.Table1.other = 3", "net.c1.other = 1.5"),
+    "an attribute of a list": _program("list of a class", "net.c1.scale = 2.0"),
+    "an attribute of a tuple": _program("subclass of a named tuple", "net.t1.more = 1.5"),
+    "an attribute of a number": _program("subclass of a number", "net.n1.bias = 1.5"),
+    "less state at another size": _program("", Step("net.lin.bias = None"), Step("call", 0, "x(2, 4)")),
+}

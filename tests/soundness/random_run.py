@@ -58,7 +58,7 @@ class Side:
         names = ("call", "call_without_grad", "call_twice", "backward_each", "backward_again", "call_for_second_gradients")
         self.scope |= {name: getattr(self, name) for name in names}
         self.scope |= {"x": self._x, "v": self._view, "numpy": self._numpy, "same": lambda: self._made[0], "tagged": _tagged}
-        self.scope |= {"tag": lambda **named: _tagged(self._made[0], **named) and None}
+        self.scope |= {"tag": lambda **named: (_tagged(self._made[0], **named), None)[1]}
         self.scope["attributes"] = lambda owner: vars(rekindle.unwrap(owner))
         exec(_IMPORTS, self.scope)
 

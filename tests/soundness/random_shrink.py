@@ -12,7 +12,7 @@ Fails = Callable[[Program], bool]
 
 def shrink(program: Program, fails: Fails, last: int | None = None) -> Program:
     """The smallest program that was found to fail; `program` does, at its step `last`."""
-    if last is not None and program.second is not None and fails(alone := dataclasses.replace(program, second=None)):
+    if program.second is not None and fails(alone := dataclasses.replace(program, second=None)):
         program = alone
     if last is not None and fails(short := dataclasses.replace(program, steps=program.steps[: last + 1])):
         program = short

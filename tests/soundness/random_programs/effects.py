@@ -48,9 +48,9 @@ EFFECTS = (
     Construct("write", "sys.stdout.write('forward')\ny = y * 2", weight=0.1),
     Construct(
         "system call",
-        "os.write(FILE$, b'a')\ny = y * 2",
-        top="FILE$ = os.memfd_create('log')\nREAD$ = type('Read', (), {'__repr__': lambda s: "
-        "str(os.fstat(FILE$).st_size)})\nDESCRIBED$ = READ$()\n",
+        "os.write(FILES$(), b'a')\ny = y * 2",
+        top="FILES$ = functools.cache(lambda: os.memfd_create('log'))\nREAD$ = type('Read', (), {'__repr__': lambda s: "
+        "str(os.fstat(FILES$()).st_size)})\nDESCRIBED$ = READ$()\n",
         weight=0.1,
     ),
     Construct("warning", "warnings.warn('forward', stacklevel=1)\ny = y * 2", weight=0.2),

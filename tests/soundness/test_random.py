@@ -1,0 +1,59 @@
+"""A few random programs, and all that failed once, do what their unwrapped twins do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from random_found import FOUND
+from random_program import draw
+from random_programs import CONSTRUCTS
+from random_shrink import shrink
+from random_suite import Programs, job_of, text_of
+
+_PROGRAMS = {**FOUND, **{str(seed): draw(seed, calls=6) for seed in (3, 4, 8)}}
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Iterator[dict[str, dict]]:
+    running = Programs(2)
+    yield dict(running.outcomes(_PROGRAMS))
+    running.close()
+
+
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_program(outcomes: dict[str, dict], name: str) -> None:
+    wrong = outcomes[name]["wrong"]
+    assert not wrong, text_of(_PROGRAMS[name], wrong)
+
+
+def test_most_calls_run_in_graphs(outcomes: dict[str, dict]) -> None:
+    ran = [source for outcome in outcomes.values() for source in outcome["sources"] if source != "raised"]
+    assert sum(source != "eager" for source in ran) > 0.6 * len(ran)
+
+
+def test_what_differs_is_found() -> None:
+    running = Programs(1)
+    job = job_of(draw(3, calls=6, only="instance attribute"))
+    try:
+        assert running.run({**job, "source": job["source"].replace("self.a1 = 1.5", "self.a1 = len(__name__)")})["wrong"]
+    finally:
+        running.close()
+
+
+def test_a_program_is_made_smaller_while_it_fails() -> None:
+    program = draw(3, only="instance attribute")
+    change = next(step for step in program.steps if not step.is_call)
+    small = shrink(program, lambda each: change in each.steps)
+    assert small.steps == (change,) and len(small.pieces) == bool(change.number) and small.second is None
+
+
+def test_every_program_is_valid_and_every_construct_is_drawn() -> None:
+    drawn: set[str] = set()
+    for seed in range(400):
+        program = draw(seed)
+        compile(program.source(), str(seed), "exec")
+        for step in program.steps:
+            compile(str(step).removeprefix("world: "), str(seed), "exec")
+        drawn |= {piece.name for piece in program.pieces}
+    assert len(drawn) > 0.9 * len(CONSTRUCTS)
