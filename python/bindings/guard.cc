@@ -88,6 +88,12 @@ void Guard::add(py::handle object, bool of_attributes, bool weak) {
   if (of_attributes) container.table = py::reinterpret_borrow<py::object>(table);
   container.of_attributes = of_attributes;
   container.weak = weak;
+  if (of_attributes) {
+    visit_slots(object.ptr(), [&](std::ptrdiff_t offset) {
+      PyObject* const content = in_slot(object.ptr(), offset);
+      container.slots.emplace_back(offset, py::reinterpret_borrow<py::object>(content));
+    });
+  }
   if (table != nullptr) container.version = version_of(table);
   if (table != nullptr && PyAnySet_Check(table)) {
     container.items.push_back(in_order(table));
@@ -113,6 +119,9 @@ bool Guard::same(const Container& container) {
     return false;
   PyObject* table = object;
   if (container.of_attributes) {
+    for (const auto& [offset, content] : container.slots) {
+      if (in_slot(object, offset) != content.ptr()) return false;
+    }
     table = attributes_of(object);
     if (table != container.table.ptr()) return false;
     if (table == nullptr) return true;
@@ -182,6 +191,7 @@ int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VI
     for (const py::object* part : {&container.object, &container.type, &container.bases, &container.table})
       Py_VISIT(part->ptr());
     for (const py::object& part : container.items) Py_VISIT(part.ptr());
+    for (const auto& [offset, part] : container.slots) Py_VISIT(part.ptr());
   }
   for (const Item& item : items_) {
     for (const py::object* part : {&item.container, &item.key, &item.value}) Py_VISIT(part->ptr());

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,10 +28,10 @@ class Guard {
   // closure holds). Of a class its bases are compared, too. tensors: parameters and buffers, compared by
   // dtype, device, sizes, strides and requires_grad. items: (dict or class, key) pairs; the value, or its
   // absence, is compared by identity. cells: (object, how) pairs, where `how` is "content" for what a
-  // container is; "object" for its class, the dict of its attributes and what that holds; "weak" for the same
-  // of an object that is not kept alive; "bytes" for a tensor or another object with a buffer (NumPy arrays),
-  // of which layout and bytes are compared; or a function that returns a tuple of what no other way shows,
-  // compared by identity (integers and texts by value).
+  // container is; "object" for its class, its slots, the dict of its attributes and what that holds;
+  // "weak" for the same of an object that is not kept alive; "bytes" for a tensor or another object with a
+  // buffer (NumPy arrays), of which layout and bytes are compared; or a function that returns a tuple of what
+  // no other way shows, compared by identity (integers and texts by value).
   Guard(const pybind11::list& containers, const pybind11::list& tensors, const pybind11::list& items,
         const pybind11::list& cells);
 
@@ -48,7 +49,8 @@ class Guard {
     pybind11::object table;        // what the items are in: itself, or the dict of its attributes
     bool of_attributes = false, weak = false;
     std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a tuple of its items
-    mutable std::uint64_t version = 0;    // of a dict when it was last found unchanged; 0: not known
+    std::vector<std::pair<std::ptrdiff_t, pybind11::object>> slots;  // where in the object, and what is there
+    mutable std::uint64_t version = 0;  // of a dict when it was last found unchanged; 0: not known
   };
   struct Item {
     pybind11::object container, key, value;  // value: null when the key was absent

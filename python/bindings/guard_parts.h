@@ -2,7 +2,9 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <structmember.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "python/bindings/stand_ins.h"
@@ -111,6 +113,27 @@ inline PyObject* bases_of(PyObject* object) {
 inline PyObject* attributes_of(PyObject* object) {
   PyObject** const place = _PyObject_GetDictPtr(object);
   return place == nullptr ? nullptr : *place;
+}
+
+// Calls `visit` with the offset of each slot that Python classes give an object.
+template <typename Visit>
+void visit_slots(PyObject* object, Visit visit) {
+  PyObject* const bases = Py_TYPE(object)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
+    PyObject* const base = PyTuple_GET_ITEM(bases, i);
+    if (PyType_HasFeature(reinterpret_cast<PyTypeObject*>(base), Py_TPFLAGS_HEAPTYPE) == 0) continue;
+    visit_table(table_of(base), [&](PyObject* part) {
+      if (Py_TYPE(part) == &PyMemberDescr_Type) {
+        const PyMemberDef* const member = reinterpret_cast<PyMemberDescrObject*>(part)->d_member;
+        if (member->type == T_OBJECT_EX) visit(static_cast<std::ptrdiff_t>(member->offset));
+      }
+      return true;
+    });
+  }
+}
+
+inline PyObject* in_slot(PyObject* object, std::ptrdiff_t offset) {
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
 }
 
 // The object itself, or what a weak reference leads to; null where that is gone.

@@ -28,7 +28,7 @@ CASES = (
         "lock",
         top="import threading\nLOCK = threading.Lock()",
         body=_READ + "(3 if LOCK.locked() else 1)",
-        mutate="subject.LOCK.acquire()",
+        mutate="subject.LOCK.acquire(blocking=False)",
     ),
     _KIND(
         "level of a logger",

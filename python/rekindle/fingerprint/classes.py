@@ -10,7 +10,7 @@ import types
 from typing import Any
 
 from rekindle.fingerprint.binaries import build_of
-from rekindle.fingerprint.cells import ITEMS, seen_only
+from rekindle.fingerprint.cells import ITEMS, Cells
 from rekindle.fingerprint.digest import digest_leaves, digest_parts
 from rekindle.fingerprint.origin import is_covered_class, is_of_library
 from rekindle.fingerprint.parts import note
@@ -30,7 +30,7 @@ _SKIPPED = SKIPPED | frozenset(
 _FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only", "type")
 _HEAP_TYPE = 1 << 9
 
-_FIELD_PARTS = seen_only(operator.attrgetter(*_FIELD))
+_FIELD_PARTS = Cells("object", operator.attrgetter(*_FIELD), None)
 
 
 class _Pass(threading.local):

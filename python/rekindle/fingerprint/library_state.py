@@ -81,7 +81,7 @@ def text_of(module: str, name: str) -> str | None:
         return None
     if isinstance(value, type):
         plain = sorted((key, repr(item)) for key, item in vars(value).items() if type(item) in PLAIN and key[:2] != "__")
-        return repr(plain)
+        return repr(plain) if plain else None
     try:
         return value_text(name, value)
     except Bypass:

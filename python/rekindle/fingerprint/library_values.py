@@ -28,7 +28,8 @@ def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
 def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
     """Leaves of what was set on a tensor as on any Python object."""
     walker.watch(tensor, OBJECT)
-    walker.attributes(path, tensor)
+    if tensor.__dict__:
+        walker.attributes(path, tensor)
 
 
 @handles(*_TEXTS, cells=IMMUTABLE)

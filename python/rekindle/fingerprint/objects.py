@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from typing import Any
 
 from rekindle.fingerprint.cells import OBJECT, Cells
@@ -24,6 +25,7 @@ VOLATILE_FIELDS = {
 
 Slot = tuple[str, types.MemberDescriptorType]
 UNSET = object()  # what an empty slot holds
+_slots_of_modules: weakref.WeakKeyDictionary[type, list[Slot]] = weakref.WeakKeyDictionary()
 
 
 @handles(object, cells=IMMUTABLE, by_identity=True)
@@ -64,7 +66,7 @@ def _slot_cells(slots: list[Slot]) -> Cells:
             else:
                 member.__set__(value, before)
 
-    return Cells(None, lambda value: tuple(_content(value, member) for _, member in slots), put_back)
+    return Cells("object", lambda value: tuple(_content(value, member) for _, member in slots), put_back)
 
 
 def add_slots(walker: Walker, path: str, value: Any, slots: list[Slot]) -> None:
@@ -79,7 +81,9 @@ def add_slots(walker: Walker, path: str, value: Any, slots: list[Slot]) -> None:
 
 def watch_slots(walker: Walker, path: str, value: Any) -> None:
     """Add the leaves of the slots of a module, and what watches them."""
-    slots = slots_of(type(value))
+    slots = _slots_of_modules.get(type(value))
+    if slots is None:
+        slots = _slots_of_modules[type(value)] = slots_of(type(value))
     if slots:
         walker.watch(value, _slot_cells(slots))
         add_slots(walker, path, value, slots)

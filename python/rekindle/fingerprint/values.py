@@ -187,7 +187,8 @@ class Walker:
 
     def watch(self, value: Any, *cells: Cells) -> None:
         """Add parts of a value that can change."""
-        self.cells += ((value, one) for one in cells)
+        for one in cells:
+            self.cells.append((value, one))
 
     def take_parts(self, inner: Walker) -> None:
         """What another walk met becomes part of this one; its leaves do not."""
