@@ -211,10 +211,10 @@ def test_a_wrapped_module_inside_of_another_is_copied_with_it() -> None:
 def test_parameters_are_not_doubled_by_a_copy() -> None:
     from rekindle.exporters.private_copy import PrivateCopies, private_tensors
 
-    model = rekindle.Module(made())
-    request = model._runtime._request((rows(),), {}, [rows()])
-    copy = PrivateCopies(request).around(private_tensors(request))[0]
-    for live, other in zip(model.module.parameters(), copy.parameters(), strict=True):
+    model, x = rekindle.Module(made()), rows()
+    request = model._runtime._subject.request((x,), {}, [x])
+    copy: Any = PrivateCopies(request).around(private_tensors(request))[0]
+    for live, other in zip(model.parameters(), copy.parameters(), strict=True):
         assert live is not other
         assert live.data_ptr() == other.data_ptr()
     assert all(live.data_ptr() != other.data_ptr() for live, other in zip(model.buffers(), copy.buffers(), strict=True))

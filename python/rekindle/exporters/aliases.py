@@ -72,6 +72,9 @@ class _Memory:
 def untraced() -> Iterator[None]:
     """Run what must not become part of the graph."""
     state = torch._C._get_tracing_state()
+    if state is None:  # and may be one that cannot be set, inside of an operator
+        yield
+        return
     torch._C._set_tracing_state(None)
     try:
         yield

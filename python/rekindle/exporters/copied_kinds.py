@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import logging
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from rekindle.fingerprint.objects import UNSET, is_plain_class, slot_members
+from rekindle.exporters.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Kind, Of
+from rekindle.fingerprint.objects import object_kind, slots_of
 from rekindle.fingerprint.values import opaque, registered
 from rekindle.layouts import copied
 from rekindle.proxy import Wrapping, adopt, wrapping_of
 from rekindle.proxy import kind_of as proxy_kind_of
 
-Of = Callable[[Any], Any]  # what stands for a live object in the copy
-
 _ATOMS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, complex, torch.Size, enum.Enum)
 _NOT_FOLLOWED = (logging.Logger, logging.LoggerAdapter, logging.Handler, torch.dtype, torch.device)
+_BASES = (OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, str, int, float, bytes)
+_HEAP_TYPE = 1 << 9
 _HELD_BY_TUPLES = (tuple, frozenset)
 TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
-
-
-class Kind:
-    """How one kind of object is copied. The defaults are those of what holds nothing further."""
-
-    def parts(self, value: Any) -> Iterable[Any]:
-        """What the object leads to."""
-        return ()
-
-    def make(self, value: Any, of: Of) -> Any:
-        """One like it; what is mutable is empty, for what it holds may lead back to it."""
-        raise NotImplementedError
-
-    def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
-        """(object, its copy) for what is made together with it."""
-        return ()
-
-    def fill(self, value: Any, made: Any, of: Of) -> None:
-        """Let the copy hold what stands for what the object holds."""
 
 
 class _Tensor(Kind):
@@ -112,7 +95,7 @@ class _Object(Kind):
 
     def parts(self, value: Any) -> Iterable[Any]:
         yield from _attributes(value).values()
-        yield from (item for _, _, item in slot_members(value) if item is not UNSET)
+        yield from (item for _, item in _slots(value))
         if isinstance(value, dict):
             yield from dict.__iter__(value)
             yield from dict.values(value)
@@ -139,9 +122,8 @@ class _Object(Kind):
         attributes = _attributes(value)
         if attributes:
             made.__dict__.update((name, of(item)) for name, item in attributes.items())
-        for _, member, item in slot_members(value):
-            if item is not UNSET:
-                member.__set__(made, of(item))
+        for member, item in _slots(value):
+            member.__set__(made, of(item))
         base = _base_of(value)
         if base is list:
             list.extend(made, [of(item) for item in list.__iter__(value)])
@@ -180,79 +162,16 @@ class _Proxy(Kind):
         wrapping, made = wrapping_of(value), object.__new__(proxy_kind_of(value))
         assert wrapping is not None
         module = of(wrapping.module)
-        runtime = type(wrapping.runtime)(module, wrapping.options)
-        adopt(made, Wrapping(module, wrapping.options, runtime, of(wrapping.forward), of(wrapping.patched)))
-        return made
-
-
-class _Cell(Kind):
-    def parts(self, value: Any) -> Iterable[Any]:
-        return () if value == types.CellType() else (value.cell_contents,)
-
-    def make(self, value: Any, of: Of) -> Any:
-        return types.CellType()
-
-    def fill(self, value: Any, made: Any, of: Of) -> None:
-        for content in self.parts(value):
-            made.cell_contents = of(content)
-
-
-class _Function(Kind):
-    def parts(self, value: Any) -> Iterable[Any]:
-        return (value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()), *vars(value).values())
-
-    def make(self, value: Any, of: Of) -> Any:
-        closure = value.__closure__ and tuple(map(of, value.__closure__))
-        made = types.FunctionType(value.__code__, value.__globals__, value.__name__, of(value.__defaults__), closure)
-        made.__qualname__, made.__module__, made.__doc__ = value.__qualname__, value.__module__, value.__doc__
-        made.__kwdefaults__ = of(value.__kwdefaults__)
+        adopt(made, Wrapping(module, wrapping.options, type(wrapping.runtime)(module, wrapping.options)))
         return made
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
-        vars(made).update((name, of(item)) for name, item in vars(value).items())
+        live, copy = wrapping_of(value), wrapping_of(made)
+        assert live is not None and copy is not None
+        copy.forward, copy.patched = of(live.forward), of(live.patched)
 
 
-class _Method(Kind):
-    """A method bound to an object, of Python or of C."""
-
-    def parts(self, value: Any) -> Iterable[Any]:
-        return (value.__self__, value.__func__) if type(value) is types.MethodType else (value.__self__,)
-
-    def make(self, value: Any, of: Of) -> Any:
-        if type(value) is types.MethodType:
-            return types.MethodType(of(value.__func__), of(value.__self__))
-        return getattr(of(value.__self__), value.__name__)
-
-
-class _Partial(Kind):
-    def parts(self, value: Any) -> Iterable[Any]:
-        return (value.func, *value.args, *value.keywords.values(), *vars(value).values())
-
-    def make(self, value: Any, of: Of) -> Any:
-        keywords = {name: of(item) for name, item in value.keywords.items()}
-        return functools.partial.__new__(type(value), of(value.func), *map(of, value.args), **keywords)
-
-    def fill(self, value: Any, made: Any, of: Of) -> None:
-        vars(made).update((name, of(item)) for name, item in vars(value).items())
-
-
-class _Reference(Kind):
-    def parts(self, value: Any) -> Iterable[Any]:
-        return (value(),)
-
-    def make(self, value: Any, of: Of) -> Any:
-        return weakref.ref(of(value()))
-
-
-class _Wrapper(Kind):
-    def parts(self, value: Any) -> Iterable[Any]:
-        return (value.__func__,)
-
-    def make(self, value: Any, of: Of) -> Any:
-        return type(value)(of(value.__func__))
-
-
-_TENSOR, _OBJECT, _METHOD, _TUPLE, _PARTIAL = _Tensor(), _Object(), _Method(), _Tuple(), _Partial()
+_TENSOR, _OBJECT, _TUPLE = _Tensor(), _Object(), _Tuple()
 _PROXY, _RUNTIME = _Proxy(), _Runtime()
 _BY_TYPE: dict[type, Kind] = {
     **dict.fromkeys((list, set, collections.deque), _List()),
@@ -260,11 +179,11 @@ _BY_TYPE: dict[type, Kind] = {
     **dict.fromkeys((dict, OrderedDict, collections.defaultdict, collections.Counter), _Dict()),
     types.MappingProxyType: _Mapping(),
     types.SimpleNamespace: _OBJECT,
-    types.CellType: _Cell(),
-    types.FunctionType: _Function(),
-    types.MethodType: _METHOD,
-    weakref.ref: _Reference(),
-    **dict.fromkeys((staticmethod, classmethod), _Wrapper()),
+    types.CellType: CELL,
+    types.FunctionType: FUNCTION,
+    types.MethodType: METHOD,
+    weakref.ref: REFERENCE,
+    **dict.fromkeys((staticmethod, classmethod), WRAPPER),
 }
 
 
@@ -279,9 +198,9 @@ def kind_of(value: Any) -> Kind | None:
         return _TENSOR
     if cls in (types.BuiltinFunctionType, types.MethodWrapperType):
         owner = value.__self__
-        return None if owner is None or isinstance(owner, (types.ModuleType, type)) else _METHOD
+        return None if owner is None or isinstance(owner, (types.ModuleType, type)) else METHOD
     if isinstance(value, functools.partial):
-        return _PARTIAL
+        return PARTIAL
     if (cls.__module__, cls.__qualname__) == ("rekindle.runtime", "Runtime"):
         return _RUNTIME
     if isinstance(value, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
@@ -302,7 +221,8 @@ def _is_followed_object(value: Any) -> bool:
         return True
     if isinstance(value, _NOT_FOLLOWED) or any(base in registered or "__del__" in vars(base) for base in cls.__mro__):
         return False
-    return is_plain_class(cls)
+    builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    return builtin in (object, *_BASES) and object_kind(cls) is not None
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -317,5 +237,13 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _base_of(value: Any) -> Any:
     """The builtin class that an object is of."""
-    bases = (OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, str, int, float, bytes)
-    return next((base for base in bases if isinstance(value, base)), object)
+    return next((base for base in _BASES if isinstance(value, base)), object)
+
+
+def _slots(value: Any) -> list[tuple[Any, Any]]:
+    """(descriptor, content) of every slot that is set."""
+    found = []
+    for _, member in slots_of(type(value), _base_of(value)):
+        with contextlib.suppress(AttributeError):
+            found.append((member, member.__get__(value)))
+    return found

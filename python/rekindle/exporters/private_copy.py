@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from rekindle import structure
-from rekindle.exporters.copied_kinds import TABLES, Kind, kind_of, numbers_of
+from rekindle.exporters.copied_callables import Kind
+from rekindle.exporters.copied_kinds import TABLES, kind_of, numbers_of
 from rekindle.reasons import Bypass, Reason
 
 if TYPE_CHECKING:

@@ -14,14 +14,16 @@ from rekindle.fingerprint.resolve import ABSENT
 def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
     """Run what is not part of the forward: the content of a tensor may be read."""
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
+    if state is not None:  # else it may be one that cannot be set, inside of an operator
+        torch._C._set_tracing_state(None)
     try:
         with torch._C.DisableTorchFunction():
             action()
     except Exception as error:
         on_error(error)
     finally:
-        torch._C._set_tracing_state(state)
+        if state is not None:
+            torch._C._set_tracing_state(state)
 
 
 def frames_from(frame: types.FrameType | None) -> Iterator[types.FrameType]:
