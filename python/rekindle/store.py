@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from rekindle import _native
+from rekindle.contract_check import InvalidContract, check_entry, check_observations
+from rekindle.errors import first_line
 from rekindle.explanation import Explanation, explain_lookup, leaf_tree
 from rekindle.fingerprint import Fingerprint
 from rekindle.fingerprint.observations import verify
@@ -105,8 +107,8 @@ class Store:
         sizes = sizes_of(arguments)
         try:
             for entry, observations, _ in self._candidates(prekey):
-                recorded = json.loads(observations)
-                if Shapes.observed(recorded).bind(sizes) is None or verify(recorded) is not None:
+                recorded = self._observations(entry, observations)
+                if recorded is None or Shapes.observed(recorded).bind(sizes) is None or verify(recorded) is not None:
                     continue
                 found = self._load(entry, recorded)
                 if found is not None:
@@ -119,11 +121,31 @@ class Store:
         yield from self._cache.lookup(prekey)
         yield from self._cache.lookup_remote(prekey)
 
+    def _observations(self, entry: str, text: bytes) -> list[Any] | None:
+        """Those of a candidate, which is removed when they are none."""
+        try:
+            recorded = json.loads(text)
+            check_observations(recorded)
+            return recorded
+        except (ValueError, RecursionError) as error:
+            self.reject(StoredEntry(entry, [], {}, {}), f"its observations cannot be read: {first_line(error)}")
+            return None
+
     def _load(self, entry: str, observations: list[Any]) -> StoredEntry | None:
         loaded = self._cache.load(entry)
         if loaded is None:
             return None
-        return StoredEntry(entry, observations, loaded["sections"], json.loads(loaded["meta"]))
+        found = StoredEntry(entry, observations, loaded["sections"], json.loads(loaded["meta"]))
+        return found if self._is_entry(found) else None
+
+    def _is_entry(self, found: StoredEntry) -> bool:
+        """Whether what was read is an entry; it is removed otherwise."""
+        try:
+            check_entry(found)
+        except InvalidContract as error:
+            self.reject(found, str(error))
+            return False
+        return True
 
     def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
         """The entry of an export, not published yet."""
@@ -163,12 +185,13 @@ class Store:
             head, _, record = packed.partition(b"\n")
             about = json.loads(head)
             loaded = _native.decode_entry(record, about["id"])
-        except (_native.RekindleError, ValueError, KeyError) as error:
+            entry = StoredEntry(about["id"], about["observations"], loaded["sections"], json.loads(loaded["meta"]))
+            check_entry(entry)
+        except (_native.RekindleError, ValueError, KeyError, TypeError) as error:
             _native.log_warning(f"an entry of another rank cannot be used: {error}")
             return None
         if Shapes.observed(about["observations"]).bind(sizes_of(arguments)) is None or verify(about["observations"]) is not None:
             return None
-        entry = StoredEntry(about["id"], about["observations"], loaded["sections"], json.loads(loaded["meta"]))
         if self.shared is not None and next(self.find(prekey, arguments), None) is None:
             self.publish(prekey, entry)
         return entry

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from rekindle import _native, ranks
+from rekindle.contract_check import check_against
+from rekindle.errors import PythonOpError, first_line
 from rekindle.exporters import ExportRequest
 from rekindle.fingerprint import Fingerprint
 from rekindle.options import Options
@@ -131,7 +133,7 @@ class Supplier:
 
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
         """The variant of an entry that was found; None when it is not for these sizes, or cannot be run and is removed."""
-        variant = self._variant(wanted.prekey, found, source)
+        variant = self._variant(wanted, found, source)
         if variant is None or not variant.admits(wanted.request.arguments, wanted.state):
             return None
         seconds = time.perf_counter() - wanted.start
@@ -146,20 +148,22 @@ class Supplier:
         )
         return variant
 
-    def _variant(self, prekey: str, entry: StoredEntry, source: str) -> Variant | None:
-        made = entry.contract
+    def _variant(self, wanted: Wanted, entry: StoredEntry, source: str) -> Variant | None:
+        made, request = entry.contract, wanted.request
         try:
-            session = _native.Session(
-                entry.joint, made["expected_cotangents"], made["output_layouts"], made["gradient_layouts"], made["gradient_order"]
-            )
+            options = ("expected_cotangents", "output_layouts", "gradient_layouts", "gradient_order")
+            session = _native.Session(entry.joint, **{name: made[name] for name in options})
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
-        except _native.RekindleError as error:
-            self.store.reject(entry, str(error))
+            check_against(made, len(request.arguments), {**request.parameters, **request.buffers})
+            variant = Variant(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
+            variant.bind_functions(self._module)
+        except (Bypass, PythonOpError):
+            raise
+        except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had
+            self.store.reject(entry, f"{type(error).__name__}: {first_line(error)}")
             return None
         if self._on_graph is not None:
             self._on_graph(entry.meta["mode"], entry.sections["exported"])
-        variant = Variant(prekey, entry.observations, session, made, source, entry.id, guards)
-        variant.bind_functions(self._module)
         return variant
 
     def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
@@ -178,7 +182,7 @@ class Supplier:
             f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
             f"verified in {made.verify_seconds:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
         )
-        variant = self._variant(wanted.prekey, entry, "export")
+        variant = self._variant(wanted, entry, "export")
         if variant is None:
             raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
         self.store.publish(wanted.prekey, entry, on_written)

@@ -34,6 +34,9 @@ _FUNCTIONS: dict[Any, str] = {
 }
 
 
+NAMES = frozenset((*_PROPERTIES, *_METHODS))
+
+
 class NotAStep(Exception):
     """Nothing says how a tensor is a view of another."""
 
