@@ -122,6 +122,6 @@ CASES = (
         "set_default_validate_args",
         top="from torch.distributions import Normal",
         body=_READ + "(3.0 if Normal(0.0, 1.0)._validate_args else 1.0)",
-        mutate="subject.Normal.set_default_validate_args(not subject.Normal._validate_args)",
+        mutate="subject.Normal.set_default_validate_args(False)",
     ),
 )
