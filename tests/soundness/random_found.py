@@ -27,5 +27,6 @@ FOUND: dict[str, Program] = {
     "an attribute of a list": _program("list of a class", "net.c1.scale = 2.0"),
     "an attribute of a tuple": _program("subclass of a named tuple", "net.t1.more = 1.5"),
     "an attribute of a number": _program("subclass of a number", "net.n1.bias = 1.5"),
+    "the name of a class": _program("class of the module", "mod.Net.__name__ = 'a'", "mod.Net.__qualname__ = 'b'"),
     "less state at another size": _program("", Step("net.lin.bias = None"), Step("call", 0, "x(2, 4)")),
 }

@@ -87,7 +87,8 @@ def class_digest(cls: type) -> str:
 
 def _name(owner: Any) -> str:
     if isinstance(owner, type):
-        return f"{owner.__module__}.{owner.__qualname__}{build_of(owner.__module__)}"
+        called = "" if owner.__name__ == owner.__qualname__.rpartition(".")[2] else f" called {owner.__name__}"
+        return f"{owner.__module__}.{owner.__qualname__}{called}{build_of(owner.__module__)}"
     return f"module {owner.__name__}"
 
 

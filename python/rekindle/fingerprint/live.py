@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import logging
+import operator
 import os
 import sys
 import types
@@ -34,6 +35,8 @@ _OF_THE_PROCESS = frozenset({"version", "binary", "order"})
 
 # A number that changes whenever anything is registered with any abstract class.
 _REGISTERED = seen_only(lambda _: (abc.get_cache_token(),))
+# Of a class, whose version and dictionary do not tell of them.
+_NAMES = seen_only(operator.attrgetter("__name__", "__qualname__"))
 
 
 def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
@@ -194,6 +197,7 @@ class Watched:
                 continue
             self._watch(base, CLASS)
             if not is_covered_class(base):
+                self._watch(base, _NAMES)
                 self._add_parts(walk_members(base))
                 if "_abc_impl" in vars(base):
                     self._watch(base, _REGISTERED)
