@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle.fingerprint.objects import UNSET, is_plain_class, slot_members
+from rekindle.fingerprint.objects import UNSET, object_kind, slot_members
 from rekindle.fingerprint.values import opaque, registered
 from rekindle.layouts import copied
 from rekindle.proxy import Wrapping, adopt, wrapping_of
@@ -302,7 +302,7 @@ def _is_followed_object(value: Any) -> bool:
         return True
     if isinstance(value, _NOT_FOLLOWED) or any(base in registered or "__del__" in vars(base) for base in cls.__mro__):
         return False
-    return is_plain_class(cls)
+    return object_kind(cls) is not None
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
