@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rekindle.call_key import tables_of
+from rekindle.module_tables import named_modules
 
 _SDP = ("flash", "mem_efficient", "math", "cudnn")
 _PRECISIONS = (("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
@@ -40,7 +41,7 @@ class Snapshot:
     """
 
     def __init__(self, module: nn.Module, state: Iterable[torch.Tensor], containers: Iterable[Any]) -> None:
-        tables = {id(table): table for child in module.modules() for table in tables_of(child)}
+        tables = {id(table): table for child in named_modules(module).values() for table in tables_of(child)}
         # Not what modules of Python define: it is much, and who changes it means all calls.
         own = (one for one in containers if type(one) is list or (type(one) is dict and "__spec__" not in one))
         tables.update((id(one), one) for one in own)
