@@ -54,11 +54,6 @@ def slots_of(cls: type, base: type = object) -> list[Slot]:
     return [item for cls_ in own for item in vars(cls_).items() if type(item[1]) is types.MemberDescriptorType]
 
 
-def slot_members(value: Any) -> list[tuple[str, types.MemberDescriptorType, Any]]:
-    """(name, descriptor, content or UNSET) of every slot of an object."""
-    return [(name, member, _content(value, member)) for name, member in slots_of(type(value))]
-
-
 def _slot_cells(slots: list[Slot]) -> Cells:
     """The slots of an object."""
 
