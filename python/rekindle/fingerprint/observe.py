@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import itertools
 import logging
 import sys
 import types
@@ -101,9 +102,15 @@ class Recorder:
     def _refuse(self, error: Exception) -> None:
         self.bypass = self.bypass or error
 
-    def _end_if_refused(self) -> None:
-        """Raise the bypass in the forward, once: what it has yet to do would be done again in eager."""
-        if self.bypass is not None and not self._ended:
+    def _end_if_refused(self, frame: types.FrameType, function: Any = None) -> None:
+        """Raise the bypass in the forward, once: what it has yet to do would be done again in eager.
+
+        function: of C, that is about to be called. The end of a `with` is not cut off: what it puts back would stay changed.
+        """
+        if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__":
+            return
+        inside = itertools.takewhile(lambda one: id(one) not in self._outside, frames_from(frame))
+        if all(one.f_code.co_name != "__exit__" for one in inside):
             self._ended = True
             raise self.bypass
 
@@ -115,7 +122,7 @@ class Recorder:
     def _on_start(self, frame: types.FrameType) -> bool:
         """Handle code that starts; returns whether it need not be seen again."""
         seen = self._on_code(frame)
-        self._end_if_refused()
+        self._end_if_refused(frame)
         return seen
 
     def _on_code(self, frame: types.FrameType) -> bool:
@@ -202,7 +209,7 @@ class Recorder:
 
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
         self._on_function(frame, function)
-        self._end_if_refused()
+        self._end_if_refused(frame, function)
 
     def _on_function(self, frame: types.FrameType, function: Any) -> None:
         if opaque_calls.is_collective_call(function):
@@ -245,7 +252,7 @@ class Recorder:
         frame = sys._getframe(1)
         if self.bypass is None and not self._is_aside(frame):
             self._on_opaque(frame, event)
-            self._end_if_refused()
+            self._end_if_refused(frame)
 
     def _on_list(self, items: Any, frame: types.FrameType) -> None:
         """Handle what is unpacked into a list."""
