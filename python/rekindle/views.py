@@ -99,7 +99,8 @@ def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:
     """What the tensor is a view of to autograd; itself if it is none."""
-    return tensor if tensor._base is None else tensor._base
+    with torch._C.DisableTorchFunction():  # it is no question of the forward's
+        return tensor if tensor._base is None else tensor._base
 
 
 def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], steps: list[Step] | None) -> View:

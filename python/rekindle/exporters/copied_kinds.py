@@ -226,8 +226,17 @@ def _is_followed_object(value: Any) -> bool:
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf with a tensor's numbers in memory of its own."""
-    return copied(tensor) if tensor.layout is torch.strided else tensor.detach().clone()
+    """A leaf of a tensor's kind with its numbers in memory of its own."""
+    given = tensor.detach()
+    if given.is_neg():
+        made = torch._neg_view(numbers_of(torch._neg_view(given))).detach()
+    elif given.is_conj():
+        made = numbers_of(given.conj()).conj().detach()
+    else:
+        made = copied(given) if given.layout is torch.strided else given.clone()
+    if isinstance(tensor, nn.Parameter):
+        return torch.Tensor._make_subclass(type(tensor), made, tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
 
 
 def _attributes(value: Any) -> dict[str, Any]:

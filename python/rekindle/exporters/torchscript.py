@@ -30,6 +30,7 @@ from rekindle.views import check_strides
 
 # How many items a tensor has is asked, see OpenSizes, or fixed. Numbers from Python are constants, as in torch.tensor: the
 # fingerprint has what they are made of, and a tensor among them is asked for its value.
+_OF_TORCH = "(Triggered internally at "
 _NO_FINDINGS = ("Iterating over a tensor", "torch.Tensor results are registered")
 
 
@@ -206,6 +207,9 @@ def _run_exporter(
         )
     for warning in warned:
         text = (str(warning.message).splitlines() or [""])[0]
+        if _OF_TORCH in str(warning.message):  # once in a process, by an operator that the graph runs too
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            continue
         if not issubclass(warning.category, torch.jit.TracerWarning):  # its user is to be shown it, by eager
             raise Bypass(Reason.SIDE_EFFECT, f"the forward warns, which a graph would not: {text}")
         if not text.startswith(_NO_FINDINGS):
