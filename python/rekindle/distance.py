@@ -17,6 +17,8 @@ _NEAR = {
     torch.bfloat16: (2e-2, 0.25),
     torch.float16: (2e-3, 0.1),
 }
+# Differences of elements that numbers near the smallest ones cause: these are 0 to some kernels, and may be multiplied then.
+_UNDERFLOW = {torch.float64: 1e-290, torch.float32: 1e-31, torch.bfloat16: 1e-31, torch.float16: 2e-7}
 _NATIVE = (*_NEAR, torch.complex64, torch.complex128)
 _FEW = 3.0  # how much farther than a sample, relatively, one of a few elements may be; that of n is as 1/sqrt(n) of it
 
@@ -54,7 +56,12 @@ class Distance:
     @property
     def worst(self) -> float:
         """The largest difference of an element, relative to its size: see _sized."""
-        return max((largest / size if size else math.inf for _, _, largest, size in self._sized() if largest), default=0.0)
+        seen = ((largest, size) for _, _, largest, size in self._sized() if largest > self._least)
+        return max((largest / size if size else math.inf for largest, size in seen), default=0.0)
+
+    @property
+    def _least(self) -> float:
+        return _UNDERFLOW.get(self.dtype, 0.0)
 
     @property
     def is_near(self) -> bool:
@@ -75,7 +82,7 @@ class Distance:
             for above, _, largest in sample.octaves:
                 sampled[above] = max(sampled.get(above, 0.0), largest)
         return all(
-            largest <= max(times * _slack(count) * sampled.get(above, 0.0), element * size)
+            largest <= max(times * _slack(count) * sampled.get(above, 0.0), element * size, self._least)
             for above, count, largest, size in self._sized()
         )
 

@@ -228,7 +228,7 @@ def test_attention_is_tried_with_as_many_values_as_keys(monkeypatch: pytest.Monk
     run = perturbation.run_eager
 
     def seen(*given: Any) -> Any:
-        lengths.add((given[2][1].shape[-2], given[2][2].shape[-2]))
+        lengths.add((given[1][1].shape[-2], given[1][2].shape[-2]))
         return run(*given)
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -24,10 +24,10 @@ def find_kind(cls: type) -> Kind:
         return kinds[cls]
     if issubclass(cls, type):
         return callables.CLASS_VALUE
-    if issubclass(cls, types.ModuleType):
+    family = containers.find(cls) or library_values.find(cls)  # namespaces of operators, which are modules too, among them
+    if family is None and issubclass(cls, types.ModuleType):
         return callables.MODULE_VALUE
-    family = containers.find(cls) or library_values.find(cls) or standard_values.find(cls)
-    return family or objects.object_kind(cls) or _REFUSED
+    return family or standard_values.find(cls) or objects.object_kind(cls) or _REFUSED
 
 
 def _registered(function: Callable[[Any], Any]) -> Kind:

@@ -26,6 +26,7 @@ from rekindle.fingerprint.origin import is_covered_class, is_covered_function
 from rekindle.fingerprint.resolve import ABSENT, find, follow, locate
 from rekindle.fingerprint.values import label, value_text
 from rekindle.fingerprint.versions import distribution_version
+from rekindle.process_state import unpatched
 from rekindle.reasons import Bypass
 
 Observation = list["str | None"]
@@ -110,7 +111,7 @@ def present_text(kind: str, module: str, name: str) -> str | None:
     if kind == "logger":
         return logger_reads.state_of(name)
     if kind == "code":
-        return library_code.code_text(find(module, name))
+        return library_code.code_text(unpatched(find(module, name)))
     return _loaded_text(kind, module, name)
 
 

@@ -175,8 +175,8 @@ class Recorder:
 
     def _on_log(self, frame: types.FrameType) -> None:
         caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
-        if caller is None or self._is_aside(frame) or world.called_back.active:
-            return  # a graph calls back what logs
+        if caller is None or self._is_aside(frame) or opaque_calls.runs_for_function(caller):
+            return  # it is called back, or inlined at its user's wish
         if not installed(caller.f_code.co_filename):  # libraries log once
             self._refuse_effect(caller, "writes to a logger")
 

@@ -7,8 +7,10 @@ import warnings
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from rekindle.fingerprint import pure_calls
-from rekindle.fingerprint.frames import beyond
+import torch
+
+from rekindle.fingerprint import pure_calls, world
+from rekindle.fingerprint.frames import beyond, frames_from
 from rekindle.fingerprint.origin import Origin, origin_of_frame
 
 # What reads files, whoever calls it for the forward; by the names of functions, and of audited events.
@@ -105,3 +107,11 @@ def what_is_done(name: str, function: Any = None) -> str:
     kind = owner if isinstance(owner, type) else type(owner)
     called = f"{kind.__module__}.{kind.__qualname__}.{name}" if is_method else name
     return f"calls {called}()" + ("" if name in EFFECTS else ", which differs from run to run or between processes")
+
+
+_FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+def runs_for_function(frame: FrameType) -> bool:
+    """Whether the frame runs for a custom autograd Function."""
+    return world.called_back.active or any(one.f_code is _FUNCTION_APPLY for one in frames_from(frame))

@@ -31,8 +31,8 @@ _OF_MODULE: dict[str, frozenset[str]] = {
         "sys": "exc_info exception intern is_finalizing displayhook audit _clear_type_cache",
         "posix": "fspath _path_normpath _path_splitroot",
         "gc": "collect",
-        "_thread": "allocate_lock allocate locked acquire acquire_lock release release_lock __enter__ __exit__ _is_owned _release_save "
-        "_acquire_restore",
+        "_thread": "allocate_lock allocate locked acquire acquire_lock release release_lock __enter__ __exit__ _is_owned "
+        "_release_save _acquire_restore",
         "_weakref": "proxy _remove_dead_weakref",
         "_warnings": "_filters_mutated",  # what warns is seen where it would be shown, see warnings_shown.py
         "_datetime": """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import contextlib
 import ctypes
 import datetime
@@ -177,7 +178,10 @@ _TYPING = (
 )
 
 
-@handles(types.GenericAlias, types.UnionType, cells=IMMUTABLE, attributes=False)
+_CALLABLE = type(collections.abc.Callable[[], None])  # of a class of its own
+
+
+@handles(types.GenericAlias, types.UnionType, _CALLABLE, cells=IMMUTABLE, attributes=False)
 def _typing(walker: Walker, path: str, value: Any) -> None:
     """A type expression: which one it is, and what it is made of, the user's own objects included."""
     name = getattr(value, "__name__", None) or getattr(value, "_name", None)
