@@ -31,12 +31,15 @@ def filters_now() -> list[Any]:
 @contextlib.contextmanager
 def as_their_user_has_them(filters: list[Any], on_change: Callable[[], None]) -> Iterator[None]:
     """Warnings of the body pass these filters; the tracer's, which are findings, pass any. on_change: called if the body
-    leaves others."""
-    ours = [_OF_TRACES, *filters]
+    leaves others. What a module that is imported meanwhile adds for its own warnings stays."""
+    ours, loaded = [_OF_TRACES, *filters], frozenset(sys.modules)
     with _filtered(ours):
         yield
-        if list(warnings.filters) != ours:
+        of_imports = [one for one in warnings.filters if one not in ours and one[2].__module__ not in loaded]
+        if [one for one in warnings.filters if one not in of_imports] != ours:
             on_change()
+        for kept in _of_the_user:
+            kept[:0] = of_imports
 
 
 @contextlib.contextmanager
