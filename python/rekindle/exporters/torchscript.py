@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -30,6 +31,7 @@ from rekindle.views import check_strides
 
 # How many items a tensor has is asked, see OpenSizes, or fixed. Numbers from Python are constants, as in torch.tensor: the
 # fingerprint has what they are made of, and a tensor among them is asked for its value.
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _OF_TORCH = "(Triggered internally at "
 _NO_FINDINGS = ("Iterating over a tensor", "torch.Tensor results are registered")
 
@@ -207,6 +209,8 @@ def _run_exporter(
         )
     for warning in warned:
         text = (str(warning.message).splitlines() or [""])[0]
+        if warning.filename.startswith(_OURS):  # of what the recorder reads, not of the forward
+            continue
         if _OF_TORCH in str(warning.message):  # once in a process, by an operator that the graph runs too
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             continue
