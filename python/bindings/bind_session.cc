@@ -1,5 +1,4 @@
 // Sessions, the pipeline that makes their graphs, and guards. No logic here.
-#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -10,6 +9,7 @@
 #include "python/bindings/collected.h"
 #include "python/bindings/errors.h"
 #include "python/bindings/guard.h"
+#include "python/bindings/owned.h"
 #include "session/evaluate.h"
 #include "session/gradient_order.h"
 #include "session/host_function.h"
@@ -92,6 +92,16 @@ class Functions {
   std::shared_ptr<py::list> list_;
 };
 
+// A replay by a callable of Python's, which goes under the GIL, or not at all.
+session::Replay in_python(py::object replay) {
+  using Tensors = std::vector<at::Tensor>;
+  const auto kept = std::make_shared<Owned<py::object>>(std::move(replay));
+  return [kept](const Tensors& inputs, const at::Tensor& random_state, const Tensors& cotangents) {
+    const py::gil_scoped_acquire gil;
+    return (**kept)(inputs, random_state, cotangents).cast<Tensors>();
+  };
+}
+
 // A session with the Python objects that it calls, as the garbage collector wants to know them.
 class BoundSession {
  public:
@@ -100,7 +110,7 @@ class BoundSession {
   void set_functions(const py::list& functions) { session->set_functions(functions_.set(functions)); }
 
   void set_replay(const py::object& replay) {
-    session->set_replay(replay.is_none() ? session::Replay() : replay.cast<session::Replay>());
+    session->set_replay(replay.is_none() ? session::Replay() : in_python(replay));
     replay_ = replay.is_none() ? nullptr : replay.ptr();
   }
 
