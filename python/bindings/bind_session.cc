@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <map>
+#include <optional>
 
 #include "python/bindings/ambient.h"
 #include "python/bindings/bindings.h"
@@ -58,15 +59,23 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
   return layouts;
 }
 
+// As in the contract: [cotangents, inputs] each.
+using SavedGroups = std::optional<std::vector<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>>>;
+
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                                      std::vector<std::size_t> gradient_order) {
+                                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
   options.output_layouts = layouts_of(std::move(output_layouts));
   options.gradient_layouts = layouts_of(std::move(gradient_layouts));
   options.gradient_order = std::move(gradient_order);
+  if (saved_groups) {
+    options.saved_groups.emplace();
+    for (auto& [cotangents, inputs] : *saved_groups)
+      options.saved_groups->push_back({std::move(cotangents), std::move(inputs)});
+  }
   const py::gil_scoped_release release;
   return value_or_throw(
       Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
@@ -200,16 +209,16 @@ void bind_graphs(py::module_& m) {
 
 void bind_session_class(py::module_& m) {
   py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
-      .def(
-          py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
-                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                      std::vector<std::size_t> gradient_order) {
-            return BoundSession(make_session(joint, std::move(expected_cotangents), std::move(output_layouts),
-                                             std::move(gradient_layouts), std::move(gradient_order)));
-          }),
-          py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
-          py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
-          py::arg("gradient_order") = std::vector<std::size_t>{})
+      .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
+                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
+                       std::vector<std::size_t> gradient_order, SavedGroups saved_groups) {
+             return BoundSession(make_session(joint, std::move(expected_cotangents),
+                                              std::move(output_layouts), std::move(gradient_layouts),
+                                              std::move(gradient_order), std::move(saved_groups)));
+           }),
+           py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
+           py::arg("gradient_order") = std::vector<std::size_t>{}, py::arg("saved_groups") = SavedGroups{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {
@@ -231,7 +240,11 @@ void bind_session_class(py::module_& m) {
       .def_property_readonly("cotangent_of",
                              [](const BoundSession& self) { return self.session->joint().cotangent_of; })
       .def_property_readonly("gradient_of",
-                             [](const BoundSession& self) { return self.session->joint().gradient_of; });
+                             [](const BoundSession& self) { return self.session->joint().gradient_of; })
+      .def_property_readonly("inputs",
+                             [](const BoundSession& self) { return self.session->joint().forward_inputs; })
+      .def_property_readonly("outputs",
+                             [](const BoundSession& self) { return self.session->joint().forward_outputs; });
   py::class_<SizeQuestions>(m, "SizeQuestions", py::custom_type_setup(&collected<SizeQuestions>))
       .def(py::init<const py::bytes&>(), py::arg("joint"))
       .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))
