@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <queue>
 #include <utility>
 
@@ -43,6 +44,12 @@ std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool l
   return edges;
 }
 
+constexpr const char* kSecondTime =
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+    "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+    "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
+    "if you need to access saved tensors after calling backward.";
+
 // Whether the backward runs under vmap, as with is_grads_batched: its cotangents stand for many, which no
 // plan is for.
 bool is_mapped() {
@@ -53,60 +60,117 @@ bool is_mapped() {
 }  // namespace
 
 Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay)
-    : plans_(std::move(plans)), replay_(std::move(replay)), frame_(std::move(frame)) {}
+    : plans_(std::move(plans)),
+      plan_(frame->shared_plan()),
+      replay_(std::move(replay)),
+      frame_(std::move(frame)),
+      freed_(plans_->groups().none_freed()) {}
 
-variable_list Backward::advance(std::size_t part, const variable_list& cotangents, bool last) {
+void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
+  const auto run = std::make_shared<Run>();
+  run->gradients.resize(gradients());
+  Flags present;
+  for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
+  const bool any = std::ranges::find(present, true) != present.end();
+  const bool again = at::GradMode::is_enabled() || is_mapped();
+  std::vector<at::Tensor> inputs;
+  if (any) {
+    const std::lock_guard lock(mutex_);
+    const SavedGroups& groups = plans_->groups();
+    TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
+    const BackwardPart part = part_of(present);
+    check_versions(part);
+    const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+    if (!keep) groups.free(freed_, present, wanted);
+    Rest rest = keep ? Rest() : rest_for(groups.left(freed_));
+    if (again) inputs = forward_inputs();
+    if (!again) take_frame(*run, part, keep);
+    first_ = false;
+    if (!keep) {
+      frame_.reset();
+      rest_ = std::move(rest);
+    }
+  }
+  if (any && again) {
+    run->gradients = replay(inputs, cotangents);
+  } else if (any) {
+    bind(*run, cotangents);
+  }
+  const std::lock_guard lock(mutex_);
+  runs_[torch::autograd::get_current_graph_task_id()] = run;
+}
+
+variable_list Backward::advance(std::size_t part, bool last) {
   const int task = torch::autograd::get_current_graph_task_id();
   std::shared_ptr<Run> run;
   {
     const std::lock_guard lock(mutex_);
-    auto& known = runs_[task];
-    if (part == 0) known = std::make_shared<Run>();
-    run = known;
+    const auto known = runs_.find(task);
+    TORCH_INTERNAL_ASSERT(known != runs_.end(), "a backward continues that has not begun");
+    run = known->second;
+    runs_.erase(known);  // an error leaves nothing behind
   }
-  TORCH_INTERNAL_ASSERT(run != nullptr, "a backward continues that has not begun");
-  if (part == 0) begin(*run, cotangents);
   if (run->frame != nullptr) run_to(*run, part);
   variable_list gradients(plans_->joint().gradient_of.size());
   gradients.swap(run->gradients);
-  if (last) {
-    const std::lock_guard lock(mutex_);
-    runs_.erase(task);
-    if (consumed_) frame_.reset();
-  } else if (run->frame == nullptr || run->frame->shared_plan() != frame_->shared_plan()) {
+  if (last) return gradients;
+  if (run->frame == nullptr || run->frame->shared_plan() != plan_)
     run->gradients = gradients;  // all are there already; later nodes take theirs
-  }
+  const std::lock_guard lock(mutex_);
+  runs_[task] = std::move(run);
   return gradients;
 }
 
-void Backward::begin(Run& run, const variable_list& cotangents) {
-  TORCH_CHECK(
-      !consumed_,
-      "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-      "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-      "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time.");
-  frame_->check_versions();
-  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
-  consumed_ = !keep;
-  run.gradients.resize(plans_->joint().gradient_of.size());
-  if (at::GradMode::is_enabled() || is_mapped()) {
-    run.gradients = replay(cotangents);
-    return;
-  }
-  std::vector<bool> present;
-  for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
-  if (present != frame_->plan().present) {
-    run.other = plans_->find_for_cotangents(frame_->plan(), present)->acquire();
-    run.other->take_saved(*frame_);
-    run.frame = run.other.get();
-  } else if (keep) {
-    run.copy = frame_->copy_for_backward();
-    run.frame = run.copy.get();
+BackwardPart Backward::part_of(const Flags& present) const {
+  return frame_ != nullptr ? plans_->whole(present)
+                           : BackwardPart{present, plans_->groups().open(freed_, present)};
+}
+
+void Backward::check_versions(const BackwardPart& part) const {
+  if (frame_ != nullptr && part.present == plan_->present) return frame_->check_versions();
+  values_for(part, false).check_versions();
+}
+
+SavedValues Backward::values_for(const BackwardPart& part, bool own) const {
+  const auto names = plans_->read_for(part);
+  return frame_ != nullptr ? frame_->saved_values(*names, own) : rest_.values.only(*names);
+}
+
+Backward::Rest Backward::rest_for(const BackwardPart& left) const {
+  Rest rest;
+  if (left.empty()) return rest;
+  rest.values = values_for(left, true);
+  if (!rest.values.empty() && replay_.replay != nullptr) rest.inputs = forward_inputs();
+  return rest;
+}
+
+void Backward::take_frame(Run& run, const BackwardPart& part, bool keep) {
+  if (frame_ != nullptr && part.present == plan_->present) {
+    if (keep) {
+      run.copy = frame_->copy_for_backward();
+    } else {
+      run.other = std::move(frame_);
+    }
   } else {
-    run.frame = frame_.get();
+    run.other = plans_->find_for_part(*plan_, part, first_)->acquire();
+    run.other->take_saved(values_for(part, false));
   }
+  run.frame = run.copy != nullptr ? run.copy.get() : run.other.get();
   run.places = places_of(run.frame->plan(), plans_->joint());
-  bind(run, cotangents);
+}
+
+std::vector<at::Tensor> Backward::forward_inputs() const {
+  if (frame_ == nullptr) return rest_.inputs;
+  std::vector<at::Tensor> inputs;
+  for (const SlotId slot : plan_->forward.inputs) inputs.push_back((*frame_)[slot]);
+  return inputs;
+}
+
+variable_list Backward::replay(const std::vector<at::Tensor>& inputs, const variable_list& cotangents) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
+                              "create_graph=True and is_grads_batched=True need a session with a "
+                              "replay (Session::set_replay), and the first backward of a forward");
+  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
 }
 
 void Backward::bind(Run& run, const variable_list& cotangents) const {
@@ -128,7 +192,7 @@ void Backward::run_to(Run& run, std::size_t part) const {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Plan& plan = run.frame->plan();
   // A plan for other cotangents has deliveries of its own, so all of it runs at once.
-  const bool ours = run.frame->shared_plan() == frame_->shared_plan();
+  const bool ours = run.frame->shared_plan() == plan_;
   const std::size_t deliveries = ours ? std::min(part + 1, plan.deliveries.size()) : plan.deliveries.size();
   for (; run.delivered < deliveries; ++run.delivered) {
     const Delivery& delivery = plan.deliveries[run.delivered];
@@ -143,25 +207,27 @@ void Backward::run_to(Run& run, std::size_t part) const {
   }
 }
 
-variable_list Backward::replay(const variable_list& cotangents) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr,
-                              "create_graph=True and is_grads_batched=True need a session with a "
-                              "replay (Session::set_replay)");
-  std::vector<at::Tensor> inputs;
-  for (const SlotId slot : frame_->plan().forward.inputs) inputs.push_back((*frame_)[slot]);
-  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
-}
-
 BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
                            std::vector<std::size_t> delivers, edge_list next)
     : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
   if (part_ > 0) add_input_metadata(Node::undefined_input());
 }
 
+std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {
+  std::vector<bool> wanted(gradients, false);
+  for (const BackwardNode* node = this; node != nullptr;) {
+    for (std::size_t i = 0; i < node->delivers_.size(); ++i)
+      wanted[node->delivers_[i]] = node->task_should_compute_output(i);
+    const auto next = node->linked() ? node->next_edge(node->delivers_.size()).function.get() : nullptr;
+    node = static_cast<const BackwardNode*>(next);
+  }
+  return wanted;
+}
+
 variable_list BackwardNode::apply(variable_list&& inputs) {
-  const bool linked = num_outputs() > delivers_.size();
-  const bool last = !linked || !task_should_compute_output(delivers_.size());
-  variable_list all = backward_->advance(part_, inputs, last);
+  const bool last = !linked() || !task_should_compute_output(delivers_.size());
+  if (part_ == 0) backward_->begin(inputs, wanted(backward_->gradients()));
+  variable_list all = backward_->advance(part_, last);
   variable_list delivered(num_outputs());
   for (std::size_t i = 0; i < delivers_.size(); ++i) delivered[i] = std::move(all[delivers_[i]]);
   return delivered;

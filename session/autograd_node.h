@@ -24,18 +24,25 @@ struct ReplayState {
   at::Tensor random_state;
 };
 
-// What one forward left for its backwards: the frame, and how far each backward
-// in flight is. Shared by a chain's nodes.
+// What one forward left for its backwards, and how far each backward in flight is. Shared by a chain's nodes.
+//
+// What was left is in the forward's frame or, once a backward of some of the outputs has consumed that, in
+// values of their own, for as long as another backward may read them.
 class Backward {
  public:
+  using Flags = std::vector<bool>;
+
   Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay);
 
-  // The gradients by their place in the joint graph's gradient_of, after delivery `part` of the forward's own
-  // plan; those delivered before are undefined. Part 0 begins a backward, with `cotangents`; `last` ends it.
-  // Throws c10::Error: a second backward without retain_graph, a saved tensor modified in place,
-  // create_graph=True or is_grads_batched=True without a replay.
-  torch::autograd::variable_list advance(std::size_t part, const torch::autograd::variable_list& cotangents,
-                                         bool last);
+  // Begins a backward for the gradients `wanted`, by their place in the joint graph's gradient_of. Throws
+  // c10::Error: a second backward without retain_graph (see saved_groups.h), a saved tensor modified in
+  // place, create_graph=True or is_grads_batched=True without a replay.
+  void begin(const torch::autograd::variable_list& cotangents, const Flags& wanted);
+  // The gradients, by place, after delivery `part` of the forward's own plan; those delivered before are
+  // undefined. `last` ends the backward.
+  torch::autograd::variable_list advance(std::size_t part, bool last);
+  // How many there are.
+  std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
 
  private:
   // One backward in flight. `frame` is one of `copy`, `other` or the forward's own.
@@ -48,17 +55,32 @@ class Backward {
     torch::autograd::variable_list gradients;
   };
 
-  void begin(Run& run, const torch::autograd::variable_list& cotangents);
+  // What a frame leaves for backwards that are still possible.
+  struct Rest {
+    SavedValues values;
+    std::vector<at::Tensor> inputs;  // the forward's, if there are values
+  };
+
+  BackwardPart part_of(const Flags& present) const;
+  void check_versions(const BackwardPart& part) const;
+  SavedValues values_for(const BackwardPart& part, bool own) const;
+  Rest rest_for(const BackwardPart& left) const;
+  void take_frame(Run& run, const BackwardPart& part, bool keep);
+  torch::autograd::variable_list replay(const std::vector<at::Tensor>& inputs,
+                                        const torch::autograd::variable_list& cotangents) const;
   void bind(Run& run, const torch::autograd::variable_list& cotangents) const;
   void run_to(Run& run, std::size_t part) const;
-  torch::autograd::variable_list replay(const torch::autograd::variable_list& cotangents) const;
+  std::vector<at::Tensor> forward_inputs() const;
 
   const std::shared_ptr<PlanCache> plans_;
+  const std::shared_ptr<const Plan> plan_;  // the forward's
   const ReplayState replay_;
+  std::mutex mutex_;  // guards all below; a retained graph may be run by several threads
   FramePool::Handle frame_;
-  bool consumed_ = false;                     // by a backward that does not retain the graph
-  std::mutex mutex_;                          // guards runs_
-  std::map<int, std::shared_ptr<Run>> runs_;  // by graph task: a retained graph may be run by several threads
+  Rest rest_;                                 // once there is no frame
+  Flags freed_;                               // groups
+  bool first_ = true;                         // no backward has begun
+  std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
 };
 
 // One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
@@ -72,6 +94,10 @@ class BackwardNode : public torch::autograd::Node {
   std::string name() const override { return "RekindleBackward"; }
 
  private:
+  bool linked() const { return num_outputs() > delivers_.size(); }
+  // Which gradients this backward is asked for, of this node and those after it.
+  std::vector<bool> wanted(std::size_t gradients) const;
+
   const std::shared_ptr<Backward> backward_;
   const std::size_t part_;
   const std::vector<std::size_t> delivers_;  // places in gradient_of

@@ -4,10 +4,21 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
-#include <map>
-#include <string>
+#include <algorithm>
 
 namespace rekindle::session {
+namespace {
+
+void check_version(const at::Tensor& tensor, std::uint32_t version, const std::string& name) {
+  TORCH_CHECK(
+      static_cast<std::uint32_t>(tensor._version()) == version,
+      "one of the variables needed for gradient computation has been modified by an inplace operation: [",
+      tensor.toString(), " ", tensor.sizes(), "], which is '", name,
+      "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version,
+      " instead.");
+}
+
+}  // namespace
 
 Frame::Frame(std::shared_ptr<const Plan> plan)
     : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
@@ -62,56 +73,85 @@ void Frame::unbind() {
 }
 
 void Frame::record_versions() {
-  for (const SlotId id : plan_->saved) {
+  for (const SlotId id : plan_->kept) {
     const Storage storage = plan_->slots[id].storage;
-    if (storage == Storage::kArena || storage == Storage::kHeld || slots_[id].is_inference()) continue;
+    if (storage == Storage::kArena || storage == Storage::kHeld || !slots_[id].defined() ||
+        slots_[id].is_inference())
+      continue;
     versions_.emplace_back(id, slots_[id]._version());
   }
 }
 
 void Frame::check_versions() const {
+  const std::size_t saved = plan_->saved.size();
+  std::size_t next = 0;
   for (const auto& [id, version] : versions_) {
-    const at::Tensor& tensor = slots_[id];
+    while (next < saved && plan_->saved[next] != id) ++next;
+    if (next == saved) return;  // the rest is for other backwards
     const graph::Value* value = plan_->slots[id].value;
-    TORCH_CHECK(
-        static_cast<std::uint32_t>(tensor._version()) == version,
-        "one of the variables needed for gradient computation has been modified by an inplace operation: [",
-        tensor.toString(), " ", tensor.sizes(), "], which is '", value == nullptr ? "" : value->name(),
-        "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version,
-        " instead.");
+    check_version(slots_[id], version, value == nullptr ? "" : value->name());
   }
+}
+
+void SavedValues::check_versions() const {
+  for (const auto& [key, value] : *this) {
+    if (value.version) check_version(value.tensor, *value.version, key.first);
+  }
+}
+
+SavedValues SavedValues::only(const std::unordered_set<std::string>& names) const {
+  SavedValues some;
+  for (const auto& [key, value] : *this) {
+    if (std::ranges::any_of(value.read, [&](const std::string& name) { return names.contains(name); }))
+      some.emplace(key, value);
+  }
+  return some;
+}
+
+SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bool own) const {
+  SavedValues values;
+  if (names.empty()) return values;
+  std::map<SlotId, std::vector<std::string>> read;  // by root
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    const graph::Value* value = plan_->slots[id].value;
+    if (value != nullptr && names.contains(value->name())) read[plan_->root_of(id)].push_back(value->name());
+  }
+  const std::map<SlotId, std::uint32_t> versions(versions_.begin(), versions_.end());
+  for (const SlotId id : plan_->kept) {
+    const Slot& slot = plan_->slots[id];
+    const auto found = read.find(id);
+    if (found == read.end() || slot.value == nullptr) continue;
+    SavedValue value{slots_[id], held_[id], std::move(found->second), std::nullopt};
+    if (own && slot.storage == Storage::kArena && value.tensor.defined()) value.tensor = value.tensor.clone();
+    if (const auto then = versions.find(id); then != versions.end()) value.version = then->second;
+    values.emplace(std::pair(slot.value->name(), slot.layout), std::move(value));
+  }
+  return values;
 }
 
 std::unique_ptr<Frame> Frame::copy_for_backward() const {
   auto copy = std::make_unique<Frame>(plan_);
-  for (const SlotId id : plan_->saved) {
-    copy->take(id, *this, id);
-  }
+  for (const SlotId id : plan_->saved) copy->take(id, slots_[id], held_[id]);
   return copy;
 }
 
-void Frame::take_saved(const Frame& other) {
-  std::map<std::pair<std::string, bool>, SlotId> theirs;
-  for (SlotId id = 1; id < other.slots_.size(); ++id) {
-    const Slot& slot = other.plan_->slots[id];
-    if (slot.value != nullptr) theirs.emplace(std::pair(slot.value->name(), slot.layout), id);
-  }
+void Frame::take_saved(const SavedValues& values) {
   for (const SlotId id : plan_->saved) {
     const Slot& slot = plan_->slots[id];
-    const auto found = slot.value == nullptr ? theirs.end() : theirs.find({slot.value->name(), slot.layout});
-    TORCH_INTERNAL_ASSERT(found != theirs.end(), "a saved value has no counterpart");
-    take(id, other, found->second);
+    const auto found = slot.value == nullptr ? values.end() : values.find({slot.value->name(), slot.layout});
+    TORCH_INTERNAL_ASSERT(found != values.end(), "a saved value has no counterpart");
+    take(id, found->second.tensor, found->second.held);
   }
 }
 
-void Frame::take(SlotId slot, const Frame& other, SlotId theirs) {
+void Frame::take(SlotId slot, const at::Tensor& tensor, const Held& held) {
   const Storage storage = plan_->slots[slot].storage;
   if (storage == Storage::kHeld) {
-    held_[slot] = other.held_[theirs];
+    held_[slot] = held;
   } else if (storage == Storage::kArena) {
-    slots_[slot].copy_(other.slots_[theirs]);
+    slots_[slot].copy_(tensor);
   } else {
-    bind(slot, other.slots_[theirs]);
+    bind(slot, tensor);
   }
 }
 

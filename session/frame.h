@@ -2,7 +2,11 @@
 // intermediates. Frames are pooled per plan.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -10,6 +14,23 @@
 #include "src/base/mutex.h"
 
 namespace rekindle::session {
+
+// A value that a forward left for its backwards, outside of any frame.
+struct SavedValue {
+  at::Tensor tensor;
+  Held held;
+  std::vector<std::string> read;         // names of the values that are it, or views of it
+  std::optional<std::uint32_t> version;  // of the tensor then, where somebody else may write to it
+};
+
+// By the value's name, and whether it is its layout only.
+class SavedValues : public std::map<std::pair<std::string, bool>, SavedValue> {
+ public:
+  // As Frame's.
+  void check_versions() const;
+  // Those that hold the values `names`.
+  SavedValues only(const std::unordered_set<std::string>& names) const;
+};
 
 class Frame {
  public:
@@ -36,19 +57,23 @@ class Frame {
   void set_absent(SlotId root, bool absent);
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
-  // The saved tensors that are not in the arena, with their versions: what an in-place edit before the
+  // The kept tensors that are not in the arena, with their versions: what an in-place edit before the
   // backward shows in.
   void record_versions();
-  // Throws c10::Error, in eager's words, when a recorded tensor was modified in place.
+  // Throws c10::Error, in eager's words, when a recorded tensor was modified in place that the plan's own
+  // backward reads.
   void check_versions() const;
+  // What the forward left of the values `names`, and what these are views of. `own`: with a copy of what is
+  // in the arena; otherwise it is valid as long as the frame is not run.
+  SavedValues saved_values(const std::unordered_set<std::string>& names, bool own) const;
   // A frame with its own copy of everything the backward reads: for a backward that must be repeatable.
   std::unique_ptr<Frame> copy_for_backward() const;
-  // Takes the saved values of `other`, a frame of a plan over the same forward graph, by name.
-  void take_saved(const Frame& other);
+  // Takes the saved values of a forward of the same graph, by name: a copy in the arena, another handle
+  // elsewhere.
+  void take_saved(const SavedValues& values);
 
  private:
-  // Sets a saved slot to what slot `theirs` of `other` is: a copy in the arena, another handle elsewhere.
-  void take(SlotId slot, const Frame& other, SlotId theirs);
+  void take(SlotId slot, const at::Tensor& tensor, const Held& held);
 
   std::shared_ptr<const Plan> plan_;
   at::Tensor arena_;

@@ -84,6 +84,8 @@ struct Plan {
   // Slots that the backward program reads and the forward program (or the
   // caller) wrote: inputs, fresh and arena roots.
   std::vector<SlotId> saved;
+  // These first, then what else the forward leaves for backwards of other cotangents.
+  std::vector<SlotId> kept;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved arena slots
 

@@ -64,6 +64,8 @@ class PlanBuilder {
   void take_over_memory(std::size_t position, const Instruction& instruction,
                         std::vector<std::int32_t>& last);
   void find_saved();
+  // in_backward: slots that the backward writes; seen: those that are in `saved`.
+  void find_kept(std::vector<bool> in_backward, std::vector<bool> seen);
   void find_absent();
   std::vector<std::size_t> gradient_ends() const;
   void find_deliveries();

@@ -170,6 +170,24 @@ void PlanBuilder::find_saved() {
       if (storage == Storage::kArena) plan_->saved_bytes += plan_->slots[root].bytes;
     }
   }
+  find_kept(std::move(written), std::move(seen));
+}
+
+void PlanBuilder::find_kept(std::vector<bool> in_backward, std::vector<bool> seen) {
+  const std::unordered_set<std::string> keep(request_.keep.begin(), request_.keep.end());
+  plan_->kept = plan_->saved;
+  for (SlotId slot = 1; slot < plan_->slots.size(); ++slot) {
+    const Slot& known = plan_->slots[slot];
+    const bool may_be_read =
+        known.layout || (known.value != nullptr && keep.contains(known.value->name())) || is_kept(known);
+    const SlotId root = root_of(slot);
+    const Storage storage = plan_->slots[root].storage;
+    if (!may_be_read || in_backward[root] || seen[root] || storage == Storage::kConstant ||
+        storage == Storage::kAbsent)
+      continue;
+    seen[root] = true;
+    plan_->kept.push_back(root);
+  }
 }
 
 }  // namespace rekindle::session

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,12 @@ class Tensor;
 
 namespace rekindle::session {
 
+// Nodes of eager's autograd graph that have saved tensors: the cotangents (positions in the joint graph's
+// cotangent_of) that lead to them, and the forward inputs that they lead to. See saved_groups.h.
+struct SavedGroup {
+  std::vector<std::size_t> cotangents, inputs;
+};
+
 struct SessionOptions {
   // Plans kept per session; the least recently used goes first.
   std::size_t max_plans = 16;
@@ -33,6 +40,8 @@ struct SessionOptions {
   // Forward inputs, in the order in which their gradients have to leave; the others leave as soon as they are
   // computed.
   std::vector<std::size_t> gradient_order;
+  // Which backwards of one forward exclude each other; not known: all of them.
+  std::optional<std::vector<SavedGroup>> saved_groups;
   // Whether nodes whose sizes depend on data are lowered when they run;
   // otherwise there is no plan for such a graph.
   bool defers = true;

@@ -1,15 +1,16 @@
 // Sessions, the pipeline that makes their graphs, and guards. No logic here.
-#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <map>
+#include <optional>
 
 #include "python/bindings/ambient.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/collected.h"
 #include "python/bindings/errors.h"
 #include "python/bindings/guard.h"
+#include "python/bindings/owned.h"
 #include "session/evaluate.h"
 #include "session/gradient_order.h"
 #include "session/host_function.h"
@@ -58,15 +59,23 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
   return layouts;
 }
 
+// As in the contract: [cotangents, inputs] each.
+using SavedGroups = std::optional<std::vector<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>>>;
+
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                                      std::vector<std::size_t> gradient_order) {
+                                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
   options.output_layouts = layouts_of(std::move(output_layouts));
   options.gradient_layouts = layouts_of(std::move(gradient_layouts));
   options.gradient_order = std::move(gradient_order);
+  if (saved_groups) {
+    options.saved_groups.emplace();
+    for (auto& [cotangents, inputs] : *saved_groups)
+      options.saved_groups->push_back({std::move(cotangents), std::move(inputs)});
+  }
   const py::gil_scoped_release release;
   return value_or_throw(
       Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
@@ -76,21 +85,28 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
 class Functions {
  public:
   session::HostFunctions set(const py::list& functions) {
-    list_ = std::shared_ptr<py::list>(new py::list(functions), [](py::list* list) {
-      const py::gil_scoped_acquire gil;
-      delete list;
-    });
+    list_ = std::make_shared<Owned<py::list>>(functions);
     session::HostFunctions pointers;
     for (const py::handle function : functions)
       pointers.emplace_back(list_, function.cast<session::HostFunction*>());
     return pointers;
   }
 
-  PyObject* list() const { return list_ == nullptr ? nullptr : list_->ptr(); }
+  PyObject* list() const { return list_ == nullptr ? nullptr : (*list_)->ptr(); }
 
  private:
-  std::shared_ptr<py::list> list_;
+  std::shared_ptr<Owned<py::list>> list_;
 };
+
+// A replay by a callable of Python's, which goes under the GIL, or not at all.
+session::Replay in_python(py::object replay) {
+  using Tensors = std::vector<at::Tensor>;
+  const auto kept = std::make_shared<Owned<py::object>>(std::move(replay));
+  return [kept](const Tensors& inputs, const at::Tensor& random_state, const Tensors& cotangents) {
+    const py::gil_scoped_acquire gil;
+    return (**kept)(inputs, random_state, cotangents).cast<Tensors>();
+  };
+}
 
 // A session with the Python objects that it calls, as the garbage collector wants to know them.
 class BoundSession {
@@ -100,7 +116,7 @@ class BoundSession {
   void set_functions(const py::list& functions) { session->set_functions(functions_.set(functions)); }
 
   void set_replay(const py::object& replay) {
-    session->set_replay(replay.is_none() ? session::Replay() : replay.cast<session::Replay>());
+    session->set_replay(replay.is_none() ? session::Replay() : in_python(replay));
     replay_ = replay.is_none() ? nullptr : replay.ptr();
   }
 
@@ -190,16 +206,16 @@ void bind_graphs(py::module_& m) {
 
 void bind_session_class(py::module_& m) {
   py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
-      .def(
-          py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
-                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                      std::vector<std::size_t> gradient_order) {
-            return BoundSession(make_session(joint, std::move(expected_cotangents), std::move(output_layouts),
-                                             std::move(gradient_layouts), std::move(gradient_order)));
-          }),
-          py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
-          py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
-          py::arg("gradient_order") = std::vector<std::size_t>{})
+      .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
+                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
+                       std::vector<std::size_t> gradient_order, SavedGroups saved_groups) {
+             return BoundSession(make_session(joint, std::move(expected_cotangents),
+                                              std::move(output_layouts), std::move(gradient_layouts),
+                                              std::move(gradient_order), std::move(saved_groups)));
+           }),
+           py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
+           py::arg("gradient_order") = std::vector<std::size_t>{}, py::arg("saved_groups") = SavedGroups{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {
@@ -221,7 +237,11 @@ void bind_session_class(py::module_& m) {
       .def_property_readonly("cotangent_of",
                              [](const BoundSession& self) { return self.session->joint().cotangent_of; })
       .def_property_readonly("gradient_of",
-                             [](const BoundSession& self) { return self.session->joint().gradient_of; });
+                             [](const BoundSession& self) { return self.session->joint().gradient_of; })
+      .def_property_readonly("inputs",
+                             [](const BoundSession& self) { return self.session->joint().forward_inputs; })
+      .def_property_readonly("outputs",
+                             [](const BoundSession& self) { return self.session->joint().forward_outputs; });
   py::class_<SizeQuestions>(m, "SizeQuestions", py::custom_type_setup(&collected<SizeQuestions>))
       .def(py::init<const py::bytes&>(), py::arg("joint"))
       .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))

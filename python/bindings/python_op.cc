@@ -47,11 +47,6 @@ bool same_plain(py::handle a, py::handle b) {
 PythonOp::PythonOp(PythonCall call)
     : call_(std::move(call)), told_(std::max<std::size_t>(call_->results.size(), 1), false) {}
 
-PythonOp::~PythonOp() {
-  const py::gil_scoped_acquire gil;
-  call_.reset();
-}
-
 session::HostResults PythonOp::call(const std::vector<at::Tensor>& inputs, const std::vector<bool>& own,
                                     const std::vector<at::Tensor>& planned) {
   const py::gil_scoped_acquire gil;

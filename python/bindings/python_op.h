@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "python/bindings/owned.h"
 #include "session/host_function.h"
 
 namespace rekindle::python {
@@ -30,8 +31,6 @@ struct PythonCall {
 class PythonOp : public session::HostFunction {
  public:
   explicit PythonOp(PythonCall call);
-  ~PythonOp() override;
-
   session::HostResults call(const std::vector<at::Tensor>& inputs, const std::vector<bool>& own,
                             const std::vector<at::Tensor>& planned) override;
   bool writes(std::size_t i) const override;
@@ -50,8 +49,8 @@ class PythonOp : public session::HostFunction {
   session::HostResults results(pybind11::handle result, const std::vector<at::Tensor>& inputs,
                                const std::vector<bool>& own);
 
-  std::optional<PythonCall> call_;  // emptied under the GIL
-  std::vector<bool> told_;          // per result: an undeclared reuse was reported
+  Owned<PythonCall> call_;
+  std::vector<bool> told_;  // per result: an undeclared reuse was reported
 };
 
 }  // namespace rekindle::python

@@ -22,6 +22,7 @@ from rekindle.open_shapes import WrongElsewhere
 from rekindle.perturbation import SecondCall, call_again, outputs_again, perturbed_state
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
+from rekindle.saved_groups import Group
 from rekindle.variant import check_answers, not_for_this_data
 from rekindle.verification import Gradients, compare_session
 from rekindle.views import placed
@@ -31,10 +32,12 @@ _ANY: Layout = ["any", []]
 
 @dataclass
 class GradientContract:
-    """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them."""
+    """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them.
+    groups: see saved_groups.py."""
 
     layouts: list[Layout]
     order: list[int]
+    groups: list[Group] | None
 
 
 def graph_inputs(exported: Exported) -> list[torch.Tensor]:
@@ -93,7 +96,7 @@ def verify(
                     gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
         layouts = [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients.values]
-        return GradientContract(layouts, gradients.order)
+        return GradientContract(layouts, gradients.order, gradients.groups)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):

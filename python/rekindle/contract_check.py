@@ -83,7 +83,7 @@ _FIELDS: dict[str, Check] = {
     "structure": _is(dict), "used": _distinct, "state": is_list(_is(str), unique=True), "grad": _is(bool), "writes": _distinct,
     "functions": is_list(_CALL), "expected_cotangents": is_list(_is(bool)), "shapes": _SHAPES, "output_layouts": _layouts,
     "gradient_layouts": _layouts, "gradient_order": _distinct, "data_guards": is_list(_question), "sized_by_data": _is(bool),
-    "draws": _is(bool),
+    "saved_groups": _is_optional(is_list(is_record(_distinct, _distinct))), "draws": _is(bool),
 }  # fmt: skip
 
 
@@ -127,19 +127,21 @@ def check_entry(entry: StoredEntry) -> None:
     check_fields(contract)
 
 
-def check_against(contract: dict[str, Any], arguments: int, state: Collection[str]) -> None:
-    """Raise InvalidContract where a contract, whose fields are as they should be, is not about this call. How many outputs the
-    graph has is found out when it runs."""
-    inputs, used = arguments + len(contract["state"]), len(contract["used"])
-    numbers = len(contract["shapes"]["numbers"])
+def check_against(contract: dict[str, Any], session: Any, arguments: int, state: Collection[str]) -> None:
+    """Raise InvalidContract where a contract, whose fields are as they should be, is not about this graph and this call."""
+    inputs = arguments + len(contract["state"])
+    results = session.outputs - len(contract["writes"]) - bool(contract["data_guards"])
+    cotangents = len(session.cotangent_of)
     wrong = (
         ("state", not set(contract["state"]) <= set(state)),
-        ("used", not _below(contract["used"], inputs)),
-        ("writes", not _below(contract["writes"], inputs)),
-        ("gradient_layouts", len(contract["gradient_layouts"]) > used),
-        ("gradient_order", not _below(contract["gradient_order"], used)),
+        ("used", len(contract["used"]) != session.inputs or not _below(contract["used"], inputs)),
+        ("writes", results < 0 or not _below(contract["writes"], inputs)),
+        ("output_layouts", len(contract["output_layouts"]) > results),
+        ("gradient_layouts", len(contract["gradient_layouts"]) > session.inputs),
+        ("gradient_order", not _below(contract["gradient_order"], session.inputs)),
+        ("saved_groups", not _groups_fit(contract["saved_groups"], cotangents, session.inputs)),
         ("shapes", len(contract["shapes"]["sizes"]) != arguments),
-        ("structure", not _Structure(_LARGEST, inputs, numbers).fits(contract["structure"])),
+        ("structure", not _Structure(results, inputs, len(contract["shapes"]["numbers"])).fits(contract["structure"])),
     )
     for name, is_wrong in wrong:
         if is_wrong:
@@ -148,6 +150,10 @@ def check_against(contract: dict[str, Any], arguments: int, state: Collection[st
 
 def _below(positions: list[int], count: int) -> bool:
     return all(position < count for position in positions)
+
+
+def _groups_fit(groups: list[list[list[int]]] | None, cotangents: int, inputs: int) -> bool:
+    return all(_below(given, cotangents) and _below(reached, inputs) for given, reached in groups or ())
 
 
 class _Structure:

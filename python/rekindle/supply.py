@@ -151,10 +151,10 @@ class Supplier:
     def _variant(self, wanted: Wanted, entry: StoredEntry, source: str) -> Variant | None:
         made, request = entry.contract, wanted.request
         try:
-            options = ("expected_cotangents", "output_layouts", "gradient_layouts", "gradient_order")
+            options = ("expected_cotangents", "output_layouts", "gradient_layouts", "gradient_order", "saved_groups")
             session = _native.Session(entry.joint, **{name: made[name] for name in options})
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
-            check_against(made, len(request.arguments), {**request.parameters, **request.buffers})
+            check_against(made, session, len(request.arguments), {**request.parameters, **request.buffers})
             variant = Variant(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
             variant.bind_functions(self._module)
         except (Bypass, PythonOpError):

@@ -20,6 +20,7 @@ from rekindle.contributions import Contributions
 from rekindle.distance import Distance, near
 from rekindle.layouts import same_strides
 from rekindle.reasons import Bypass, Reason
+from rekindle.saved_groups import AutogradGraph, Group
 
 # Relative error in the 2-norm up to which eager with other rounding errors is proof enough of a difference: what is discrete may
 # have changed in it, too.
@@ -34,10 +35,12 @@ Differentiate = Callable[..., list[torch.Tensor | None]]
 
 @dataclass
 class Gradients:
-    """Eager's, one an input. order: positions of inputs, as a backward reaches them."""
+    """Eager's, one an input. order: positions of inputs, as a backward reaches them. groups: see saved_groups.py; None where it
+    is not known."""
 
     values: list[torch.Tensor | None]
     order: list[int]
+    groups: list[Group] | None = None
 
 
 @dataclass
@@ -97,9 +100,10 @@ def compare_session(
         if differentiate is not None:
             ends = [theirs for theirs in expected if theirs.requires_grad]
             gradients.order = _native.gradient_order(ends, inputs)
-            contributions = Contributions(inputs)
+            graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
             with contributions.noted(ends):
                 gradients.values = differentiate(expected)
+            gradients.groups = None if keep else graph.groups()
             found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
         if doubts:

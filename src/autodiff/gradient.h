@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "src/base/result.h"
@@ -37,5 +38,8 @@ Result<JointGraph> differentiate(const graph::Graph& forward, const std::vector<
 // a present one, it gets zeros. The inputs of the absent cotangents are gone from the result.
 // Values that stay keep their names, and the forward part stays as it is.
 Result<JointGraph> restrict_cotangents(const JointGraph& joint, const std::vector<bool>& present);
+
+// Leaves out the gradients with respect to all forward inputs but these, and what only they need.
+void restrict_gradients(JointGraph& joint, const std::unordered_set<std::size_t>& inputs);
 
 }  // namespace rekindle::autodiff

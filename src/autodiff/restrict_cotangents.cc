@@ -148,4 +148,13 @@ Result<JointGraph> restrict_cotangents(const JointGraph& joint, const std::vecto
   return restricted;
 }
 
+void restrict_gradients(JointGraph& joint, const std::unordered_set<std::size_t>& inputs) {
+  for (std::size_t i = joint.gradient_of.size(); i-- > 0;) {
+    if (inputs.contains(joint.gradient_of[i])) continue;
+    joint.graph->erase_output(joint.forward_outputs + i);
+    joint.gradient_of.erase(joint.gradient_of.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  erase_dead_nodes(*joint.graph, nullptr);
+}
+
 }  // namespace rekindle::autodiff
