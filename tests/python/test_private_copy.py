@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -297,3 +300,58 @@ def test_copies_have_the_attributes_of_objects_whatever_their_classes_say(kind: 
         torch.testing.assert_close(wrapped(rows(step)), model(rows(step)))
     assert Shy.asked == 0
     assert rekindle.status(wrapped).source == "export"
+
+
+@dataclasses.dataclass
+class Settings:
+    seen: int = 1
+
+
+def _append(given: Any) -> int:
+    given.append(2)
+    return len(given)
+
+
+def _insert(given: Any) -> int:
+    given["seen"] = given["seen"] + 1
+    return int(given["seen"])
+
+
+def _set(given: Any) -> int:
+    given.seen += 1
+    return int(given.seen)
+
+
+GIVEN: dict[str, tuple[Callable[[], Any], Callable[[Any], int]]] = {
+    "list": (lambda: [1], _append),
+    "dict": (lambda: {"seen": 1}, _insert),
+    "ordered dict": (lambda: collections.OrderedDict(seen=1), _insert),
+    "dataclass": (Settings, _set),
+    "list in a tuple": (lambda: (1, [1]), lambda given: _append(given[1])),
+    "list in a dict": (lambda: {"list": [1]}, lambda given: _append(given["list"])),
+    "list with a tensor": (lambda: [torch.ones(1)], _append),
+}
+
+
+class ChangesWhatItIsGiven(nn.Module):
+    def __init__(self, change: Callable[[Any], int]) -> None:
+        super().__init__()
+        self.layer, self.change = nn.Linear(4, 4), change
+
+    def forward(self, x: torch.Tensor, given: Any) -> torch.Tensor:
+        return self.layer(x) * self.change(given)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("cache", ["off", "on"])
+def test_what_a_call_is_given_is_changed_once(name: str, cache: str) -> None:
+    make, change = GIVEN[name]
+    model = ChangesWhatItIsGiven(change)
+    wrapped = rekindle.Module(model, rekindle.Options(cache=cache))
+    kept, expected = make(), make()
+    for _ in range(3):
+        ours, theirs = make(), make()
+        torch.testing.assert_close(wrapped(rows(), ours), model(rows(), theirs))
+        assert ours == theirs
+        torch.testing.assert_close(wrapped(rows(), given=kept), model(rows(), given=expected))
+        assert kept == expected

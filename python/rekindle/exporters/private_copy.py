@@ -33,7 +33,8 @@ class PrivateCopies:
     def __init__(self, request: ExportRequest) -> None:
         self._request = request
         self._tensors = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
-        self._copied = _leading_to_tensors([request.module, request.args, request.kwargs, *self._tensors])
+        given = _containers((request.args, request.kwargs)).values()
+        self._copied = _leading_to_tensors([request.module, request.args, request.kwargs, *self._tensors], given)
 
     def around(self, tensors: Sequence[torch.Tensor]) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Any]]:
         """A module and its call with `tensors` in the place of arguments, parameters and buffers, under every name these have;
@@ -58,9 +59,10 @@ class PrivateCopies:
 
 
 def _containers(value: Any) -> dict[int, Any]:
-    """The lists and dicts at every depth of what a call is given."""
-    found = {id(value): value} if isinstance(value, (list, dict)) else {}
-    for _, item in structure.parts(value) or ():
+    """The lists, dicts and dataclasses at every depth of what a call is given."""
+    items = structure.parts(value)
+    found = {} if items is None or isinstance(value, tuple) else {id(value): value}
+    for _, item in items or ():
         found.update(_containers(item))
     return found
 
@@ -85,8 +87,9 @@ def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return numbers.detach().requires_grad_(tensor.requires_grad)
 
 
-def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Copier]]:
-    """What has to be copied, by identity: modules, tensors, and what leads to one."""
+def _leading_to_tensors(roots: list[Any], given: Iterable[Any]) -> dict[int, tuple[Any, Copier]]:
+    """What has to be copied, by identity: modules, tensors, and what leads to one, or to what is `given` to the call: lists,
+    dicts and dataclasses that the forward may change."""
     seen: dict[int, tuple[Any, Copier]] = {}
     holders: dict[int, list[int]] = {}
     left: deque[Any] = deque()
@@ -109,6 +112,9 @@ def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Copier]]:
 
     for root in roots:
         meet(root)
+    for container in given:
+        meet(container)
+        found.append(id(container))
     while left:
         value = left.popleft()
         for part in seen[id(value)][1].parts(value):
