@@ -91,7 +91,7 @@ class MonitoringHook:
         side, _ = self._sides.get(id(code)) or self._sides.setdefault(id(code), (self._side(frame), code))
         if side and isinstance(function, _OF_C):
             if isinstance(function, MethodDescriptorType) and first is not sys.monitoring.MISSING:  # type: ignore[attr-defined]
-                function = function.__get__(first)  # what the profile hook is given
+                function = function.__get__(first, type(first))  # what the profile hook is given
             if self._judge(function) & side:
                 self._on_call(frame, function)
         # Another function may be called here the next time.
