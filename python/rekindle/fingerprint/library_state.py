@@ -46,8 +46,9 @@ def stored_names(code: types.CodeType) -> frozenset[str]:
 def _stored_by(code: types.CodeType) -> set[str]:
     found: set[str] = set()
     loaded: list[str] = []  # globals that the current line loads
+    lines = {offset for offset, _ in dis.findlinestarts(code)}
     for instruction in dis.get_instructions(code):
-        if instruction.starts_line is not None:
+        if instruction.offset in lines:
             loaded = []
         name = instruction.opname
         if name == "LOAD_GLOBAL":
