@@ -18,7 +18,7 @@ import torch
 from rekindle.exporters.lengths import builtin_named
 from rekindle.fingerprint import Fingerprint, queries
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
-from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, Cells, seen_only
+from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.logger_reads import chain_of
 from rekindle.fingerprint.module_names import names_of, own_names
@@ -97,7 +97,8 @@ class Watched:
             self._add_variable(name)
             return
         if kind == "query":
-            self._watch((module, name), _ANSWER)
+            kept = queries.KEPT.get((module, name))
+            self._watch((module, name), _ANSWER) if kept is None else self._watch(kept, VARIABLE)
             return
         if kind == "logger":
             self._add_logger(name)
