@@ -149,6 +149,26 @@ def test_caches_hold_what_eager_would_leave_in_them(name: str, tmp_path: pathlib
             assert rekindle.status(wrapped).eager_calls == 0, rekindle.status(wrapped).bypass
 
 
+@functools.cache
+def large(n: int) -> torch.Tensor:
+    return torch.zeros(n, 2)
+
+
+@pytest.mark.parametrize(("answer", "size"), [(tensor, 2), (large, 1 << 18)])
+def test_an_answer_that_is_edited_is_another(answer: Any, size: int, tmp_path: pathlib.Path) -> None:
+    class Asks(Asking):
+        def ask(self, x: torch.Tensor) -> Any:
+            return answer(size)[0]
+
+    module = Asks()
+    wrapped = rekindle.Module(module, rekindle.Options(log="error", cache_dir=str(tmp_path)))
+    x = torch.ones(2, 2)
+    assert_same(wrapped(x), module(x))
+    answer(size).add_(1)
+    assert_same(wrapped(x), module(x))
+    assert rekindle.status(wrapped).eager_calls == 0, rekindle.status(wrapped).bypass
+
+
 def test_a_method_that_the_forward_does_not_ask_is_no_matter(tmp_path: pathlib.Path) -> None:
     class Asks(Asking):
         def ask(self, x: torch.Tensor) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from rekindle.fingerprint.cells import ANSWERS, answers_of
+from rekindle.fingerprint.cells import ANSWERS, TENSOR, Cells, answers_of, seen_only
 from rekindle.fingerprint.classes import one_pass, walk_members
 from rekindle.fingerprint.digest import digest_leaves
 from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.resolve import find
+from rekindle.fingerprint.tensors import CONTENT_LIMIT
 from rekindle.fingerprint.values import Walker, label
 from rekindle.reasons import Bypass, Reason
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from rekindle.fingerprint import Fingerprint
 
 _OPAQUE = "opaque"
+_LARGEST_ANSWER = 1 << 30  # bytes of a tensor
 _HEAP_TYPE = 1 << 9
 _NOBODY = nn.Module()  # a question is found again from loaded modules alone
 Asked = tuple[tuple[Any, ...], dict[str, Any]]  # arguments of a call
@@ -187,12 +190,32 @@ def _asked(key: Any, is_typed: bool) -> Asked:
 
 
 def _digest(value: Any) -> str:
+    walker = _walked(value)
+    return _OPAQUE if walker is None else digest_leaves(walker.leaves)
+
+
+def _walked(value: Any) -> Walker | None:
+    """A walk over a question or an answer; None if it cannot be digested."""
     from rekindle.exporters.traced_sizes import CLOSED, swapped
 
     walker = Walker()
     walker.excluded = frozenset({f"torch.Tensor.{CLOSED}"})
+    walker.content_limit = _LARGEST_ANSWER
     try:
         walker.walk("", swapped(value, int))
     except Bypass:
-        return _OPAQUE
-    return digest_leaves(walker.leaves)
+        return None
+    return walker
+
+
+# Of an answer that is too large for a comparison of its bytes at each call.
+_VERSION = seen_only(lambda tensor: (sys.intern(str(tensor._version)), sys.intern(str(tensor.data_ptr()))))
+
+
+def cells_in(function: Any) -> Iterator[tuple[Any, Cells]]:
+    """What can change of the answers that a cached function has ready."""
+    for _, answer in answers_of(function):
+        walker = _walked(answer)
+        for value, cells in [] if walker is None else walker.cells:
+            is_large = cells is TENSOR and value.numel() * value.element_size() > CONTENT_LIMIT
+            yield value, _VERSION if is_large else cells

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from rekindle.exporters.lengths import builtin_named
-from rekindle.fingerprint import Fingerprint, queries
+from rekindle.fingerprint import Fingerprint, answers, queries
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
-from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
+from rekindle.fingerprint.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.logger_reads import chain_of
 from rekindle.fingerprint.module_names import names_of, own_names
@@ -182,6 +182,8 @@ class Watched:
         self._weak |= found.weak
         for value, cells in found.cells:
             self._watch(value, cells)
+            for held, inner in answers.cells_in(value) if cells is ANSWERS else ():
+                self._watch(held, inner)
         for function in found.functions:
             self._watch(function, FUNCTION)
         self.registered += found.registered
