@@ -20,6 +20,7 @@ from rekindle.memory import Memory
 from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.replay import Replay
+from rekindle.saved_writes import refuse_later_writes
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.snapshot import Snapshot
 
@@ -181,6 +182,8 @@ class Variant:
         try:
             with torch.no_grad():
                 torch._foreach_copy_(written, outputs[-len(self.writes) :])
+            if self.contract["saved_writes"]:
+                refuse_later_writes(outputs, [written[place] for place in self.contract["saved_writes"]])
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
         except Exception:
             with torch.no_grad():  # all or nothing: eager runs the call again
