@@ -23,6 +23,7 @@ from rekindle.perturbation import SecondCall, call_again, outputs_again, perturb
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.saved_groups import Group
+from rekindle.saved_writes import saved_writes
 from rekindle.variant import check_answers, not_for_this_data
 from rekindle.verification import Gradients, compare_session
 from rekindle.views import placed
@@ -33,11 +34,12 @@ _ANY: Layout = ["any", []]
 @dataclass
 class GradientContract:
     """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them.
-    groups: see saved_groups.py."""
+    groups: see saved_groups.py. saved_writes: see saved_writes.py."""
 
     layouts: list[Layout]
     order: list[int]
     groups: list[Group] | None
+    saved_writes: list[int]
 
 
 def graph_inputs(exported: Exported) -> list[torch.Tensor]:
@@ -88,7 +90,9 @@ def verify(
             )  # fmt: skip
             with checkpoints_inlined():
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None
-            _check_objects(exported.objects, calls if second is None else [second])
+            further = calls if second is None else [second]
+            _check_objects(exported.objects, further)
+            saved = saved_writes(further[0], exported.writes) if further and request.grad and exported.writes else []
             for call in calls:
                 gradients = _verify_elsewhere(session, exported, call, names, request)
             if second is not None:
@@ -96,7 +100,7 @@ def verify(
                     gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
         layouts = [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients.values]
-        return GradientContract(layouts, gradients.order, gradients.groups)
+        return GradientContract(layouts, gradients.order, gradients.groups, saved)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):

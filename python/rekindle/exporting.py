@@ -18,7 +18,7 @@ from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
 from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.exporters.private_copy import PrivateCopies
 from rekindle.exporters.unchecked import Allowed
-from rekindle.fingerprint import Fingerprint, world
+from rekindle.fingerprint import Fingerprint, answers, world
 from rekindle.fingerprint.observations import lasting
 from rekindle.fingerprint.observe import Recorder
 from rekindle.fingerprint.parts import Parts, noting
@@ -131,6 +131,8 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
         changed = fingerprint.difference(describe_again())
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
+    answers.ask_again(recorder.observations)  # what tries the graph finds them answered, as later calls do
+    undo.keep_answers()
     exported_at = time.perf_counter()
     inputs = graph_inputs(exported)
     alone = _why_alone(exported, recorder)
@@ -204,6 +206,7 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "gradient_layouts": gradients.layouts,
         "gradient_order": gradients.order,
         "saved_groups": gradients.groups,  # see saved_groups.py
+        "saved_writes": gradients.saved_writes,  # see saved_writes.py
         # Questions about data, answered by the output before those of `writes` if there are any.
         "data_guards": listed(exported.data_guards),
         "sized_by_data": exported.sized_by_data,

@@ -26,7 +26,8 @@ _PERIOD = 65_537  # of the noise; a prime, so that rows of a matrix get other pa
 class SecondCall:
     """What eager made of perturbed inputs. tensors: arguments, parameters and buffers before the call; structure, outputs: the
     result, see contract.py; random_states: of the CPU generator before and after; sizes: of symbols, where they differ.
-    objects, numbers: as in Exported; None for the numbers of the export."""
+    objects, numbers: as in Exported; None for the numbers of the export. bumped: places among the writes of what eager wrote in
+    place, by torch's account."""
 
     tensors: list[torch.Tensor]
     structure: object
@@ -35,6 +36,7 @@ class SecondCall:
     objects: list[Any]
     sizes: Mapping[str, int] = field(default_factory=dict)
     numbers: list[int] | None = None
+    bumped: list[int] = field(default_factory=list)
 
 
 def perturbed_state(request: ExportRequest) -> dict[str, torch.Tensor]:
@@ -71,7 +73,8 @@ def call_again(
         states = [torch.get_rng_state()]
         tensors = _with_state(request, arguments, changed)
         objects: list[Any] = []
-        structure, outputs = _run(request, writes, tensors, objects)
+        bumped: list[int] = []
+        structure, outputs = _run(request, writes, tensors, objects, bumped)
         states.append(torch.get_rng_state())
     except Bypass:
         raise
@@ -80,23 +83,25 @@ def call_again(
         return None
     finally:
         torch.set_rng_state(before)
-    return SecondCall(tensors, structure, outputs, (states[0], states[1]), objects, sizes or {})
+    return SecondCall(tensors, structure, outputs, (states[0], states[1]), objects, sizes or {}, bumped=bumped)
 
 
 def _run(
-    request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], objects: list[Any]
+    request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], objects: list[Any], bumped: list[int]
 ) -> tuple[Any, list[torch.Tensor]]:
-    """(structure, outputs) as of the graph, of eager's call with `tensors`: arguments, parameters and buffers, none written."""
+    """(structure, outputs) as of the graph, of eager's call with `tensors`: arguments, parameters and buffers, none written.
+    Adds to `objects` and `bumped` as SecondCall has them."""
     first_buffer = len(request.arguments) + len(request.parameters)
     private: dict[int, torch.Tensor] = {}
     for i, tensor in enumerate(tensors):
         if i in writes or i >= first_buffer:
             private.setdefault(id(tensor), numbers_of(tensor))
     every = [private.get(id(tensor), tensor) for tensor in tensors]
-    copy = request.around(every)
+    copy, versions = request.around(every), [every[i]._version for i in writes]
     with attributes_kept(copy.module), state_kept(copy.module), torch.set_grad_enabled(request.grad):
         result = run_eager(copy.module, copy.args, copy.kwargs)
     structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
+    bumped += [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
     return structure, outputs + [every[i].detach() for i in writes]
 
 
@@ -104,7 +109,7 @@ def outputs_again(
     request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], effects: int
 ) -> list[torch.Tensor | None]:
     """What the graph gives for `tensors`, as in SecondCall, from eager; None for its `effects` (see Exported)."""
-    outputs = _run(request, writes, tensors, [])[1]
+    outputs = _run(request, writes, tensors, [], [])[1]
     end = len(outputs) - len(writes)
     return [*outputs[:end], *([None] * effects), *outputs[end:]]
 

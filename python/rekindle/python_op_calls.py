@@ -109,6 +109,13 @@ def note_results(call: Call, results: list[Any], model: nn.Module, function: typ
     call["others"] = [describer.describe(item) for item in others]
 
 
+def describe_plain(value: Any, what: str) -> Any:
+    """A value without tensors that loaded modules alone lead to; raises Bypass(python_op) for another."""
+    if next(_tensors_in(value), None) is not None:
+        raise Bypass(Reason.PYTHON_OP, f"{what} is given a tensor")
+    return _Describer(nn.Module(), [], f"an argument of {what}").describe(value)
+
+
 class _Describer:
     def __init__(self, model: nn.Module, tensors: list[torch.Tensor], what: str) -> None:
         self._model, self._tensors, self._what = model, tensors, what

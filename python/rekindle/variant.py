@@ -12,7 +12,7 @@ from rekindle import _native
 from rekindle.contract import Structure
 from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import ExportRequest
-from rekindle.fingerprint import Fingerprint
+from rekindle.fingerprint import Fingerprint, answers
 from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
@@ -20,6 +20,7 @@ from rekindle.memory import Memory
 from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.replay import Replay
+from rekindle.saved_writes import refuse_later_writes
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.snapshot import Snapshot
 
@@ -54,7 +55,7 @@ class Variant:
         self.shapes = Shapes.observed(self.observations)
 
     def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
-        """Bind the module's live state and remember what it looks like."""
+        """Bind the module's live state and remember what it looks like. Raises Bypass where it cannot serve the call."""
         state = {**request.parameters, **request.buffers}
         self.state = [state[name] for name in self.contract["state"]]
         self.bind_functions(request.module)
@@ -62,6 +63,7 @@ class Variant:
         self.keeps_random_state = (
             bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
         )
+        answers.ask_again(self.observations)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells)
@@ -180,6 +182,8 @@ class Variant:
         try:
             with torch.no_grad():
                 torch._foreach_copy_(written, outputs[-len(self.writes) :])
+            if self.contract["saved_writes"]:
+                refuse_later_writes(outputs, [written[place] for place in self.contract["saved_writes"]])
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
         except Exception:
             with torch.no_grad():  # all or nothing: eager runs the call again

@@ -30,6 +30,7 @@ LOG: list[Any] = []
 SEEN: dict[str, int] = {}
 OUT = pathlib.Path("out.txt")
 PIPE: list[int] = []
+STREAM = io.StringIO()
 
 
 def _count_file() -> int:
@@ -64,6 +65,22 @@ def _set_variable() -> None:
 @functools.lru_cache
 def logged_once(text: str) -> None:
     logging.getLogger("effects").warning(text)
+
+
+@functools.lru_cache
+def appended_once(value: int) -> int:
+    LOG.append(value)
+    return value
+
+
+def _forget() -> None:
+    appended_once.cache_clear()
+    appended_once(1)
+
+
+class Ends:
+    def __del__(self) -> None:
+        LOG.append("end")
 
 
 class Counts(logging.Handler):
@@ -132,6 +149,12 @@ EFFECTS: dict[str, tuple[Callable[[], Any], Callable[[], Any] | None]] = {
     "ignored warning": (lambda: _warn(DeprecationWarning), None),
     "warning of torch": (lambda: torch.nn.functional.softmax(torch.ones(2)), None),
     "logged once": (lambda: logged_once("x"), None),
+    "appended once": (lambda: appended_once(1), lambda: appended_once.cache_info().currsize),
+    "appended once by map": (lambda: [*map(appended_once, (1, 2, 1))], lambda: appended_once.cache_info().currsize),
+    "cache_clear": (_forget, lambda: appended_once.cache_info().currsize),
+    "end of an object": (lambda: Ends() and None, None),
+    "log to a stream": (lambda: logging.getLogger("effects.stream").warning("x"), lambda: len(STREAM.getvalue())),
+    "errors of NumPy": (lambda: np.seterr(over="raise"), lambda: np.geterr()["over"]),
     "random": (lambda: random.random(), lambda: hash(random.getstate())),
     "shuffle": (lambda: random.shuffle([1, 2, 3]), lambda: hash(random.getstate())),
     "numpy random": (lambda: np.random.rand(), lambda: np.random.get_state()[2]),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import rekindle
 import torch
-from effect_cases import C_LIBRARY, EFFECTS, LOG, PIPE, SEEN, SENT, Counts, logged_once
+from effect_cases import C_LIBRARY, EFFECTS, LOG, PIPE, SEEN, SENT, STREAM, Counts, appended_once, logged_once
 from module_support import assert_same, rows
 from torch import nn
 
@@ -43,9 +43,12 @@ def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     log, handler = logging.getLogger("effects"), Counts()
     log.addHandler(handler)
     log.propagate = False
+    stream, lines = logging.getLogger("effects.stream"), logging.StreamHandler(STREAM)
+    stream.addHandler(lines)
+    stream.propagate = False
     before, limit, mask = signal.signal(signal.SIGUSR1, lambda *_: LOG.append("signal")), sys.getrecursionlimit(), os.umask(0o22)
     yield
-    log.removeHandler(handler)
+    log.removeHandler(handler), stream.removeHandler(lines), np.seterr(over="warn")
     signal.signal(signal.SIGUSR1, before), sys.setrecursionlimit(limit), os.umask(mask)
 
 
@@ -61,7 +64,8 @@ def _fresh(directory: pathlib.Path) -> None:
         one.close()
     SENT[:] = socket.socketpair()
     SENT[1].setblocking(False)
-    LOG.clear(), PIPE.clear(), logged_once.cache_clear(), random.seed(1), np.random.seed(1)
+    LOG.clear(), PIPE.clear(), logged_once.cache_clear(), appended_once.cache_clear(), random.seed(1), np.random.seed(1)
+    STREAM.seek(0), STREAM.truncate(), np.seterr(over="warn")
     os.environ["EFFECT"] = ""
     C_LIBRARY.unsetenv(b"EFFECT_C")
     sys.setrecursionlimit(3000)
@@ -149,7 +153,11 @@ class Applies(nn.Module):
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize(
-    "name", ["append", "print", "os.write", "file", "logger", "warning", "random", "os.system", "descriptor"]
+    "name",
+    (
+        "append, print, os.write, file, logger, log to a stream, appended once, end of an object, warning, random, os.system, "
+        "descriptor"
+    ).split(", "),
 )
 def test_an_autograd_function_does_it_as_often_as_in_eager(
     where: str, name: str, capfd: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

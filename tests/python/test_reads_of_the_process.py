@@ -89,6 +89,18 @@ def _package(byte: int) -> Callable[[], Any]:
     return write
 
 
+def _geterr_inside() -> int:
+    with np.errstate(divide="raise"):
+        return len(np.geterr()["over"])
+
+
+def _divided() -> float:
+    try:
+        return float((np.ones(1) / np.zeros(1) > 1).sum())
+    except FloatingPointError:
+        return 3.0
+
+
 _FILE = [_set_file(1), _set_file(2)]
 # name: (read, the states of the world before its calls)
 OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
@@ -121,6 +133,9 @@ OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
     "gc.get_threshold": (lambda: gc.get_threshold()[0], [lambda: gc.set_threshold(600), lambda: gc.set_threshold(700)]),
     "gc.get_count": (lambda: gc.get_count()[0] * 0, [lambda: None]),
     "geterr": (lambda: len(np.geterr()["over"]), [lambda: np.seterr(over="warn"), lambda: np.seterr(over="ignore")]),
+    "getbufsize": (lambda: np.getbufsize() / 1e4, [lambda: np.setbufsize(16384), lambda: np.setbufsize(8192)]),
+    "errstate": (_geterr_inside, [lambda: np.seterr(over="warn"), lambda: np.seterr(over="ignore")]),
+    "division of arrays": (_divided, [lambda: np.seterr(divide="ignore"), lambda: np.seterr(divide="raise")]),
     "printoptions": (
         lambda: np.get_printoptions()["precision"],
         [lambda: np.set_printoptions(precision=8), lambda: np.set_printoptions(precision=4),

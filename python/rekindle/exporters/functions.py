@@ -23,6 +23,7 @@ from rekindle.exporters.open_sizes import OpenSizes
 from rekindle.exporters.operators import DOMAIN
 from rekindle.exporters.traced_operators import take_place_of
 from rekindle.exporters.traced_sizes import swapped
+from rekindle.fingerprint.warnings_shown import not_logged
 from rekindle.fingerprint.world import called_back
 from rekindle.layouts import overlap
 from rekindle.python_op_calls import Call, describe_call, note_results, tensors_among
@@ -120,7 +121,7 @@ class Functions:
         writes = Writes(self._mode.protected, f"the autograd Function {function.__qualname__}")
         before_it, called_back.active = called_back.active, True
         try:
-            with writes:
+            with writes, not_logged():  # the graph, which then runs, calls it and logs
                 result = run(*arguments)
         finally:
             called_back.active = before_it

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from rekindle.exporters.aliases import untraced
 from rekindle.exporters.lengths import lengths_followed
 from rekindle.exporters.traced_sizes import (
+    CLOSED,
     SizeTrace,
     TracedShape,
     TracedSize,
@@ -200,7 +201,7 @@ class OpenSizes:
         """The sizes of these are what they are."""
         for tensor in tensors:
             if not self._is_closed(tensor) and id(tensor) not in self._dims:
-                tensor.__dict__["_rekindle_closed"] = True
+                tensor.__dict__[CLOSED] = True
 
     def settle(self, arguments: Iterable[torch.Tensor], results: list[torch.Tensor]) -> None:
         """Results of a Function, whose sizes follow from its arguments'. No mark is left: they may be the module's own."""
@@ -219,7 +220,7 @@ class OpenSizes:
         return self._shape(tensor)
 
     def _is_closed(self, tensor: torch.Tensor) -> bool:
-        return id(tensor) in self._closed or (id(tensor) not in self._dims and "_rekindle_closed" in tensor.__dict__)
+        return id(tensor) in self._closed or (id(tensor) not in self._dims and CLOSED in tensor.__dict__)
 
     def _shape(self, tensor: torch.Tensor) -> Any:
         with untraced():

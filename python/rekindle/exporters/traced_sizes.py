@@ -16,6 +16,8 @@ import torch
 
 from rekindle.shapes import Place
 
+CLOSED = "_rekindle_closed"  # a mark on tensors of which no size is open
+
 _ARITHMETIC: dict[str, tuple[Callable[[int, int], int], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "add": (operator.add, torch.add),
     "sub": (operator.sub, torch.sub),

@@ -35,7 +35,7 @@ class Cells:
 
     how: what a guard does, as of _native.Guard: "content", "object" or "bytes"; None: it calls `take`, whose result is then
     a tuple. put_back: changes what differs from parts taken before, and nothing else; None: what happens to them is no
-    concern of a trial run.
+    concern of a trial run. is_effect: whether a change, from parts to parts, is one that a graph would leave out.
     """
 
     how: str | None
@@ -43,6 +43,7 @@ class Cells:
     put_back: Callable[[Any, Parts], None] | None
     title: Callable[[Any, Parts], str] = _typed
     same: Callable[[Parts, Parts], bool] = _identical
+    is_effect: Callable[[Parts, Parts], bool] = lambda before, now: True
 
     @property
     def comparison(self) -> Any:
@@ -204,17 +205,36 @@ def _bound(value: tuple[dict[str, Any], str], _: Any) -> str:
     return f"global {value[0].get('__name__')}.{value[1]}"
 
 
+def _table_of(function: Any) -> dict[Any, Any]:
+    """The cache of a cached function; only the garbage collector sees it."""
+    return next(item for item in gc.get_referents(function) if type(item) is dict and item is not function.__dict__)
+
+
 def answers_of(function: Any) -> list[tuple[Any, Any]]:
-    """The questions and answers that a cached function has kept; only the garbage collector sees them."""
+    """The questions and answers that a cached function has kept."""
     if not function.cache_info().currsize:
         return []
-    held = gc.get_referents(function)
-    table = next(item for item in held if type(item) is dict and item is not function.__dict__)
+    held, table = gc.get_referents(function), _table_of(function)
     if function.cache_parameters()["maxsize"] is None:
         return list(table.items())
     link = type(next(iter(table.values())))  # a key and its result come before the type of their link
     places = [i for i, item in enumerate(held) if item is link][: len(table)]
     return [(held[i - 2], held[i - 1]) for i in places]
+
+
+def _put_back_answers(function: Any, parts: tuple[Any, ...]) -> None:
+    """What was answered since is forgotten; what was forgotten since cannot be known again."""
+    if not parts:
+        function.cache_clear()
+        return
+    before, table = {id(key) for key, _ in pairs(parts)}, _table_of(function)
+    for key, _ in answers_of(function):
+        if id(key) not in before:
+            table.pop(key, None)
+
+
+def _forgets(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    return not {(id(key), id(answer)) for key, answer in pairs(before)} <= {(id(key), id(answer)) for key, answer in pairs(now)}
 
 
 ITEMS = Cells("content", lambda value: _items(_base(value).items(value)), _put_back_items, _sized)
@@ -238,4 +258,5 @@ def seen_only(take: Callable[[Any], tuple[Any, ...]]) -> Cells:
     return Cells(None, take, None)
 
 
-ANSWERS = seen_only(lambda value: _items(answers_of(value)))
+# What is answered in a trial run is no effect of it: a graph's first call lets it be answered again, see answers.py.
+ANSWERS = Cells(None, lambda value: _items(answers_of(value)), _put_back_answers, _named, is_effect=_forgets)

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rekindle.exporters.lengths import builtin_named
-from rekindle.fingerprint import Fingerprint, queries
+from rekindle.fingerprint import Fingerprint, answers, queries
 from rekindle.fingerprint.ambient import PLACES
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
-from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, Cells, seen_only
+from rekindle.fingerprint.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
 from rekindle.fingerprint.logger_reads import chain_of
 from rekindle.fingerprint.module_names import names_of, own_names
@@ -96,7 +96,8 @@ class Watched:
             self._add_variable(name)
             return
         if kind == "query":
-            self._watch((module, name), _ANSWER)
+            kept = queries.KEPT.get((module, name))
+            self._watch((module, name), _ANSWER) if kept is None else self._watch(kept, VARIABLE)
             return
         if kind == "logger":
             self._add_logger(name)
@@ -180,6 +181,8 @@ class Watched:
         self._weak |= found.weak
         for value, cells in found.cells:
             self._watch(value, cells)
+            for held, inner in answers.cells_in(value) if cells is ANSWERS else ():
+                self._watch(held, inner)
         for function in found.functions:
             self._watch(function, FUNCTION)
         self.registered += found.registered

@@ -8,6 +8,7 @@ from importlib.util import resolve_name
 from typing import Any
 
 from rekindle.fingerprint import answers, imports, observations
+from rekindle.fingerprint.cells import ARRAY
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.observations import Observation
@@ -23,9 +24,9 @@ Key = tuple[str, str, str]  # kind, module, name of an observation
 
 class Noted:
     """Made where a recording begins. covered: identities of code that the notes, or what is given, stand for. undo: keeps
-    what is noted."""
+    what is noted. cached: functions that the forward may ask."""
 
-    def __init__(self, covered: set[int], undo: Undo | None = None) -> None:
+    def __init__(self, covered: set[int], undo: Undo | None = None, cached: answers.Met | None = None) -> None:
         self.covered = covered
         self._undo = undo
         self._kept: list[Walker] = []
@@ -35,7 +36,7 @@ class Noted:
         self._searched: set[str] = set()
         self._taken: list[tuple[Reads, list[str], tuple[str, ...]]] = []
         self._whole: set[str] = set()
-        self._cached: answers.Met = {}
+        self._cached: answers.Met = cached or {}
 
     def add(self, key: Key) -> None:
         """Note the present text of something, unless that was noted before; raises Bypass if it has none."""
@@ -44,6 +45,8 @@ class Noted:
             with one_pass(), answers.noted_in(self._cached), walks_kept(walks):
                 self._texts[key] = observations.present_text(*key)
             self._covers(walks)
+            if any(one is ARRAY for walk in walks for _, one in walk.cells):
+                self.computes_with_arrays()
             if self._undo is not None:
                 for walk in walks:
                     self._undo.keep_walk(walk)
@@ -80,14 +83,20 @@ class Noted:
             self._whole.add(name)
 
     def version_of(self, value: Any) -> None:
-        """The version of the installed package that a value belongs to."""
+        """The version of the installed package that a value belongs to, and for NumPy what it does about errors."""
         name = value.__name__ if type(value) is types.ModuleType else getattr(value, "__module__", None)
         root = name.partition(".")[0] if isinstance(name, str) else ""
+        if root == "numpy":
+            self.computes_with_arrays()
         if root and root not in sys.stdlib_module_names and root not in ("torch", "__main__"):
             if distribution_version(root) is not None:
                 self.add(("version", root, ""))
             elif type(value) is types.BuiltinFunctionType:  # of an extension that is being worked on
                 self.add(("binary", str(name), ""))
+
+    def computes_with_arrays(self) -> None:
+        """The forward may compute with NumPy, which then raises or warns as its user wants."""
+        self.add(("query", "numpy", "geterr"))
 
     def observations(self) -> list[Observation]:
         """All of it; raises Bypass if something changed since it was noted."""

@@ -8,7 +8,6 @@ compares the texts with the present; it resolves names in loaded modules only an
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import itertools
 import logging
@@ -18,8 +17,10 @@ import warnings
 from typing import Any
 
 from rekindle import _native, single_flight
-from rekindle.fingerprint import Fingerprint, imports, observations, opaque_calls, pure_calls, queries, world
+from rekindle.fingerprint import Fingerprint, answers, imports, observations, opaque_calls, pure_calls, queries, world
+from rekindle.fingerprint.asides import Asides
 from rekindle.fingerprint.calls import call_hook
+from rekindle.fingerprint.cells import ARRAY
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.code_reads import CodeReads
@@ -29,7 +30,7 @@ from rekindle.fingerprint.logger_reads import LoggerReads
 from rekindle.fingerprint.noted import Noted
 from rekindle.fingerprint.observations import Observation, verify
 from rekindle.fingerprint.origin import Origin, installed, origin_of_frame
-from rekindle.fingerprint.resolve import class_codes, codes_of
+from rekindle.fingerprint.resolve import class_codes
 from rekindle.fingerprint.undo import Undo
 from rekindle.fingerprint.warnings_shown import as_their_user_has_them, filters_now
 from rekindle.process_state import changed
@@ -61,13 +62,15 @@ class Recorder:
                 self._covered.update(map(id, class_codes(cls)))
         self.ran_collective = False
         self._ended = False
-        self._noted = Noted(self._covered, undo)
+        self._noted = Noted(self._covered, undo, None if fingerprint is None else answers.met_by(fingerprint))
+        if fingerprint is not None and any(one is ARRAY for _, one in fingerprint.cells):
+            self._noted.computes_with_arrays()
         self._library = LibraryCode()
         self._filters = filters_now()
 
     def __enter__(self) -> Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
-        self._collector_codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
+        self._asides = Asides(self._outside)
         self._random = world.random_states()
         self._environment = world.EnvironmentReads(_read_is_ours)
         self._code = CodeReads(self._noted, self._covered, self._environment)
@@ -77,6 +80,7 @@ class Recorder:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
             entered.enter_context(LoggerReads(self._on_logger))
+            entered.enter_context(self._asides.watched())
             entered.enter_context(as_their_user_has_them(self._filters, self._on_filters))
             entered.enter_context(changed(_native.unwatch_sets))
             _native.watch_sets(self._on_order)
@@ -132,7 +136,7 @@ class Recorder:
         origin = origin_of_frame(frame)
         if origin is not Origin.USER:
             return self._on_library(frame, origin)
-        if self._is_aside(frame):
+        if self._asides.has(frame):
             return False  # the forward may still call it
         apart(lambda: self._code.record(frame), self._refuse)
         return True
@@ -153,8 +157,8 @@ class Recorder:
         imported = imports.searched(frame)
         is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
         if question is None and imported is None and not is_opaque and not queries.differs(code):
-            return self._is_aside(frame) or self._on_code_of_library(frame, origin)
-        if caller is None or not is_user(caller) or self._is_aside(frame):
+            return self._asides.has(frame) or self._on_code_of_library(frame, origin)
+        if caller is None or not is_user(caller) or self._asides.has(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
             self._noted.imported(*imported)
@@ -177,7 +181,7 @@ class Recorder:
 
     def _on_log(self, frame: types.FrameType) -> None:
         caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
-        if caller is None or self._is_aside(frame) or opaque_calls.runs_for_function(caller):
+        if caller is None or self._asides.has(frame) or opaque_calls.runs_for_function(caller):
             return  # it is called back, or inlined at its user's wish
         if not installed(caller.f_code.co_filename):  # libraries log once
             self._refuse_effect(caller, "writes to a logger")
@@ -185,7 +189,7 @@ class Recorder:
     def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
         """Handle a logger, or a handler, of whose state something is asked."""
         caller = beyond(frame, (Origin.STDLIB,))
-        if self.bypass is not None or caller is None or not is_user(caller) or self._is_aside(frame):
+        if self.bypass is not None or caller is None or not is_user(caller) or self._asides.has(frame):
             return
         if world.called_back.active:  # the graph asks at each run
             return
@@ -198,17 +202,6 @@ class Recorder:
         self.ran_collective = True
         single_flight.let_others_go_on()
 
-    def _is_aside(self, frame: types.FrameType | None) -> bool:
-        """Whether the frame runs for the garbage collector, which may start anywhere, or for an import."""
-        while frame is not None and id(frame) not in self._outside:
-            code = frame.f_code
-            if code.co_name == "__del__" or id(code) in self._collector_codes:
-                return True
-            if code.co_filename.startswith("<frozen importlib"):
-                return True  # a module loaded by the forward is observed by its file
-            frame = frame.f_back
-        return False
-
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
         self._on_function(frame, function)
         self._end_if_refused(frame, function)
@@ -216,7 +209,7 @@ class Recorder:
     def _on_function(self, frame: types.FrameType, function: Any) -> None:
         if opaque_calls.is_collective_call(function):
             self._on_collective()
-        elif self.bypass is not None or self._is_aside(frame):
+        elif self.bypass is not None or self._asides.has(frame):
             return
         elif function is warnings.warn or function is warnings.warn_explicit:
             self._on_warning(frame)
@@ -252,7 +245,7 @@ class Recorder:
     def _on_audit(self, event: str) -> None:
         """Handle what Python audits, as opening a file: what types and functions do that no event shows otherwise."""
         frame = sys._getframe(1)
-        if self.bypass is None and not self._is_aside(frame):
+        if self.bypass is None and not self._asides.has(frame):
             self._on_opaque(frame, event)
             self._end_if_refused(frame)
 
@@ -264,7 +257,7 @@ class Recorder:
     def _on_order(self, items: Any, frame: types.FrameType | None = None) -> None:
         """Handle a set whose items are taken one after another."""
         frame = frame or sys._getframe(1)
-        if self._is_aside(frame):
+        if self._asides.has(frame):
             return
         asking = beyond(frame, (Origin.STDLIB,))
         kind = world.order_kind(items)

@@ -20,7 +20,7 @@ EFFECTS = frozenset(
     """
     print write writelines flush system popen fork kill remove unlink rename mkdir rmdir start_new_thread _start_new_thread
     start_joinable_thread sleep putenv setattr os.system os.remove os.rename os.mkdir os.rmdir os.putenv subprocess.Popen
-    time.sleep _thread.start_new_thread signal.signal alarm setswitchinterval setrecursionlimit umask
+    time.sleep _thread.start_new_thread signal.signal alarm setswitchinterval setrecursionlimit umask cache_clear
     """.split()
 )
 # What does nothing: what a graph calls at each run may ask it, and is answered at each.

@@ -121,7 +121,7 @@ def _is_pure_method(owner: Any, name: str) -> bool:
         if module == "_io":
             return cls.__name__ in _IN_MEMORY
         if module in ("collections", "re", "functools", "contextvars", "types", "operator", "weakref", "hashlib", "string"):
-            return not name.startswith("cache_info")
+            return not name.startswith(("cache_info", "cache_clear"))
         return _is_pure_of({"datetime": "_datetime"}.get(module, module), name)
     return False
 

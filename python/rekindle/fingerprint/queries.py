@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import decimal
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+import numpy
 import torch
 
 from rekindle.fingerprint.warnings_shown import filters_now
@@ -26,14 +28,20 @@ _REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch.cuda", "device_count"): lambda: torch.cuda.device_count(),
     ("warnings", "filters"): lambda: repr(list(map(_filter, filters_now()))),
     ("decimal", "context"): lambda: repr(decimal.getcontext()),
+    ("numpy", "geterr"): lambda: (*numpy.geterr().items(), numpy.getbufsize()),
 }
+# Where the answers to questions are kept, so that a guard need not ask.
+KEPT: dict[tuple[str, str], contextvars.ContextVar[Any]] = {}
+if hasattr(numpy, "_core") and hasattr(numpy._core.umath, "_extobj_contextvar"):
+    KEPT["numpy", "geterr"] = numpy._core.umath._extobj_contextvar
 # Python functions, by the end of their file's name.
 _ASKED = {("distributed_c10d.py", "is_initialized"): ("torch.distributed", "is_initialized")}
+_ASKED |= {("_ufunc_config.py", name): ("numpy", "geterr") for name in ("geterr", "getbufsize")}
 _ASKED |= {("cuda/__init__.py", name): ("torch.cuda", name) for name in ("is_available", "device_count")}
 _DIFFERENT = {
     "threading.py": {"current_thread", "active_count", "enumerate", "get_ident"},
     "torch/random.py": {"initial_seed", "get_rng_state"},
-    "_ufunc_config.py": {"geterr", "getbufsize", "geterrcall"},
+    "_ufunc_config.py": {"geterrcall"},
     "arrayprint.py": {"get_printoptions"},
 }
 _OF_THE_JOB = "distributed_c10d.py"

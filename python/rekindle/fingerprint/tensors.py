@@ -64,8 +64,8 @@ def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = Fals
     return text
 
 
-def content_text(path: str, tensor: torch.Tensor) -> str:
-    """Text of a tensor that an export would bake in as a constant: metadata and a digest of its bytes."""
+def content_text(path: str, tensor: torch.Tensor, limit: int = CONTENT_LIMIT) -> str:
+    """Text of a tensor that an export would bake in as a constant: metadata and a digest of its bytes, at most `limit`."""
     if not is_plain(tensor):
         raise _refused(path, f"a tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__}")
     if tensor.requires_grad:
@@ -73,8 +73,8 @@ def content_text(path: str, tensor: torch.Tensor) -> str:
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
         raise _refused(path, f"a tensor on {tensor.device} with layout {tensor.layout}")
     size = tensor.numel() * tensor.element_size()
-    if size > CONTENT_LIMIT:
-        raise _refused(path, f"a tensor of {size} bytes (at most {CONTENT_LIMIT} are digested)")
+    if size > limit:
+        raise _refused(path, f"a tensor of {size} bytes (at most {limit} are digested)")
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().tobytes() if size else b""
     return f"content {describe(tensor, DeviceNames())} {digest128(data)}"

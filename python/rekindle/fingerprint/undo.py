@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rekindle.fingerprint import Fingerprint
-from rekindle.fingerprint.cells import ABSENT, BINDING, CLASS, FUNCTION, OBJECT, Cells
+from rekindle.fingerprint.cells import ABSENT, ANSWERS, BINDING, CLASS, FUNCTION, OBJECT, Cells
 from rekindle.fingerprint.classes import walk_members
 from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.values import Walker
@@ -19,13 +19,24 @@ from rekindle.reasons import Bypass, Reason
 _HEAP_TYPE = 1 << 9
 
 
+# Made, as it would be anyway, by who asks for it first; see queries.py for what it holds.
+_MADE_WHEN_READ = "decimal_context"
+
+
 @contextlib.contextmanager
-def _own_context() -> Iterator[None]:
-    """Context variables that are set in here are afterwards as they were, unset if they were."""
+def _own_context(changed: list[str]) -> Iterator[None]:
+    """Context variables that are set in here are afterwards as they were, unset if they were. Adds to `changed` what was left
+    otherwise, whose ever it is: NumPy keeps in one what it does about errors."""
+    before = contextvars.copy_context()
     copy = ctypes.py_object(contextvars.copy_context())
     ctypes.pythonapi.PyContext_Enter(copy)
     try:
         yield
+        now = contextvars.copy_context()
+        for variable in {*before, *now}:
+            is_made = variable.name == _MADE_WHEN_READ and variable not in before
+            if before.get(variable, ABSENT) is not now.get(variable, ABSENT) and not is_made:
+                changed.append(f"context variable {variable.name}")
     finally:
         ctypes.pythonapi.PyContext_Exit(copy)
 
@@ -59,16 +70,23 @@ class Undo:
                 self._keep_class(value)
             value = getattr(value, "__dict__", {}).get(attribute)
 
+    def keep_answers(self) -> None:
+        """What cached functions have answered by now is to stay."""
+        for place, (value, _, cells) in self._kept.items():
+            if cells is ANSWERS:
+                self._kept[place] = (value, cells.take(value), cells)
+
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
         """Put everything back at the end. Raises Bypass(state_mutated) if anything had changed, unless the body raised."""
-        with _own_context():
+        changed: list[str] = []
+        with _own_context(changed):
             try:
                 yield
             finally:
-                changed = self._put_back()
-        if changed is not None:
-            raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
+                changed += self._put_back()
+        if changed:
+            raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed[0]}; keep state in buffers")
 
     def _keep_parts(self, found: Walker | Fingerprint, classes: Iterable[type]) -> None:
         self._keep(found.cells)
@@ -91,12 +109,14 @@ class Undo:
             if place not in self._kept and one.put_back is not None:
                 self._kept[place] = (value, one.take(value), one)
 
-    def _put_back(self) -> str | None:
-        """Returns what had changed first, in words."""
-        changed = None
+    def _put_back(self) -> list[str]:
+        """Returns what had changed, in words."""
+        changed = []
         for value, before, cells in self._kept.values():
-            if not cells.same(cells.take(value), before):
-                changed = changed or cells.title(value, before)
+            now = cells.take(value)
+            if not cells.same(now, before):
+                if cells.is_effect(before, now):
+                    changed.append(cells.title(value, before))
                 assert cells.put_back is not None
                 cells.put_back(value, before)
         return changed

@@ -19,6 +19,7 @@ from typing import Any
 from rekindle.fingerprint.cells import OBJECT, Cells, own_dict
 from rekindle.fingerprint.digest import Leaf, digest128, digest_leaves
 from rekindle.fingerprint.parts import note
+from rekindle.fingerprint.tensors import CONTENT_LIMIT
 from rekindle.reasons import Bypass, Reason
 
 Handler = Callable[["Walker", str, Any], None]
@@ -153,7 +154,8 @@ class Walker:
     functions, classes: what the walk covers by code. registered: (value, digest) of values of registered types. excluded:
     attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their code; inside the
     digest of a class other classes are named only, so that no digest depends on where the walk began, and collected in
-    `named`. known: objects by identity that have a path already. level: of walks inside of each other.
+    `named`. known: objects by identity that have a path already. level: of walks inside of each other. content_limit: bytes of a
+    tensor that may be digested.
     """
 
     def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None, level: int = 0) -> None:
@@ -168,6 +170,7 @@ class Walker:
         self.deep_classes = deep_classes
         self.inside_module = False
         self.level = level
+        self.content_limit = CONTENT_LIMIT
         self._depth = 0
         self._later: deque[tuple[str, Any, bool]] = deque()
         self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}

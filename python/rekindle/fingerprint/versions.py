@@ -18,7 +18,7 @@ from rekindle.fingerprint.binaries import build_id
 from rekindle.fingerprint.digest import digest_parts
 from rekindle.fingerprint.values import Walker
 
-FORMAT = 5  # of the fields; see docs/key-format.md
+FORMAT = 6  # of the fields; see docs/key-format.md
 
 _TORCH_CPU = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
 _EXPORTERS = Path(__file__).parent.parent / "exporters"

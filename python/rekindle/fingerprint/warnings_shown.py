@@ -1,4 +1,4 @@
-"""Warnings of a forward that is recorded: those that its user would be shown, told apart from the exporter's own.
+"""Warnings of a forward that is recorded, and log lines: those that its user would be shown, told apart from the exporter's.
 
 Filters are exchanged without a word to Python, which would forget what it has shown: eager, which then runs, would show it
 again. What a recorded forward shows is forgotten, for eager is to show it.
@@ -7,6 +7,7 @@ again. What a recorded forward shows is forgotten, for eager is to show it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -56,8 +57,16 @@ def of_traces() -> Iterator[list[warnings.WarningMessage]]:
 
 @contextlib.contextmanager
 def not_shown() -> Iterator[None]:
-    """Nobody is shown the warnings of the body: of runs that eager would not make."""
-    with _filtered([_ALL_ELSE]):
+    """Nobody is shown the warnings of the body, nor what it logs: of runs that eager would not make."""
+    with _filtered([_ALL_ELSE]), not_logged():
+        yield
+
+
+@contextlib.contextmanager
+def not_logged() -> Iterator[None]:
+    """No handler gets what this thread logs in the body."""
+    theirs = logging.Logger.handle
+    with replaced(logging.Logger, "handle", in_this_thread(lambda logger, record: None, theirs)):
         yield
 
 

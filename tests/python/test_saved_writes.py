@@ -1,0 +1,116 @@
+"""What a forward writes and its backward reads: a write in between is the error that it is in eager, and no other is."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from torch import nn
+
+
+class Writing(nn.Module):
+    def __init__(self, forward: Callable[[Any, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.norm, self.do = nn.Linear(3, 3), nn.BatchNorm1d(3), forward
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.do(self, x)
+
+
+def _counter(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls += 1
+    return self.linear(x) * self.calls
+
+
+def _running(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.linear(x)
+    self.mean.mul_(0.9).add_(y.detach().mean(0))
+    return y * self.mean
+
+
+def _unread(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls += 1
+    return self.linear(x) - self.calls
+
+
+def _one_of_two(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.mean.add_(1)
+    return _counter(self, x)
+
+
+def _normalized(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.norm(self.linear(x))
+
+
+FORWARDS = {"counter": _counter, "mean": _running, "unread": _unread, "one of two": _one_of_two, "BatchNorm": _normalized}
+
+
+def _one_by_one(model: Any, inner: Writing, x: torch.Tensor) -> None:
+    model(x).sum().backward()
+    model(x).sum().backward()
+
+
+def _two_calls(model: Any, inner: Writing, x: torch.Tensor) -> None:
+    first, second = model(x), model(x)
+    second.sum().backward()
+    first.sum().backward()
+
+
+def _write_to(name: str) -> Callable[[Any, Writing, torch.Tensor], None]:
+    def run(model: Any, inner: Writing, x: torch.Tensor) -> None:
+        y = model(x)
+        getattr(inner, name).add_(1)
+        y.sum().backward()
+
+    return run
+
+
+def _evaluated(model: Any, inner: Writing, x: torch.Tensor) -> None:
+    y = model(x)
+    with torch.no_grad():
+        model(x)
+    y.sum().backward()
+
+
+USES = {
+    "one by one": _one_by_one,
+    "two calls": _two_calls,
+    "write to the counter": _write_to("calls"),
+    "write to the mean": _write_to("mean"),
+    "a call without gradients": _evaluated,
+}
+
+
+def _history(name: str, use: str, wrap: Callable[[nn.Module], Any]) -> list[Any]:
+    torch.manual_seed(1)
+    inner = Writing(FORWARDS[name])
+    model, found = wrap(inner), []
+    for _ in range(3):
+        try:
+            USES[use](model, inner, torch.ones(2, 3) + torch.eye(2, 3))
+            found.append("")
+        except RuntimeError as error:
+            found.append(str(error)[:90])
+        found.append([p.grad is None or round(float(p.grad.abs().sum()), 3) for p in inner.parameters()])
+    return found
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_write_before_the_backward_is_what_it_is_in_eager(name: str, use: str, tmp_path: pathlib.Path) -> None:
+    expected = _history(name, use, lambda module: module)
+    for _ in range(2):  # the second time with a store that is filled
+        wrapped: list[Any] = []
+
+        def wrap(module: nn.Module, wrapped: list[Any] = wrapped) -> Any:
+            wrapped.append(rekindle.Module(module, rekindle.Options(log="error", cache_dir=str(tmp_path))))
+            return wrapped[0]
+
+        assert _history(name, use, wrap) == expected
+        assert rekindle.status(wrapped[0]).eager_calls == 0, rekindle.status(wrapped[0]).bypass
