@@ -46,6 +46,13 @@ class _Ownership:
 _state = _Ownership()
 
 
+class _Beside(threading.local):
+    is_on = False
+
+
+_beside = _Beside()
+
+
 @contextlib.contextmanager
 def owned(limit: float = 600.0) -> Iterator[None]:
     """Be the owner; other threads wait for it, at most `limit` seconds. Nests. Raises Busy where the owner waits itself."""
@@ -105,12 +112,27 @@ def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
         yield before
 
 
+@contextlib.contextmanager
+def beside() -> Iterator[None]:
+    """Within it, this thread is to the changes of its own export what another thread is."""
+    before, _beside.is_on = _beside.is_on, True
+    try:
+        yield
+    finally:
+        _beside.is_on = before
+
+
+def is_beside() -> bool:
+    """Whether this thread does something beside its export."""
+    return _beside.is_on
+
+
 def in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is `ours` for this thread, and `theirs` for the others."""
     thread = threading.get_ident()
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (ours if threading.get_ident() == thread else theirs)(*args, **kwargs)
+        return (ours if threading.get_ident() == thread and not _beside.is_on else theirs)(*args, **kwargs)
 
     return call
 

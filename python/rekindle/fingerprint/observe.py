@@ -23,7 +23,7 @@ from rekindle.fingerprint.calls import call_hook
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.code_reads import CodeReads
-from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of
+from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
 from rekindle.fingerprint.library_code import LibraryCode
 from rekindle.fingerprint.logger_reads import LoggerReads
 from rekindle.fingerprint.noted import Noted
@@ -34,6 +34,7 @@ from rekindle.fingerprint.undo import Undo
 from rekindle.fingerprint.warnings_shown import as_their_user_has_them, filters_now
 from rekindle.process_state import changed
 from rekindle.reasons import Bypass, Reason
+from rekindle.signal_handlers import StandIn
 
 __all__ = ["Observation", "Recorder", "verify"]
 
@@ -67,9 +68,9 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
-        self._collector_codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
+        self._codes_aside = {id(code) for callback in (*gc.callbacks, StandIn.__call__) for code in codes_of(callback)}
         self._random = world.random_states()
-        self._environment = world.EnvironmentReads(_read_is_ours)
+        self._environment = world.EnvironmentReads(read_is_ours)
         self._code = CodeReads(self._noted, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
         self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, self._on_list)
@@ -108,6 +109,8 @@ class Recorder:
         function: of C, that is about to be called. The end of a `with` is not cut off: what it puts back would stay changed.
         """
         if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__":
+            return
+        if self._is_aside(frame):
             return
         inside = itertools.takewhile(lambda one: id(one) not in self._outside, frames_from(frame))
         if all(one.f_code.co_name != "__exit__" for one in inside):
@@ -153,7 +156,7 @@ class Recorder:
         imported = imports.searched(frame)
         is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
         if question is None and imported is None and not is_opaque and not queries.differs(code):
-            return self._is_aside(frame) or self._on_code_of_library(frame, origin)
+            return not self._is_aside(frame) and self._on_code_of_library(frame, origin)
         if caller is None or not is_user(caller) or self._is_aside(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
@@ -199,10 +202,10 @@ class Recorder:
         single_flight.let_others_go_on()
 
     def _is_aside(self, frame: types.FrameType | None) -> bool:
-        """Whether the frame runs for the garbage collector, which may start anywhere, or for an import."""
+        """Whether the frame runs for the garbage collector or a signal, which may come anywhere, or for an import."""
         while frame is not None and id(frame) not in self._outside:
             code = frame.f_code
-            if code.co_name == "__del__" or id(code) in self._collector_codes:
+            if code.co_name == "__del__" or id(code) in self._codes_aside:
                 return True
             if code.co_filename.startswith("<frozen importlib"):
                 return True  # a module loaded by the forward is observed by its file
@@ -289,13 +292,6 @@ class Recorder:
             for key in self._library.keys(self._covered):
                 self.observations.append([*key, observations.present_text(*key)])
         self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]
-
-
-def _read_is_ours() -> bool:
-    """Whether the environment is read by Rekindle itself: the frame above the patched method, what asks for
-    the thread, and the mapping's own."""
-    frame = beyond(sys._getframe(3), (Origin.STDLIB,))
-    return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
 
 
 def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:

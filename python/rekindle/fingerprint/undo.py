@@ -15,6 +15,7 @@ from rekindle.fingerprint.classes import walk_members
 from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
+from rekindle.signal_handlers import told
 
 _HEAP_TYPE = 1 << 9
 
@@ -64,11 +65,23 @@ class Undo:
         """Put everything back at the end. Raises Bypass(state_mutated) if anything had changed, unless the body raised."""
         with _own_context():
             try:
-                yield
+                with told(self):
+                    yield
             finally:
                 changed = self._put_back()
         if changed is not None:
             raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
+
+    def contents(self) -> dict[Any, Any]:
+        """As of signal_handlers.Watcher."""
+        return {place: cells.take(value) for place, (value, _, cells) in self._kept.items()}
+
+    def adopt(self, before: dict[Any, Any]) -> None:
+        """As of signal_handlers.Watcher."""
+        for place, contents in before.items():
+            value, _, cells = self._kept[place]
+            if not cells.same(now := cells.take(value), contents):
+                self._kept[place] = (value, now, cells)
 
     def _keep_parts(self, found: Walker | Fingerprint, classes: Iterable[type]) -> None:
         self._keep(found.cells)
