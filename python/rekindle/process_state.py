@@ -56,7 +56,7 @@ _beside = _Beside()
 @contextlib.contextmanager
 def owned(limit: float = 600.0) -> Iterator[None]:
     """Be the owner; other threads wait for it, at most `limit` seconds. Nests. Raises Busy where the owner waits itself."""
-    if _state.thread == threading.get_ident():
+    if is_owner():
         yield
         return
     acquire(_state.lock, limit)
@@ -65,6 +65,11 @@ def owned(limit: float = 600.0) -> Iterator[None]:
         yield
     finally:
         _give_up()
+
+
+def is_owner() -> bool:
+    """Whether this thread is."""
+    return _state.thread == threading.get_ident()
 
 
 def _give_up() -> None:
@@ -145,9 +150,11 @@ def unpatched(value: Any) -> Any:
 
 def acquire(lock: Any, limit: float = 600.0) -> None:
     """Lock a lock that an export may hold. Raises Busy after `limit` seconds, and where the export cannot go on: its forward
-    waits, maybe for this thread."""
+    waits, maybe for this thread; at once in the owner, for which whoever has the lock may wait."""
     if lock.acquire(blocking=False):
         return
+    if is_owner():
+        raise Busy("another thread exports the same module, and may wait for this one")
     start, watch = time.monotonic(), Watch()
     while not lock.acquire(timeout=_PAUSE):
         if watch.is_stuck() or time.monotonic() - start > limit:
@@ -240,7 +247,7 @@ class _Fork(threading.local):
     def before(self) -> None:
         """Wait until no other thread exports."""
         self.is_owned = False
-        if _state.thread == threading.get_ident():
+        if is_owner():
             return
         with contextlib.suppress(Busy):
             acquire(_state.lock, _FORK_WAITS)
