@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rekindle import _native
+from rekindle import _native, signal_handlers
 from rekindle.acceptance import GradientContract, graph_inputs, listed, output_layouts, verify_with_functions
 from rekindle.errors import OF_TORCH, first_line
 from rekindle.exporters import Exported, ExportRequest, exporting, torchscript
@@ -63,24 +63,27 @@ def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_agai
     with owned():
         before, exporting.active = exporting.active, True
         try:
-            return _export_undisturbed(lambda: _export_alone(request, fingerprint, describe_again))
+            with signal_handlers.kept_apart():
+                return _export_undisturbed(lambda: _export_alone(request, fingerprint, describe_again))
         finally:
             exporting.active = before
 
 
-# What another thread may cause: it draws from a generator that all share, or changes what the module reads.
+# What another thread, or a signal handler, may cause: it draws from a generator that all share, or changes what the module reads.
 _OF_OTHERS = {Reason.VERIFICATION_FAILED, Reason.NONDETERMINISTIC, Reason.CHANGED_DURING_EXPORT}
+_OF_HANDLERS = {Reason.OPAQUE_VALUE}  # what a private copy is found to have otherwise
 _TRIES = 3
 
 
 def _export_undisturbed(export: Callable[[], NewEntry]) -> NewEntry:
-    """Export again where another thread may be why it failed. Raises Disturbed where it may be each time."""
+    """Export again where another thread or a signal handler may be why it failed. Raises Disturbed where it may be each time."""
     for tries in range(_TRIES):
-        before = time_of_others()
+        before, handled = time_of_others(), signal_handlers.count()
         try:
             return export()
         except Bypass as bypass:
-            if bypass.reason not in _OF_OTHERS or not others_ran_since(before):
+            by_handler = handled != signal_handlers.count() and bypass.reason in _OF_OTHERS | _OF_HANDLERS
+            if not by_handler and (bypass.reason not in _OF_OTHERS or not others_ran_since(before)):
                 raise
             if tries == _TRIES - 1:
                 raise Disturbed(bypass.reason, bypass.message) from bypass

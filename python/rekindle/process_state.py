@@ -46,10 +46,17 @@ class _Ownership:
 _state = _Ownership()
 
 
+class _Beside(threading.local):
+    is_on = False
+
+
+_beside = _Beside()
+
+
 @contextlib.contextmanager
 def owned(limit: float = 600.0) -> Iterator[None]:
     """Be the owner; other threads wait for it, at most `limit` seconds. Nests. Raises Busy where the owner waits itself."""
-    if _state.thread == threading.get_ident():
+    if is_owner():
         yield
         return
     acquire(_state.lock, limit)
@@ -58,6 +65,11 @@ def owned(limit: float = 600.0) -> Iterator[None]:
         yield
     finally:
         _give_up()
+
+
+def is_owner() -> bool:
+    """Whether this thread is."""
+    return _state.thread == threading.get_ident()
 
 
 def _give_up() -> None:
@@ -105,12 +117,27 @@ def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
         yield before
 
 
+@contextlib.contextmanager
+def beside() -> Iterator[None]:
+    """Within it, this thread is to the changes of its own export what another thread is."""
+    before, _beside.is_on = _beside.is_on, True
+    try:
+        yield
+    finally:
+        _beside.is_on = before
+
+
+def is_beside() -> bool:
+    """Whether this thread does something beside its export."""
+    return _beside.is_on
+
+
 def in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is `ours` for this thread, and `theirs` for the others."""
     thread = threading.get_ident()
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (ours if threading.get_ident() == thread else theirs)(*args, **kwargs)
+        return (ours if threading.get_ident() == thread and not _beside.is_on else theirs)(*args, **kwargs)
 
     return call
 
@@ -123,9 +150,11 @@ def unpatched(value: Any) -> Any:
 
 def acquire(lock: Any, limit: float = 600.0) -> None:
     """Lock a lock that an export may hold. Raises Busy after `limit` seconds, and where the export cannot go on: its forward
-    waits, maybe for this thread."""
+    waits, maybe for this thread; at once in the owner, for which whoever has the lock may wait."""
     if lock.acquire(blocking=False):
         return
+    if is_owner():
+        raise Busy("another thread exports the same module, and may wait for this one")
     start, watch = time.monotonic(), Watch()
     while not lock.acquire(timeout=_PAUSE):
         if watch.is_stuck() or time.monotonic() - start > limit:
@@ -218,7 +247,7 @@ class _Fork(threading.local):
     def before(self) -> None:
         """Wait until no other thread exports."""
         self.is_owned = False
-        if _state.thread == threading.get_ident():
+        if is_owner():
             return
         with contextlib.suppress(Busy):
             acquire(_state.lock, _FORK_WAITS)

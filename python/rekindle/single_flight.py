@@ -51,9 +51,10 @@ class Turn:
 def take_turn(cache: Any, prekey: str, limit: float, what: str) -> Turn:
     """Wait, at most `limit` seconds, until no other process of this machine exports under `prekey`.
 
-    cache: a writable ExportCache, or None. what: named in the log while this waits.
+    cache: a writable ExportCache, or None. what: named in the log while this waits. Whoever owns the process's state does not
+    wait: another thread that exports waits for that.
     """
-    if cache is None or limit <= 0:
+    if cache is None or limit <= 0 or process_state.is_owner():
         return Turn()
     lease = cache.lease(prekey)
     start, watch = time.monotonic(), process_state.Watch()

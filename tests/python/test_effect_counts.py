@@ -19,20 +19,9 @@ import pytest
 import rekindle
 import torch
 from effect_cases import C_LIBRARY, EFFECTS, LOG, PIPE, SEEN, SENT, STREAM, Counts, appended_once, logged_once
+from effect_users import USERS, Doer
 from module_support import assert_same, rows
 from torch import nn
-
-
-class Doer(nn.Module):
-    def __init__(self, do: Callable[[], Any]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-        self.do = do
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.linear(x)
-        self.do()
-        return y * 2
 
 
 @pytest.fixture(autouse=True)
@@ -167,24 +156,38 @@ def test_an_autograd_function_does_it_as_often_as_in_eager(
     _compare(Applies, count, capfd, tmp_path)
 
 
-def _hooked(kind: str) -> nn.Module:
-    module = Doer(lambda: None)
-    if kind == "forward hook":
-        module.linear.register_forward_hook(lambda *_: LOG.append(1))
-    elif kind == "forward pre-hook":
-        module.linear.register_forward_pre_hook(lambda *_: LOG.append(1))
-    elif kind == "backward hook":
-        module.linear.register_full_backward_hook(lambda *_: LOG.append(1))
-    elif kind == "tensor hook":
-        module.linear.weight.register_hook(lambda gradient: LOG.append(1))
-    else:
-        module.linear.weight.register_post_accumulate_grad_hook(lambda weight: LOG.append(1))
-    return module
+@pytest.mark.parametrize("name", USERS)
+def test_what_the_module_holds_runs_as_often_as_in_eager(name: str, capfd: Any, tmp_path: pathlib.Path) -> None:
+    _compare(USERS[name], None, capfd, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["forward hook", "forward pre-hook", "backward hook", "tensor hook", "accumulated gradient"],
-)
-def test_a_hook_runs_as_often_as_in_eager(kind: str, capfd: Any, tmp_path: pathlib.Path) -> None:
-    _compare(lambda: _hooked(kind), None, capfd, tmp_path)
+class Saved(torch.autograd.Function):
+    """Code of a Function beside its forward and backward."""
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        LOG.append("forward")
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        LOG.append("setup_context")
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        LOG.append("backward")
+        return gradient * 2 + 0 * ctx.saved_tensors[0]
+
+
+class AppliesSaved(Applies):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Saved.apply(self.linear(x))  # type: ignore[no-any-return]
+
+
+def _kept() -> list[str]:
+    return [str(entry) for entry in LOG]
+
+
+def test_a_function_with_a_setup_runs_as_often_as_in_eager(capfd: Any, tmp_path: pathlib.Path) -> None:
+    _compare(AppliesSaved, _kept, capfd, tmp_path)

@@ -278,3 +278,52 @@ def test_threads_that_share_a_module_get_eagers_results(name: str) -> None:
     for thread in threads:
         for i, result in thread():
             assert_same(result, expected[i])
+
+
+def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rekindle import compared_runs, supply
+
+    take_turn, run = supply.take_turn, compared_runs._run
+    took, results = threading.Event(), []
+
+    def take(*args: Any) -> Any:
+        turn = take_turn(*args)
+        took.set()
+        return turn
+
+    def then_another_exports(callee: Any, *args: Any) -> Any:
+        if callee is model and not results:  # eager has run
+            results.append(in_thread(lambda: rekindle.Module(mlp())(rows())))
+            assert took.wait(30)
+        return run(callee, *args)
+
+    monkeypatch.setattr(supply, "take_turn", take)
+    monkeypatch.setattr(compared_runs, "_run", then_another_exports)
+    model = rekindle.Module(mlp())
+    found = in_thread(lambda: rekindle.verify(model, rows()))()
+    assert found and found.source == "export"
+    assert_same(results[0](), mlp()(rows()))
+
+
+def test_verify_does_not_wait_for_the_first_call_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rekindle import compared_runs, exporting
+
+    owned, run = exporting.owned, compared_runs._run
+    came, results = threading.Event(), []
+
+    def come() -> Any:
+        came.set()
+        return owned()
+
+    def then_another_calls(callee: Any, *args: Any) -> Any:
+        if callee is model and not results:
+            results.append(in_thread(lambda: model(rows())))
+            assert came.wait(30)
+        return run(callee, *args)
+
+    monkeypatch.setattr(exporting, "owned", come)
+    monkeypatch.setattr(compared_runs, "_run", then_another_calls)
+    model = rekindle.Module(mlp())
+    assert in_thread(lambda: rekindle.verify(model, rows()))()
+    assert_same(results[0](), mlp()(rows()))
+    assert rekindle.status(model).source in ("export", "local")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.autograd.function import _SingleLevelFunction
 
-from rekindle.process_state import replaced
+from rekindle.process_state import is_beside, replaced
 
 # Given the Function, the arguments of apply, and what would have run.
 Handler = Callable[[type, tuple[Any, ...], Callable[..., Any]], Any]
@@ -25,7 +25,7 @@ _active = _Active()
 def _apply(cls: type, *args: Any, **kwargs: Any) -> Any:
     run = super(_SingleLevelFunction, cls).apply  # type: ignore[misc]
     handler = _active.handler
-    return run(*args, **kwargs) if handler is None or kwargs else handler(cls, args, run)
+    return run(*args, **kwargs) if handler is None or kwargs or is_beside() else handler(cls, args, run)
 
 
 _replacement = classmethod(_apply)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 
 from rekindle.fingerprint.resolve import codes_of
 from rekindle.process_state import changed
+from rekindle.signal_handlers import StandIn
 
 
 class Asides:
@@ -16,7 +17,7 @@ class Asides:
 
     def __init__(self, outside: Collection[int]) -> None:
         self._outside = outside
-        self._codes = {id(code) for callback in gc.callbacks for code in codes_of(callback)}
+        self._codes = {id(code) for callback in (*gc.callbacks, StandIn.__call__) for code in codes_of(callback)}
         self._collects = False
 
     @contextlib.contextmanager
@@ -30,8 +31,8 @@ class Asides:
         self._collects = phase == "start"
 
     def has(self, frame: types.FrameType | None) -> bool:
-        """Whether the frame runs for the garbage collector, which may start anywhere, or for an import. What ends because the
-        forward lets it go ends for the forward."""
+        """Whether the frame runs for the garbage collector or a signal, which may come anywhere, or for an import. What ends
+        because the forward lets it go ends for the forward."""
         while frame is not None and id(frame) not in self._outside:
             code = frame.f_code
             if (code.co_name == "__del__" and self._collects) or id(code) in self._codes:

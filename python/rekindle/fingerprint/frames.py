@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Iterator
 
@@ -59,3 +60,10 @@ def place_of(frame: types.FrameType) -> str:
     """Module and qualified name of the code that the frame runs."""
     code = frame.f_code
     return f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
+
+
+def read_is_ours() -> bool:
+    """Whether the environment is read by Rekindle itself: the frame above the patched method, what asks for
+    the thread, and the mapping's own."""
+    frame = beyond(sys._getframe(3), (Origin.STDLIB,))
+    return frame is not None and origin_of_frame(frame) is Origin.REKINDLE

@@ -24,7 +24,7 @@ from rekindle.fingerprint.cells import ARRAY
 from rekindle.fingerprint.classes import one_pass
 from rekindle.fingerprint.code import nested_code
 from rekindle.fingerprint.code_reads import CodeReads
-from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of
+from rekindle.fingerprint.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
 from rekindle.fingerprint.library_code import LibraryCode
 from rekindle.fingerprint.logger_reads import LoggerReads
 from rekindle.fingerprint.noted import Noted
@@ -72,7 +72,7 @@ class Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
         self._asides = Asides(self._outside)
         self._random = world.random_states()
-        self._environment = world.EnvironmentReads(_read_is_ours)
+        self._environment = world.EnvironmentReads(read_is_ours)
         self._code = CodeReads(self._noted, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
         self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, self._on_list)
@@ -113,6 +113,8 @@ class Recorder:
         """
         if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__":
             return
+        if self._asides.has(frame):
+            return
         inside = itertools.takewhile(lambda one: id(one) not in self._outside, frames_from(frame))
         if all(one.f_code.co_name != "__exit__" for one in inside):
             self._ended = True
@@ -144,7 +146,7 @@ class Recorder:
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
         code, caller = frame.f_code, frame.f_back
         if opaque_calls.is_collective(code):
-            if self._is_aside(frame):  # an import, maybe of torch's own, which only defines it
+            if self._asides.has(frame):  # an import, maybe of torch's own, which only defines it
                 return False
             self._on_collective()
             return True
@@ -157,7 +159,7 @@ class Recorder:
         imported = imports.searched(frame)
         is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
         if question is None and imported is None and not is_opaque and not queries.differs(code):
-            return self._asides.has(frame) or self._on_code_of_library(frame, origin)
+            return not self._asides.has(frame) and self._on_code_of_library(frame, origin)
         if caller is None or not is_user(caller) or self._asides.has(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
@@ -282,13 +284,6 @@ class Recorder:
             for key in self._library.keys(self._covered):
                 self.observations.append([*key, observations.present_text(*key)])
         self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]
-
-
-def _read_is_ours() -> bool:
-    """Whether the environment is read by Rekindle itself: the frame above the patched method, what asks for
-    the thread, and the mapping's own."""
-    frame = beyond(sys._getframe(3), (Origin.STDLIB,))
-    return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
 
 
 def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:

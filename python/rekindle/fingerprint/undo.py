@@ -15,6 +15,7 @@ from rekindle.fingerprint.classes import walk_members
 from rekindle.fingerprint.origin import is_covered_class
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
+from rekindle.signal_handlers import told
 
 _HEAP_TYPE = 1 << 9
 
@@ -82,11 +83,23 @@ class Undo:
         changed: list[str] = []
         with _own_context(changed):
             try:
-                yield
+                with told(self):
+                    yield
             finally:
                 changed += self._put_back()
         if changed:
             raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed[0]}; keep state in buffers")
+
+    def contents(self) -> dict[Any, Any]:
+        """As of signal_handlers.Watcher."""
+        return {place: cells.take(value) for place, (value, _, cells) in self._kept.items()}
+
+    def adopt(self, before: dict[Any, Any]) -> None:
+        """As of signal_handlers.Watcher."""
+        for place, contents in before.items():
+            value, _, cells = self._kept[place]
+            if not cells.same(now := cells.take(value), contents):
+                self._kept[place] = (value, now, cells)
 
     def _keep_parts(self, found: Walker | Fingerprint, classes: Iterable[type]) -> None:
         self._keep(found.cells)
