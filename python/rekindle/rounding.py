@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rekindle import _native
+from rekindle.dispatch_mode import DispatchMode
 from rekindle.distance import Distance
 from rekindle.layouts import is_dense
+from rekindle.rounding_parts import IN_PARTS
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _NOISY = (torch.float64, *_FLOATS, torch.complex64, torch.complex128)
@@ -40,23 +41,6 @@ _EXACT = _STEPS | _named(
     "split_with_sizes_copy unbind_copy"
 )
 _CAST = "aten::_to_copy"
-
-
-def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    moved = x - x.amax(dim, True)
-    return moved - moved.exp().sum(dim, True).log()
-
-
-def _log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
-    return grad - output.exp() * grad.sum(dim, True)
-
-
-# Operators that round on the way to numbers which then cancel, where neither what they are given nor their result shows that: a
-# probability of nearly 1, whose logarithm is nearly 0.
-_IN_PARTS: dict[str, Callable[..., torch.Tensor]] = {
-    "aten::_log_softmax": _log_softmax,
-    "aten::_log_softmax_backward_data": _log_softmax_backward,
-}
 _PERIOD = 65_537  # of the noise; a prime, so that rows get other parts of it
 _SMALL = 8
 _SAMPLES = 3  # of eager's rounding errors
@@ -90,7 +74,7 @@ class _Factors:
         torch.where((kept == kept.round()) & (kept.abs() <= _SMALL), kept, flat, out=flat)
 
 
-class Noise(TorchDispatchMode):
+class Noise(DispatchMode):
     """Lets each operation round at random, about as much as its dtype makes it: what it is given, if it sums, and its result.
 
     of: another dtype, which makes all of it round."""
@@ -140,7 +124,7 @@ def _rounds(function: Any, args: Any) -> bool:
 
 def _parts(function: Any, args: Any) -> Callable[..., torch.Tensor] | None:
     """How an operator computes, where its parts have to round by themselves. In half precision they do not: they are float32."""
-    parts = _IN_PARTS.get(function._schema.name)
+    parts = IN_PARTS.get(function._schema.name)
     return None if parts is None or args[0].dtype in (torch.bfloat16, torch.float16) else parts
 
 
@@ -167,7 +151,7 @@ def _is_writable(tensor: torch.Tensor) -> bool:
     )
 
 
-class Exact(TorchDispatchMode):
+class Exact(DispatchMode):
     """seed: instead of exactly, each operation rounds at random, as `Noise` does, but what is discrete stays eager's."""
 
     def __init__(self, seed: int | None = None) -> None:

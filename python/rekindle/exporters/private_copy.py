@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from rekindle import structure
-from rekindle.exporters.copied_callables import Kind
+from rekindle.exporters.copied_callables import Copier
 from rekindle.exporters.copied_kinds import TABLES, kind_of, numbers_of
 from rekindle.reasons import Bypass, Reason
 
@@ -85,9 +85,9 @@ def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return numbers.detach().requires_grad_(tensor.requires_grad)
 
 
-def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Kind]]:
+def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Copier]]:
     """What has to be copied, by identity: modules, tensors, and what leads to one."""
-    seen: dict[int, tuple[Any, Kind]] = {}
+    seen: dict[int, tuple[Any, Copier]] = {}
     holders: dict[int, list[int]] = {}
     left: deque[Any] = deque()
     found: deque[int] = deque()
@@ -116,7 +116,7 @@ def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Kind]]:
                 holders.setdefault(id(part), []).append(id(value))
         if len(seen) > _MOST_OBJECTS:
             raise Bypass(Reason.OPAQUE_VALUE, f"the module leads to more than {_MOST_OBJECTS} objects; cut it off from them")
-    copied_ones: dict[int, tuple[Any, Kind]] = {}
+    copied_ones: dict[int, tuple[Any, Copier]] = {}
     while found:
         key = found.popleft()
         if key not in copied_ones:
@@ -133,10 +133,10 @@ def _tables_of(value: Any) -> list[Any]:
 class _Copy:
     """One copy under way. own: tensors by the identity of those that they stand for."""
 
-    def __init__(self, copied_ones: dict[int, tuple[Any, Kind]], own: dict[int, torch.Tensor]) -> None:
+    def __init__(self, copied_ones: dict[int, tuple[Any, Copier]], own: dict[int, torch.Tensor]) -> None:
         self._copied = copied_ones
         self._made: dict[int, Any] = dict(own)
-        self._left: deque[tuple[Kind, Any, Any]] = deque()
+        self._left: deque[tuple[Copier, Any, Any]] = deque()
         for key, tensor in own.items():
             self._left.append((copied_ones[key][1], copied_ones[key][0], tensor))
 
