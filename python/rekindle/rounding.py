@@ -19,6 +19,7 @@ from rekindle import _native
 from rekindle.dispatch_mode import DispatchMode
 from rekindle.distance import Distance
 from rekindle.layouts import is_dense
+from rekindle.rounding_parts import IN_PARTS
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _NOISY = (torch.float64, *_FLOATS, torch.complex64, torch.complex128)
@@ -74,30 +75,36 @@ class _Factors:
 
 
 class Noise(DispatchMode):
-    """Lets each operation round at random, about as much as its dtype makes it: what it is given, if it sums, and its result."""
+    """Lets each operation round at random, about as much as its dtype makes it: what it is given, if it sums, and its result.
 
-    def __init__(self, seed: int) -> None:
+    of: another dtype, which makes all of it round."""
+
+    def __init__(self, seed: int | _Factors, of: torch.dtype | None = None) -> None:
         super().__init__()
-        self._factors = _Factors(seed)
+        self._factors = _Factors(seed) if isinstance(seed, int) else seed
+        self._of = of
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _is_view(function) or not _rounds(function, args):
             return function(*args, **kwargs)
         with torch.no_grad():
+            if (parts := _parts(function, args)) is not None:
+                with self:
+                    return parts(*args, **kwargs)
             if _sums(function):
                 args = tuple(_each_read(function, args, self._rounded))
             result = function(*args, **kwargs)
             for tensor in tree_leaves(result):
                 if isinstance(tensor, torch.Tensor) and tensor.dtype in _NOISY and _is_writable(tensor):
-                    self._factors.apply(tensor, tensor.dtype)
+                    self._factors.apply(tensor, self._of or tensor.dtype)
         return result
 
     def _rounded(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype not in _NOISY or not _is_writable(value):
             return value
         copied = value.clone(memory_format=torch.preserve_format)
-        self._factors.apply(copied, copied.dtype)
+        self._factors.apply(copied, self._of or copied.dtype)
         return copied
 
 
@@ -113,6 +120,12 @@ def _rounds(function: Any, args: Any) -> bool:
     if name == _CAST:
         return args[0].is_floating_point()
     return name.startswith("aten::") and name not in _EXACT
+
+
+def _parts(function: Any, args: Any) -> Callable[..., torch.Tensor] | None:
+    """How an operator computes, where its parts have to round by themselves. In half precision they do not: they are float32."""
+    parts = IN_PARTS.get(function._schema.name)
+    return None if parts is None or args[0].dtype in (torch.bfloat16, torch.float16) else parts
 
 
 def _sums(function: Any) -> bool:
@@ -167,7 +180,8 @@ class Exact(DispatchMode):
         with torch.no_grad():
             rounds = self._factors is not None and _rounds(function, args)
             exact_args, exact_kwargs = tree_map(self._in_double, (args, kwargs))
-            if rounds and _sums(function):
+            parts = _parts(function, args) if rounds else None
+            if rounds and parts is None and _sums(function):
                 dtypes = {
                     id(exact): x.dtype for exact, x in zip(tree_leaves(exact_args), tree_leaves(args), strict=True) if _is_real(x)
                 }
@@ -178,11 +192,16 @@ class Exact(DispatchMode):
                 self._take(results, results, rounds)
                 return result
             try:
-                exact = function(*exact_args, **exact_kwargs)
+                exact = function(*exact_args, **exact_kwargs) if parts is None else self._by(parts, exact_args, args[0].dtype)
             except RuntimeError:  # of what does not take doubles
                 exact = result
             self._take(results, [value for value in tree_leaves(exact) if isinstance(value, torch.Tensor)], rounds)
         return result
+
+    def _by(self, parts: Callable[..., torch.Tensor], exact_args: Any, dtype: torch.dtype) -> torch.Tensor:
+        assert self._factors is not None
+        with Noise(self._factors, dtype):
+            return parts(*exact_args)
 
     def _in_double(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

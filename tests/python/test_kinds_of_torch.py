@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,6 +39,17 @@ class Validated(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made = Normal(0.0, 1.0)
         return self.linear(x) * (3.0 if made._validate_args else 1.0)
+
+
+class Imports(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        import imported_by_forward  # where divergences are computed, too
+
+        return self.linear(x) * imported_by_forward.kl_divergence(Own(x, 1.0), Own(0.0, 2.0))
 
 
 class Asks(nn.Module):
@@ -109,6 +121,24 @@ def test_a_change_of_torch_is_followed(name: str, is_asked_before: bool, tmp_pat
     again.load_state_dict(module.state_dict())
     assert_same(again(x), before)
     assert rekindle.status(again).source == "local", rekindle.explain(again, x)
+
+
+def test_torch_code_that_an_import_ran_first_is_observed_in_the_forward(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "from torch.distributions import Normal, kl_divergence\n\nkl_divergence(Normal(0.0, 1.0), Normal(0.0, 2.0))\n"
+    (tmp_path / "imported_by_forward.py").write_text(lines)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = Imports()
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path / "cache")))
+    try:
+        for _ in range(2):
+            assert_same(wrapped(rows()), module(rows()))
+        assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
+        with _registered():
+            assert_same(wrapped(rows()), module(rows()))
+    finally:
+        sys.modules.pop("imported_by_forward", None)
 
 
 class Twice(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from rekindle.rounding import Exact, judge
+from rekindle.rounding import Exact, Noise, judge
 
 
 def _cancelling(x: torch.Tensor, order: tuple[int, ...] = (0, 1, 2, 3)) -> torch.Tensor:
@@ -37,6 +37,24 @@ def test_gradients_are_judged_too() -> None:
     (eager,) = gradient()
     assert judged.admits(eager) and judged.admits(eager * (1 + 1e-4))
     assert not judged.admits(eager * 1.2)
+
+
+def test_what_cancels_inside_of_a_loss_is_rounding() -> None:
+    x = (12 * _numbers(96, 4)).requires_grad_()
+    right = x.detach().argmax(1)
+
+    def results() -> list[torch.Tensor | None]:
+        loss = torch.nn.functional.cross_entropy(x, right, reduction="none")
+        return [loss, *torch.autograd.grad(loss, x, torch.ones(96))]
+
+    judged = judge(results)
+    for seed in range(20):
+        with torch.no_grad(), Noise(seed):
+            moved = x - x.amax(1, True)
+            logarithms = moved - moved.exp().sum(1, True).log()
+            mine = [-logarithms.gather(1, right[:, None])[:, 0], logarithms.exp() - torch.nn.functional.one_hot(right, 4)]
+        assert all(one.admits(x) for one, x in zip(judged, mine, strict=True)), seed
+        assert not any(one.admits(x * (1 + 1e-5)) for one, x in zip(judged, mine, strict=True))
 
 
 def test_doubles_follow_views_writes_and_random_numbers() -> None:

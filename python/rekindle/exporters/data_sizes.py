@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from rekindle.exporters.leaves import tensors_of
 from rekindle.exporters.traced_operators import (
     Node,
     constant_argument,
@@ -31,7 +32,12 @@ def is_sized_by_data(node: Node, schema: Any) -> bool:
     if schema.name == "aten::repeat_interleave" and constant_argument(node, "output_size") is not None:
         return False
     named = schema.name in _SIZED_BY_DATA or f"{schema.name}.{schema.overload_name}" in _SIZED_BY_DATA
-    return named or torch.Tag.dynamic_output_shape in operator_of(schema).tags
+    return named or _is_tagged(schema.name, schema.overload_name)
+
+
+@functools.cache
+def _is_tagged(name: str, overload: str) -> bool:
+    return torch.Tag.dynamic_output_shape in operator_of(torch._C._get_schema(name, overload)).tags
 
 
 def name_of(node: Node) -> Any:
@@ -49,7 +55,7 @@ class DataSizes:
 
     def made(self, result: Any) -> bool:
         """Whether what has just been traced has an operator that is sized by data. Called for the result of each call."""
-        left = [_node_of(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        left = [_node_of(tensor) for tensor in tensors_of(result)]
         before = len(self._sized)
         while left:
             node = left.pop()

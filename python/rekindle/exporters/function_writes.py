@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from rekindle.dispatch_mode import DispatchMode
+from rekindle.exporters.leaves import tensors_of
 from rekindle.reasons import Bypass, Reason
 
 
@@ -51,7 +51,7 @@ def address_of(tensor: torch.Tensor) -> int:
 
 
 def _strided(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+    return [tensor for tensor in tensors_of(values) if tensor.layout is torch.strided]
 
 
 def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:

@@ -7,7 +7,9 @@ import inspect
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
+
+from rekindle.exporters.leaves import tensors_of
 
 _IN_PLACE_DUNDERS = {
     "__setitem__",
@@ -55,7 +57,7 @@ def written_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         found = _marked_as_written(function, args, kwargs)
     elif isinstance(function, torch._ops.OpOverloadPacket):
         found = [_marked_as_written(getattr(function, name), args, kwargs) for name in function.overloads()]
-    return [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
+    return tensors_of(found)
 
 
 def _marked_as_written(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

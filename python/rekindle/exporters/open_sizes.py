@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from rekindle.exporters.aliases import untraced
+from rekindle.exporters.leaves import tensors_of
 from rekindle.exporters.lengths import lengths_followed
 from rekindle.exporters.traced_sizes import (
     CLOSED,
@@ -189,7 +189,7 @@ class OpenSizes:
         if sized_by_data:
             return
         if all(map(self._is_closed, tensors)):
-            self.close(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+            self.close(tensors_of(result))
         elif not isinstance(result, (torch.Tensor, list, tuple)) and not self._is_harmless(function, result):
             if self._has_strides:
                 self._trace.ask_for_strides()

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.utils._pytree import tree_leaves
 
+from rekindle.exporters.leaves import leaves_of
 from rekindle.exporters.user_place import user_place
 from rekindle.reasons import Bypass, Reason
 
@@ -57,7 +57,7 @@ def refuse_answer(function: Any, args: tuple[Any, ...], result: Any, given: Cont
     if function in _ANSWERED or _is_answered(function, args, given):
         return
     is_attribute = getattr(function, "__name__", None) == "__get__"
-    if is_attribute or any(not isinstance(leaf, (torch.Tensor, _PROPERTIES)) for leaf in tree_leaves(result)):
+    if is_attribute or any(not isinstance(leaf, (torch.Tensor, _PROPERTIES)) for leaf in leaves_of(result)):
         raise Bypass(
             Reason.VALUE_SPECIALIZED,
             f"{user_place()} turns a tensor into a Python value ({name_of(function)}), which may be another one at each call; "

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from rekindle import _native
 from rekindle.exporters.aliases import Aliases, take_value_of, untraced
@@ -23,6 +23,7 @@ from rekindle.exporters.data_sizes import DataSizes
 from rekindle.exporters.failed_calls import FailedCalls
 from rekindle.exporters.in_place import exchanged, is_in_place, target_of, written_by
 from rekindle.exporters.interpolated_sizes import SizeInTrace, interpolates
+from rekindle.exporters.leaves import tensors_of
 from rekindle.exporters.open_sizes import SIZE_QUERIES, OpenSizes
 from rekindle.exporters.questions import refuse_answer
 from rekindle.exporters.refusals import refuse
@@ -120,7 +121,7 @@ class TraceMode(TorchFunctionMode):
 
     def _answer(self, function: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
         """What is a Python value, or a constant, to the trace; _UNANSWERED for all else."""
-        if function == torch.tensor and not any(isinstance(x, torch.Tensor) for x in tree_leaves((args, kwargs))):
+        if function == torch.tensor and not tensors_of((args, kwargs)):
             with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
         if function == torch.Tensor.__bool__ and caller.f_code is _IS_CAUSAL_MASK:
@@ -209,9 +210,8 @@ class TraceMode(TorchFunctionMode):
 
     def up_to_date(self, values: Any) -> None:
         """Make what is traced of the tensors in `values` what they hold, should their memory have been written through others."""
-        for value in tree_leaves(values):
-            if isinstance(value, torch.Tensor):
-                self._aliases.meet(value)
+        for value in tensors_of(values):
+            self._aliases.meet(value)
 
     def renew(self, tensors: Iterable[torch.Tensor]) -> None:
         """As up_to_date, for what the forward leaves behind; some of it are views' bases, which no call has shown."""
@@ -225,7 +225,7 @@ class TraceMode(TorchFunctionMode):
         result = self._traced(function, args, kwargs)
         with untraced():
             drew = not torch.equal(before, torch.get_rng_state())
-        drawn = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+        drawn = tensors_of(result)
         if drew and drawn:
             self._drawn.update(torch._C._get_value_trace(value).unique() for value in drawn)
             self._note_draw(drawn[0])
@@ -301,4 +301,4 @@ class TraceMode(TorchFunctionMode):
 
 
 def _requires_grad(values: Any) -> bool:
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves(values))
+    return any(tensor.requires_grad for tensor in tensors_of(values))

@@ -31,7 +31,12 @@ class LibraryCode:
 
     def __init__(self) -> None:
         self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}
+        self._not_for_user: set[int] = set()  # of torch's, by identity
         self._state = LibraryState()
+
+    def is_known(self, frame: types.FrameType) -> bool:
+        """Whether `add` would learn nothing of a frame that starts: it runs for Rekindle once more."""
+        return id(frame.f_code) in self._not_for_user and not _is_for_user(frame)
 
     def add(self, frame: types.FrameType, origin: Origin) -> bool:
         """Note a frame that starts; what torch's code reads counts too. Returns whether the code need not be seen again: not
@@ -40,8 +45,8 @@ class LibraryCode:
             return True
         self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
         if origin is Origin.TORCH:
-            caller = beyond(frame, (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY))
-            if caller is None or not is_user(caller):
+            if not _is_for_user(frame):
+                self._not_for_user.add(id(frame.f_code))
                 return False
             self._state.add(frame.f_code, frame.f_globals)
         return True
@@ -65,6 +70,11 @@ class LibraryCode:
                 if _tells(value):
                     found["library", module, ".".join(chain[:used])] = None
         return list(found)
+
+
+def _is_for_user(frame: types.FrameType) -> bool:
+    caller = beyond(frame, (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY))
+    return caller is not None and is_user(caller)
 
 
 def code_text(value: Any) -> str | None:

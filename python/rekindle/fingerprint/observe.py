@@ -152,6 +152,8 @@ class Recorder:
             return True
         if origin is Origin.REKINDLE:
             return True
+        if self._library.is_known(frame):
+            return False
         if opaque_calls.writes_log(code):
             self._on_log(frame)
             return False
@@ -159,6 +161,7 @@ class Recorder:
         imported = imports.searched(frame)
         is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
         if question is None and imported is None and not is_opaque and not queries.differs(code):
+            # Code that runs aside is to be seen: the forward may call it yet.
             return not self._asides.has(frame) and self._on_code_of_library(frame, origin)
         if caller is None or not is_user(caller) or self._asides.has(frame):
             return False  # the user's own call is to be seen

@@ -46,6 +46,7 @@ _OF_MODULE: dict[str, frozenset[str]] = {
 # Classes whose instances are the forward's own, or are noted.
 _IN_MEMORY = frozenset({"StringIO", "BytesIO"})
 _NOT_OF_BUILTINS = frozenset({"__subclasses__", "clear_frames"})  # the classes that there are
+_OF_PYTHON = (types.FunctionType, classmethod, staticmethod)
 _OPAQUE_BUILTINS = (types.FrameType, types.TracebackType)
 
 _OF_TORCH = frozenset(
@@ -109,9 +110,9 @@ def _is_pure_of(module: str, name: str) -> bool:
 
 
 def _is_pure_method(owner: Any, name: str) -> bool:
-    """Of the class that defines it: what is inherited from a builtin type is that type's."""
+    """Of the class that defines it in C: what is inherited from a builtin type is that type's, also where Python overrides it."""
     for cls in (*(owner.__mro__ if isinstance(owner, type) else ()), *type(owner).__mro__):
-        if name not in vars(cls):
+        if name not in vars(cls) or isinstance(vars(cls)[name], _OF_PYTHON):
             continue
         if cls is torch._C.TensorBase:
             return True  # exporters/questions.py sees what it tells
