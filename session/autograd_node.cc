@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <mutex>
 #include <queue>
 #include <utility>
 
@@ -71,33 +72,47 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   run->gradients.resize(gradients());
   Flags present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
-  const bool any = std::ranges::find(present, true) != present.end();
-  const bool again = at::GradMode::is_enabled() || is_mapped();
-  std::vector<at::Tensor> inputs;
-  if (any) {
-    const std::lock_guard lock(mutex_);
-    const SavedGroups& groups = plans_->groups();
-    TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
-    const BackwardPart part = part_of(present);
-    check_versions(part);
-    const bool keep = torch::autograd::get_current_graph_task_keep_graph();
-    if (!keep) groups.free(freed_, present, wanted);
-    Rest rest = keep ? Rest() : rest_for(groups.left(freed_));
-    if (again) inputs = forward_inputs();
-    if (!again) take_frame(*run, part, keep);
-    first_ = false;
-    if (!keep) {
-      frame_.reset();
-      rest_ = std::move(rest);
+  if (std::ranges::find(present, true) != present.end()) {
+    const bool again = at::GradMode::is_enabled() || is_mapped();
+    const std::vector<at::Tensor> inputs = take(*run, present, wanted, again);
+    if (again) {
+      run->gradients = replay(inputs, cotangents);
+    } else {
+      bind(*run, cotangents);
     }
-  }
-  if (any && again) {
-    run->gradients = replay(inputs, cotangents);
-  } else if (any) {
-    bind(*run, cotangents);
   }
   const std::lock_guard lock(mutex_);
   runs_[torch::autograd::get_current_graph_task_id()] = run;
+}
+
+std::vector<at::Tensor> Backward::take(Run& run, const Flags& present, const Flags& wanted, bool again) {
+  const SavedGroups& groups = plans_->groups();
+  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+  FramePool::Handle frame;  // what is let go, which may run Python: without the lock
+  Rest rest;
+  std::shared_ptr<FramePool> pool;  // for `planned`, if the forward's own frame does not do
+  BackwardPart planned;
+  for (bool first = true;; pool = plans_->find_for_part(*plan_, planned, first)) {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
+    const BackwardPart part = part_of(present);
+    check_versions(part);
+    if (!again && !is_planned(part) && (pool == nullptr || planned != part)) {
+      planned = part;
+      first = first_;
+      continue;
+    }
+    if (!keep) groups.free(freed_, present, wanted);
+    if (!keep) rest = rest_for(groups.left(freed_));
+    std::vector<at::Tensor> inputs = again ? forward_inputs() : std::vector<at::Tensor>();
+    if (!again) take_frame(run, part, pool.get(), keep);
+    first_ = false;
+    if (!keep) {
+      frame.swap(frame_);
+      std::swap(rest, rest_);
+    }
+    return inputs;
+  }
 }
 
 variable_list Backward::advance(std::size_t part, bool last) {
@@ -126,8 +141,12 @@ BackwardPart Backward::part_of(const Flags& present) const {
                            : BackwardPart{present, plans_->groups().open(freed_, present)};
 }
 
+bool Backward::is_planned(const BackwardPart& part) const {
+  return frame_ != nullptr && part.present == plan_->present;
+}
+
 void Backward::check_versions(const BackwardPart& part) const {
-  if (frame_ != nullptr && part.present == plan_->present) return frame_->check_versions();
+  if (is_planned(part)) return frame_->check_versions();
   values_for(part, false).check_versions();
 }
 
@@ -144,15 +163,15 @@ Backward::Rest Backward::rest_for(const BackwardPart& left) const {
   return rest;
 }
 
-void Backward::take_frame(Run& run, const BackwardPart& part, bool keep) {
-  if (frame_ != nullptr && part.present == plan_->present) {
+void Backward::take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep) {
+  if (is_planned(part)) {
     if (keep) {
       run.copy = frame_->copy_for_backward();
     } else {
       run.other = std::move(frame_);
     }
   } else {
-    run.other = plans_->find_for_part(*plan_, part, first_)->acquire();
+    run.other = pool->acquire();
     run.other->take_saved(values_for(part, false));
   }
   run.frame = run.copy != nullptr ? run.copy.get() : run.other.get();

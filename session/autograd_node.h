@@ -11,10 +11,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
+#include <vector>
 
 #include "session/frame.h"
 #include "session/plan_cache.h"
+#include "src/base/mutex.h"
 
 namespace rekindle::session {
 
@@ -61,11 +62,16 @@ class Backward {
     std::vector<at::Tensor> inputs;  // the forward's, if there are values
   };
 
+  // Frees what a backward does, gives `run` its frame or, to do the forward `again`, returns its inputs.
+  std::vector<at::Tensor> take(Run& run, const Flags& present, const Flags& wanted, bool again);
+  // The rest but `replay`, `bind` and `run_to`: under the lock.
   BackwardPart part_of(const Flags& present) const;
+  // Whether the forward's own frame is there, and is for such a backward.
+  bool is_planned(const BackwardPart& part) const;
   void check_versions(const BackwardPart& part) const;
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
-  void take_frame(Run& run, const BackwardPart& part, bool keep);
+  void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
   torch::autograd::variable_list replay(const std::vector<at::Tensor>& inputs,
                                         const torch::autograd::variable_list& cotangents) const;
   void bind(Run& run, const torch::autograd::variable_list& cotangents) const;
@@ -75,7 +81,7 @@ class Backward {
   const std::shared_ptr<PlanCache> plans_;
   const std::shared_ptr<const Plan> plan_;  // the forward's
   const ReplayState replay_;
-  std::mutex mutex_;  // guards all below; a retained graph may be run by several threads
+  Mutex mutex_;  // guards all below; a retained graph may be run by several threads
   FramePool::Handle frame_;
   Rest rest_;                                 // once there is no frame
   Flags freed_;                               // groups
