@@ -8,6 +8,7 @@ are no containers get their attributes, and no code of their class runs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -44,14 +45,15 @@ def rebuild_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The same call with `tensors` in the place of its own, in the order of flatten_arguments."""
     replacement = dict(zip(map(id, flatten_arguments(args, kwargs)), tensors, strict=True))
+    swapped = functools.partial(_swapped, replacement)
+    return tuple(map(swapped, args)), {name: swapped(value) for name, value in kwargs.items()}
 
-    def swap(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return replacement[id(value)]
-        found = structure.parts(value)
-        return value if found is None else structure.with_items(value, [swap(item) for _, item in found])
 
-    return tuple(map(swap, args)), {name: swap(value) for name, value in kwargs.items()}
+def _swapped(replacement: dict[int, torch.Tensor], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return replacement[id(value)]
+    found = structure.parts(value)
+    return value if found is None else structure.with_items(value, [_swapped(replacement, item) for _, item in found])
 
 
 def flatten_outputs(

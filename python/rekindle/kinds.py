@@ -195,6 +195,17 @@ class Kinds:
         if len(known) > _MOST_VARIANTS:
             self.drop(next(one for one in known if one is not variant))
 
+    def release(self) -> None:
+        """Keep nothing alive that was replaced in the module since it was last described."""
+        for variant in self.variants():
+            variant.release()
+        _, guard = self._refused_while
+        if guard is not None and not guard.check():
+            self._refused_while = (False, None)
+        for kind in self:
+            if kind.refused_while is not None and not kind.is_refused:
+                kind.refusal = kind.refused_while = None
+
     def drop(self, variant: Variant) -> None:
         """Let no call run from a variant any more."""
         with _lock:

@@ -19,15 +19,20 @@ _address = torch.Tensor.data_ptr
 
 class Memory:
     """Of one variant. state: parameters and buffers. contents: tensors and arrays that its graph has as constants. arguments:
-    those of the call that it was made for. writes: positions in the state, or negative ones from the end of the arguments."""
+    those of the call that it was made for. writes: positions in the state, or negative ones from the end of the arguments.
+    saves: whether a backward may read what the graph was given. Then a write must not count as one to another tensor, which it
+    does where these are parts of one storage."""
 
-    def __init__(self, state: list[torch.Tensor], contents: list[Any], arguments: list[torch.Tensor], writes: list[int]) -> None:
-        self._state, self._contents, self._writes = state, contents, writes
+    def __init__(
+        self, state: list[torch.Tensor], contents: list[Any], arguments: list[torch.Tensor], writes: list[int], saves: bool
+    ) -> None:
+        self._state, self._contents, self._writes, self._saves = state, contents, writes, saves
         self._dense = [tensor for tensor in state if tensor.layout is torch.strided]
         self._positions = {id(tensor): i for i, tensor in reversed([*enumerate(state)])}
         self._own = self._own_among(arguments)
         self._addresses: list[int] | None = None
         self._fixed: list[tuple[int, int]] = []
+        self._storages: list[int] = []  # of the state
         self._shared: int | None = None
 
     def _own_among(self, arguments: list[torch.Tensor]) -> list[tuple[int, int]]:
@@ -47,7 +52,11 @@ class Memory:
         if self._shared is not None:
             return self._shared
         given = [bytes_of(tensor) for tensor in arguments]
-        return next((write for write in self._writes if write >= -len(given) and self._shares(write, given)), None)
+        storages = self._storages_of(arguments)
+        return next((write for write in self._writes if write >= -len(given) and self._shares(write, given, storages)), None)
+
+    def _storages_of(self, tensors: list[torch.Tensor]) -> list[int]:
+        return [_storage(tensor) for tensor in tensors] if self._saves else []
 
     def _look_at_fixed(self) -> None:
         self._fixed = [*map(bytes_of, self._state), *map(_bytes_of, self._contents)]
@@ -58,14 +67,33 @@ class Memory:
                 shared |= {last, i}
             if its_end > end:
                 last, end = i, its_end
+        self._storages = self._storages_of(self._state)
+        met: dict[int, int] = {}
+        for i, storage in enumerate(self._storages):
+            if storage and storage in met:
+                shared |= {met[storage], i}
+            met[storage] = i
         self._shared = next((write for write in self._writes if write in shared), None)
 
-    def _shares(self, write: int, given: Sequence[tuple[int, int]]) -> bool:
+    def _shares(self, write: int, given: Sequence[tuple[int, int]], storages: Sequence[int]) -> bool:
         mine = write + len(given)
+        if storages and self._is_part(write, mine, storages):
+            return True
         one = given[mine] if write < 0 else self._fixed[write]
         if any(_overlap(one, other) for i, other in enumerate(given) if write >= 0 or i != mine):
             return True
         return write < 0 and any(_overlap(one, other) for other in self._fixed)
+
+    def _is_part(self, write: int, mine: int, storages: Sequence[int]) -> bool:
+        """Whether another tensor is in the storage of what is written."""
+        storage = storages[mine] if write < 0 else self._storages[write]
+        if any(storage == other for i, other in enumerate(storages) if write >= 0 or i != mine):
+            return storage != 0
+        return write < 0 and storage != 0 and storage in self._storages
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -10,17 +10,16 @@ from torch import nn
 
 def named_modules(root: nn.Module) -> dict[str, nn.Module]:
     """As nn.Module.named_modules: each module under the first of its names."""
-    seen: set[int] = set()
+    return dict(_walk("", root, set()))
 
-    def walk(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-        if id(module) not in seen:
-            seen.add(id(module))
-            yield name, module
-            for leaf, child in module._modules.items():
-                if child is not None:
-                    yield from walk(f"{name}.{leaf}" if name else leaf, child)
 
-    return dict(walk("", root))
+def _walk(name: str, module: nn.Module, seen: set[int]) -> Iterator[tuple[str, nn.Module]]:
+    if id(module) not in seen:
+        seen.add(id(module))
+        yield name, module
+        for leaf, child in module._modules.items():
+            if child is not None:
+                yield from _walk(f"{name}.{leaf}" if name else leaf, child, seen)
 
 
 def named_parameters(root: nn.Module) -> dict[str, nn.Parameter]:

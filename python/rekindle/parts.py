@@ -86,7 +86,8 @@ def _can_be_part(module: nn.Module) -> bool:
 def _is_opaque(module: nn.Module) -> bool:
     """Whether what happens inside is not the module's own forward alone, or served already."""
     return (
-        wrapping_of(module) is not None
+        not issubclass(type(module), nn.Module)  # a weakref.proxy
+        or wrapping_of(module) is not None
         or type(module).__module__.startswith(_OPAQUE_PACKAGES)
         or isinstance(module, torch.jit.ScriptModule)
     )

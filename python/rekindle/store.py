@@ -152,7 +152,8 @@ class Store:
         model = model_label(fingerprint)
         meta = {**_meta(made), "class": model}
         texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
-        leaves = lambda: leaf_tree(model, fingerprint.fields, texts, made.noted)  # noqa: E731
+        fields, noted = fingerprint.fields, made.noted  # what else these hold is the module's, and not to be kept alive
+        leaves = lambda: leaf_tree(model, fields, texts, noted)  # noqa: E731
         return StoredEntry("", made.observations, made.sections, meta, leaves)
 
     def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:

@@ -69,7 +69,7 @@ class Variant:
         self.guard = _native.Guard([], self.state, watched.items, watched.cells)
         writes = [i - len(request.arguments) for i in self.writes]
         constants = [value for value, how in watched.cells if how == "bytes"]
-        self.memory = Memory(self.state, constants, request.arguments, writes)
+        self.memory = Memory(self.state, constants, request.arguments, writes, self.record)
         if any(i >= 0 for i in writes) and (shared := self.memory.shared([])) is not None:
             message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
             raise Bypass(Reason.BUFFER_MUTATED, message)
@@ -87,10 +87,17 @@ class Variant:
     def ready(self, arguments: list[torch.Tensor]) -> bool:
         """Whether the variant is right now for a call, by identity of what it depends on."""
         return (
-            self.memory.fits(arguments)
+            self.guard is not None
+            and self.memory.fits(arguments)
             and self.guard.check()
             and (not self.registered or all(still_registered(value, digest) for value, digest in self.registered))
         )
+
+    def release(self) -> None:
+        """Keep nothing alive that the module has let go of: weak references would tell. To be armed again."""
+        if self.guard is not None and not self.guard.check():
+            self.guard, self.memory, self.registered, self.state = None, None, [], []
+            self.session.set_replay(None)
 
     def fits(self, prekey: str) -> bool:
         """Whether the variant is right for a call of this key, by content."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -136,6 +137,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "closure": (lambda self: closure_of(self.mean), lambda held: held()),
     "partial": (lambda self: functools.partial(torch.clone, self.mean), lambda held: held()),
     "partial of a closure": (lambda self: functools.partial(closure_of(self.mean)), lambda held: held()),
+    "namespace": (lambda self: types.SimpleNamespace(mean=self.mean), lambda held: held.mean),
     "attribute": (lambda self: self.__dict__.update(same=self.mean) or self.__dict__["same"], lambda held: held),
     "builtin method": (lambda self: self.mean.clone, lambda held: held()),
     "module": (lambda self: [self], lambda held: held[0].mean),
@@ -263,6 +265,22 @@ def test_buffers_that_come_to_share_memory_after_a_call() -> None:
 def test_arrays_that_overlap() -> None:
     run(WritesFirst, [overlapping_arrays] * 3)
     run(WritesFirst, [apart, apart, overlapping_arrays, apart, overlapping_arrays])
+
+
+def test_a_part_of_a_tensor_of_which_another_part_is_written() -> None:
+    """A write counts as one to all that is a part of the same tensor, and a backward would not read these any more."""
+
+    def parts(model: nn.Module, step: int) -> torch.Tensor:
+        batch = torch.randn(6, 4, generator=torch.Generator().manual_seed(step))
+        return model(batch[:3], batch[3:])
+
+    model = run(WritesFirst, [lambda model, step: model(rows(step), rows(step + 1)), parts, parts])
+    assert "shares memory" in rekindle.status(model).bypass[0][1]
+
+    def separate(model: nn.Module, step: int) -> None:
+        model.a, model.b = torch.arange(8.0).split(4)
+
+    run(Two, [call, separate, call, call])
 
 
 def test_slices_of_one_batch_run_from_one_graph() -> None:

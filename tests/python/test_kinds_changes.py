@@ -60,6 +60,35 @@ def test_a_weakly_held_object_is_not_kept_alive(make: Any, tmp_path: pathlib.Pat
     assert_same(wrapped(rows()), module(rows()))
 
 
+class Refers(Holder):
+    """Asks whether what it held is still there."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__(held, lambda held: 1.0)
+        self.reference = weakref.ref(held)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (2.0 if self.reference() is None else 3.0)
+
+
+@pytest.mark.parametrize("make", [lambda: Box(k=1.0), WeakList, nn.Identity, lambda: torch.ones(4)])
+def test_what_a_module_lets_go_of_is_gone(make: Any, tmp_path: pathlib.Path) -> None:
+    """Without the garbage collector: an export leaves nothing for it, and what watched a call is gone before the next."""
+    gc.disable()
+    try:
+        for _ in range(2):
+            models = [Refers(make()), Refers(make())]
+            models[1].load_state_dict(models[0].state_dict())
+            models[1] = rekindle.Module(models[1], rekindle.Options(cache_dir=str(tmp_path)))
+            for step in range(4):
+                for model in models if step == 2 else []:
+                    model.held = None
+                assert_same(models[1](rows()), models[0](rows()))
+                flush()
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("count", [600, 100_000])
 def test_a_long_chain_of_objects_is_followed_to_its_end(count: int, tmp_path: pathlib.Path) -> None:
     last = Box(k=1.0)
@@ -88,6 +117,25 @@ def test_what_lies_deep_is_followed(tmp_path: pathlib.Path) -> None:
     assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
     last[0] = 3.0
     assert_same(wrapped(rows()), module(rows()))
+
+
+@pytest.mark.parametrize("owner", [torch.Tensor, nn.Parameter, nn.Module, nn.Linear, nn.functional])
+def test_a_name_that_a_part_of_torch_is_given(owner: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "given_by_a_test"
+
+    def read(module: Any) -> Any:
+        where = {torch.Tensor: module.linear.weight.detach(), nn.Parameter: module.linear.weight, nn.functional: nn.functional}
+        return getattr(where.get(owner, module.linear), name, 1.0)
+
+    module = Holder(None, read)
+    module.held = module.linear  # the tables of a module are no place for itself
+    module.read = lambda _: read(module)
+    for value in (None, 2.0, 3.0):
+        if value is not None:
+            monkeypatch.setattr(owner, name, value, raising=False)
+        wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+        for _ in range(2):
+            assert_same(wrapped(rows()), module(rows()))
 
 
 def test_a_method_may_be_of_no_module(tmp_path: pathlib.Path) -> None:

@@ -101,6 +101,11 @@ def _divided() -> float:
         return 3.0
 
 
+class WithLength:
+    def __len__(self) -> int:
+        return _umask()
+
+
 _FILE = [_set_file(1), _set_file(2)]
 # name: (read, the states of the world before its calls)
 OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
@@ -129,6 +134,11 @@ OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
         lambda: sys.getswitchinterval(),
         [lambda: sys.setswitchinterval(0.004), lambda: sys.setswitchinterval(0.005)],
     ),
+    "the number of variables": (
+        lambda: len(os.environ),
+        [lambda: None, lambda: os.environ.update(REKINDLE_TESTS_VARIABLE="1"), lambda: os.environ.pop("REKINDLE_TESTS_VARIABLE")],
+    ),
+    "through a length": (lambda: len(WithLength()), [lambda: os.umask(0o22), lambda: os.umask(0o77)]),
     "gc.isenabled": (lambda: gc.isenabled(), [gc.disable, gc.enable]),
     "gc.get_threshold": (lambda: gc.get_threshold()[0], [lambda: gc.set_threshold(600), lambda: gc.set_threshold(700)]),
     "gc.get_count": (lambda: gc.get_count()[0] * 0, [lambda: None]),

@@ -234,7 +234,9 @@ def _base_of(value: Any) -> Any:
 
 def _slots(value: Any) -> list[tuple[Any, Any]]:
     """(descriptor, content) of every slot that is set."""
-    found = []
+    found: list[tuple[Any, Any]] = []
+    if type(value) is types.SimpleNamespace:  # whose dict of attributes is a member, too
+        return found
     for _, member in slots_of(type(value), _base_of(value)):
         with contextlib.suppress(AttributeError):
             found.append((member, member.__get__(value)))

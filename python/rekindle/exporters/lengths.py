@@ -31,6 +31,10 @@ def _length(value: Any, /) -> Any:
     return _active.original(value)
 
 
+# To whoever asks for whom code runs it is Python's own: what `len` calls runs for the caller of `len`.
+LENGTH = _length.__code__ = _length.__code__.replace(co_filename="<frozen len>")
+
+
 def builtin_named(name: str, default: Any) -> Any:
     """What Python has under this name when nothing is traced."""
     return unpatched(vars(builtins).get(name, default))

@@ -90,45 +90,60 @@ def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
 def _leading_to_tensors(roots: list[Any], given: Iterable[Any]) -> dict[int, tuple[Any, Copier]]:
     """What has to be copied, by identity: modules, tensors, and what leads to one, or to what is `given` to the call: lists,
     dicts and dataclasses that the forward may change."""
-    seen: dict[int, tuple[Any, Copier]] = {}
-    holders: dict[int, list[int]] = {}
-    left: deque[Any] = deque()
-    found: deque[int] = deque()
+    search = _Search()
+    for root in roots:
+        search.meet(root)
+    for container in given:
+        search.copy(container)
+    return search.leading()
 
-    def meet(value: Any) -> bool:
-        if id(value) in seen:
+
+class _Search:
+    """Looks for what has to be copied. seen: what is followed. holders: who leads to it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Any, Copier]] = {}
+        self._holders: dict[int, list[int]] = {}
+        self._left: deque[Any] = deque()
+        self._found: deque[int] = deque()
+
+    def meet(self, value: Any) -> bool:
+        """Follow a value, unless it is shared with the live module; returns whether it is followed."""
+        if id(value) in self._seen:
             return True
         kind = kind_of(value)
         if kind is None:
             return False
-        seen[id(value)] = value, kind
-        left.append(value)
+        self._seen[id(value)] = value, kind
+        self._left.append(value)
         if isinstance(value, (torch.Tensor, nn.Module)):
-            found.append(id(value))
+            self._found.append(id(value))
         for table in _tables_of(value):
-            meet(table)
-            found.append(id(table))
+            self.copy(table)
         return True
 
-    for root in roots:
-        meet(root)
-    for container in given:
-        meet(container)
-        found.append(id(container))
-    while left:
-        value = left.popleft()
-        for part in seen[id(value)][1].parts(value):
-            if meet(part):
-                holders.setdefault(id(part), []).append(id(value))
-        if len(seen) > _MOST_OBJECTS:
-            raise Bypass(Reason.OPAQUE_VALUE, f"the module leads to more than {_MOST_OBJECTS} objects; cut it off from them")
-    copied_ones: dict[int, tuple[Any, Copier]] = {}
-    while found:
-        key = found.popleft()
-        if key not in copied_ones:
-            copied_ones[key] = seen[key]
-            found += holders.get(key, [])
-    return copied_ones
+    def copy(self, value: Any) -> None:
+        """Let a value have a copy, and what leads to it, if it is one that can be followed."""
+        if self.meet(value):
+            self._found.append(id(value))
+
+    def leading(self) -> dict[int, tuple[Any, Copier]]:
+        """Modules, tensors, and what leads to one, of all that was met."""
+        while self._left:
+            value = self._left.popleft()
+            for part in self._seen[id(value)][1].parts(value):
+                if self.meet(part):
+                    self._holders.setdefault(id(part), []).append(id(value))
+            if len(self._seen) > _MOST_OBJECTS:
+                message = f"the module leads to more than {_MOST_OBJECTS} objects; cut it off from them"
+                raise Bypass(Reason.OPAQUE_VALUE, message)
+        copied_ones: dict[int, tuple[Any, Copier]] = {}
+        while self._found:
+            key = self._found.popleft()
+            if key not in copied_ones:
+                copied_ones[key] = self._seen[key]
+                self._found += self._holders.get(key, [])
+        return copied_ones
 
 
 def _tables_of(value: Any) -> list[Any]:

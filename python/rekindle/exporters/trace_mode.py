@@ -90,6 +90,7 @@ class TraceMode(TorchFunctionMode):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Raises what was refused, should the forward have caught it."""
         super().__exit__(kind, error, trace)
+        del self._note_draw  # of those who hold this mode: garbage for the collector would keep the copy of the module
         if self._refused is not None and error is not self._refused:
             raise self._refused from error
 

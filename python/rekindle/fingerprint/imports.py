@@ -8,8 +8,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rekindle.fingerprint.module_names import own_names
 from rekindle.fingerprint.reads import Reads
 from rekindle.process_state import changed
+from rekindle.reasons import Bypass, Reason
 
 
 class Probe:
@@ -51,11 +53,17 @@ def reads_from(reads: Reads, targets: list[str], names: tuple[str, ...]) -> Iter
 
 
 def _imported(target: str, part: str | None) -> list[types.ModuleType]:
-    """The modules that an import statement names: a.b and, for `import a.b`, a."""
+    """The modules that an import statement names: a.b and, for `import a.b`, a. Raises Bypass for what is loaded as one and is
+    none."""
     names = [target, target.partition(".")[0]] if part is None else [f"{target}.{part}"]
-    loaded = [sys.modules.get(name) for name in dict.fromkeys(names)]
-    value = vars(sys.modules[target]).get(part) if part is not None and target in sys.modules else None
-    return [module for module in (*loaded, value) if type(module) is types.ModuleType]
+    loaded = [sys.modules.get(name) for name in dict.fromkeys([*names, target])]
+    if any(module is not None and not isinstance(module, types.ModuleType) for module in loaded):
+        raise Bypass(Reason.OPAQUE_VALUE, f"what the forward imports as {target} is no module; import one, or pass it in")
+    parent = loaded[-1]
+    value = None if part is None or parent is None else own_names(parent, part).get(part)
+    if part is not None and target not in names:
+        loaded.pop()
+    return [module for module in (*loaded, value) if isinstance(module, types.ModuleType)]
 
 
 def _attributes(module: types.ModuleType, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, str, str]]:
@@ -63,10 +71,11 @@ def _attributes(module: types.ModuleType, names: tuple[str, ...], seen: set[int]
         return
     seen.add(id(module))
     for name in names:
-        value = vars(module).get(name)
-        if type(value) is types.ModuleType:
+        own = own_names(module, name)
+        value = own.get(name)
+        if isinstance(value, types.ModuleType):
             yield from _attributes(value, names, seen)
-        elif name in vars(module):
+        elif name in own:
             yield "global", module.__name__, name
 
 

@@ -121,17 +121,17 @@ class _TreeWalk:
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
     """Every module of the tree by identity, with the path of its first place."""
     found: dict[int, tuple[str, object]] = {}
-
-    def add(path: str, module: torch.nn.Module) -> None:
-        module = unwrapped(module)
-        if id(module) not in found:
-            found[id(module)] = (path, module)
-            for name, child in module._modules.items():
-                if child is not None:
-                    add(child_name(path, name), child)
-
-    add("model", root)
+    _add_paths(found, "model", root)
     return found
+
+
+def _add_paths(found: dict[int, tuple[str, object]], path: str, module: torch.nn.Module) -> None:
+    module = unwrapped(module)
+    if id(module) not in found:
+        found[id(module)] = (path, module)
+        for name, child in module._modules.items():
+            if child is not None:
+                _add_paths(found, child_name(path, name), child)
 
 
 def child_name(path: str, name: str) -> str:

@@ -20,10 +20,13 @@ _C_FUNCTIONS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
 )  # fmt: skip
 
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))  # of torch's own or not: the texts are the same everywhere
+
 NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("torch.nn.functional", torch.nn.functional),
     ("torch", torch),
     ("torch.Tensor", torch.Tensor),
+    ("torch.nn.Parameter", torch.nn.Parameter),
     ("torch._C._nn", torch._C._nn),
     ("torch.nn.init", torch.nn.init),
     ("torch.autograd.Function", torch.autograd.Function),
@@ -39,7 +42,9 @@ def add_patches(walker: Walker) -> None:
 
 
 def _add_patch(walker: Walker, path: str, name: str, value: Any) -> None:
-    if type(value) is types.FunctionType:
+    if type(value) in _PLAIN and not name.startswith("__"):
+        walker.walk(path, value)
+    elif type(value) is types.FunctionType:
         if not value.__code__.co_filename.startswith(TORCH_DIR):
             walker.walk(path, value)
         elif value.__name__ != name:  # a few are, in every torch: their texts are the same everywhere

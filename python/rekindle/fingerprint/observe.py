@@ -17,6 +17,7 @@ import warnings
 from typing import Any
 
 from rekindle import _native, single_flight
+from rekindle.exporters.lengths import LENGTH
 from rekindle.fingerprint import Fingerprint, answers, imports, observations, opaque_calls, pure_calls, queries, world
 from rekindle.fingerprint.asides import Asides
 from rekindle.fingerprint.calls import call_hook
@@ -98,6 +99,7 @@ class Recorder:
         self._hook.stop()
         self._entered.close()
         self._outside.clear()
+        del self._probe  # which holds this object: garbage for the collector would keep what was looked at
         if self.bypass is None and error is None:
             apart(self._finish, self._refuse)
         if self.bypass is not None and error is not self.bypass:
@@ -150,8 +152,10 @@ class Recorder:
                 return False
             self._on_collective()
             return True
-        if origin is Origin.REKINDLE:
+        if origin is Origin.REKINDLE or code is LENGTH:
             return True
+        if caller is not None and caller.f_code is LENGTH:
+            caller = caller.f_back
         if self._library.is_known(frame):
             return False
         if opaque_calls.writes_log(code):
