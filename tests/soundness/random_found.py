@@ -29,4 +29,12 @@ FOUND: dict[str, Program] = {
     "an attribute of a number": _program("subclass of a number", "net.n1.bias = 1.5"),
     "the name of a class": _program("class of the module", "mod.Net.__name__ = 'a'", "mod.Net.__qualname__ = 'b'"),
     "less state at another size": _program("", Step("net.lin.bias = None"), Step("call", 0, "x(2, 4)")),
+    "a cache that was cleared": _program("cached function", "mod.f1.cache_clear()", "mod.K1 = [-2]"),
+    "an answer of a cache, edited": _program("cached tensor", "mod.f1(4).fill_(3)"),
+    "a cache of a method": _program("cache of a method", "net.k1 = 2.0", "mod.Net.f1.cache_clear()"),
+    "an effect in a cached function": _program("cached function with an effect", _CALL, "mod.f1.cache_clear()"),
+    "random numbers in a cache": _program("cached random numbers", _CALL, "mod.f1.cache_clear()"),
+    "what an autograd Function logs": _program("function that logs", _CALL),
+    "the end of an object": _program("object that ends", _CALL),
+    "two calls before the backwards": _program("counter buffer", Step("call_twice", 0, "x(3, 4)")),
 }

@@ -9,6 +9,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
+from random_calls import CALLS
 from random_changes import GENERAL, drawn
 from random_programs import CONSTRUCTS
 from random_programs.construct import Construct
@@ -28,6 +29,7 @@ _INPUTS = ("x(3, 4)",) * 6 + (
     "x(3, 4, grad=True)",
     "x(4, 3).t()",
     "x(6, 4)[::2]",
+    "x(3, 4, grad=True) * 2",
 )
 _RARE_INPUTS = (
     "x(3, 4, dtype=torch.float64)",
@@ -35,12 +37,18 @@ _RARE_INPUTS = (
     "x(4)",
     "x(0, 4)",
     "x(3, 5)",
+    "x(4).expand(3, 4)",
+    "x(3, 8)[:, ::2]",
+    "x(2, 2, 4).transpose(0, 1)",
+    "x(3, 4, dtype=torch.bfloat16)",
+    "torch.arange(12).view(3, 4)",
+    "x(3, 4).as_subclass(nn.Parameter)",
+    "last()",
+    "again()",
     "net.lin.weight",
     "net.lin.weight.data",
 )
-_CALLS = (
-    ("call",) * 12 + ("call_without_grad",) * 3 + ("call_twice", "backward_each", "backward_again", "call_for_second_gradients")
-)
+_CALLS = ("call",) * 20 + ("call_without_grad",) * 4 + ("call_and_step",) * 2 + tuple(name for name in CALLS if name != "call")
 _PLACES = ("forward",) * 4 + ("method", "submodule")
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import rekindle
 import torch
+from random_calls import CALLS, Calls
 from random_state import differences, state_of
 from rekindle import store
-from torch.utils._pytree import tree_leaves
 
 _IMPORTS = (
     "import argparse, collections, copy, dataclasses, enum, functools, gc, itertools, logging, os, sys, types, typing, "
@@ -31,7 +31,7 @@ _IMPORTS = (
 )
 
 
-class Side:
+class Side(Calls):
     """One of the two modules with the steps' view of it: `net`, `mod`, and what makes arguments and calls."""
 
     def __init__(self, name: str, path: pathlib.Path, options: rekindle.Options | None, through: bool) -> None:
@@ -41,13 +41,10 @@ class Side:
         spec.loader.exec_module(self.module)
         torch.manual_seed(0)
         self.inner = self.module.Net()
-        self.model = self.inner if options is None else rekindle.Module(self.inner, options)
+        super().__init__(self.inner if options is None else rekindle.Module(self.inner, options))
         self._through = through
-        self._step = 0
         self._made: list[torch.Tensor] = []
         self._undo: dict[str, Any] = {}
-        self._kept: list[Any] = []  # what earlier calls were given and returned, so that no address is used again
-        self.seen: dict[str, Any] = {}
         self.scope: dict[str, Any] = {
             "__name__": name,
             "mod": self.module,
@@ -55,16 +52,16 @@ class Side:
             "copied": self._copied,
             "pickled": self._pickled,
         }
-        names = ("call", "call_without_grad", "call_twice", "backward_each", "backward_again", "call_for_second_gradients")
-        self.scope |= {name: getattr(self, name) for name in names}
+        self.scope |= {name: getattr(self, name) for name in CALLS}
         self.scope |= {"x": self._x, "v": self._view, "numpy": self._numpy, "same": lambda: self._made[0], "tagged": _tagged}
         self.scope |= {"tag": lambda **named: (_tagged(self._made[0], **named), None)[1]}
+        self.scope |= {"last": self.last, "again": self.again}
         self.scope["attributes"] = lambda owner: vars(rekindle.unwrap(owner))
         exec(_IMPORTS, self.scope)
 
     def run(self, step: str, number: int) -> None:
         """Do the step; what it raises is part of what is seen."""
-        self._step, self._made, self.seen = number, [], {}
+        self.step, self._made, self.seen = number, [], {}
         self.scope |= {"net": self.model if self._through else self.inner, "inner": self.inner}
         torch.manual_seed(number)
         random.seed(number)
@@ -81,63 +78,8 @@ class Side:
         self.seen["printed"] = text.getvalue()
         self.seen["random state"] = str(torch.get_rng_state().sum().item()) + str(random.getstate()[1][:3])
 
-    def call(self, *args: Any, **kwargs: Any) -> None:
-        """A call and its backward."""
-        results = self._results(args, kwargs)
-        self._backward(results)
-
-    def call_without_grad(self, *args: Any, **kwargs: Any) -> None:
-        """A call without gradients."""
-        with torch.no_grad():
-            self._results(args, kwargs)
-
-    def call_twice(self, *args: Any, **kwargs: Any) -> None:
-        """Two calls, then their backwards, the last first."""
-        results = [self._results(args, kwargs, "first "), self._results(args, kwargs)]
-        self._backward(results.pop())
-        self._backward(results.pop())
-
-    def backward_each(self, *args: Any, **kwargs: Any) -> None:
-        """A backward for each result."""
-        results = self._results(args, kwargs)
-        for result in tree_leaves(results):
-            self._backward(result)
-
-    def backward_again(self, *args: Any, **kwargs: Any) -> None:
-        """Two backwards through the same call."""
-        results = self._results(args, kwargs)
-        self._backward(results, retain_graph=True)
-        self._backward(results)
-
-    def call_for_second_gradients(self, *args: Any, **kwargs: Any) -> None:
-        """Gradients of gradients."""
-        results = self._results(args, kwargs)
-        roots = _roots(results)
-        wanted = [p for p in self.inner.parameters() if p.requires_grad]
-        if roots and wanted:
-            found = torch.autograd.grad(sum((r * r).sum() for r in roots), wanted, create_graph=True, allow_unused=True)
-            self.seen["first gradients"] = [None if g is None else g.detach().clone() for g in found]
-            second = [g for g in found if g is not None and g.requires_grad]
-            if second:
-                sum((g * g).sum() for g in second).backward()
-
-    def _results(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> Any:
-        self.seen |= {name + "arguments": (args, kwargs)}
-        self._kept.append((args, kwargs))
-        results = self.model(*args, **kwargs)
-        self._kept.append(results)
-        self.seen |= {name + "result": results}
-        return results
-
-    def _backward(self, results: Any, **options: Any) -> None:
-        roots = _roots(results)
-        if roots:
-            generator = torch.Generator().manual_seed(self._step + 1)
-            given = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in roots]
-            torch.autograd.backward(roots, given, **options)
-
     def _x(self, *shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(1000 * self._step + len(self._made))
+        generator = torch.Generator().manual_seed(1000 * self.step + len(self._made))
         self._made.append(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(grad))
         return self._made[-1]
 
@@ -163,10 +105,6 @@ class Side:
     def state(self) -> list[tuple[str, Any]]:
         """All that can be seen of this side now."""
         return state_of(self.inner, self.module, {name: value for name, value in self.seen.items() if name[0] != "_"})
-
-
-def _roots(results: Any) -> list[torch.Tensor]:
-    return [r for r in tree_leaves(results) if isinstance(r, torch.Tensor) and r.requires_grad and r.is_floating_point()]
 
 
 def _tagged(tensor: torch.Tensor, **named: Any) -> torch.Tensor:

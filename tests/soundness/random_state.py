@@ -13,6 +13,7 @@ import functools
 import hashlib
 import inspect
 import logging
+import pathlib
 import random
 import types
 from typing import Any
@@ -132,6 +133,7 @@ class Walk:
 
     def _attributes(self, path: str, value: Any) -> None:
         if isinstance(value, types.ModuleType) or type(value).__module__ in (
+            "pathlib",  # keeps the text of a path once somebody has asked for it
             "logging",
             "threading",
             "torch._C",
@@ -174,6 +176,8 @@ def _detail(value: Any) -> str:
         return f" {value.maxlen}"
     if type(value).__name__ in ("count", "repeat", "Event", "lock"):
         return f" {value!r}" if type(value).__name__ in ("count", "repeat") else ""
+    if isinstance(value, pathlib.PurePath):
+        return f" {value}"
     if isinstance(value, logging.Logger):
         return f" {value.level} {value.disabled}"
     if type(value).__name__ == "Read" or (type(value).__name__).startswith("Read"):

@@ -6,6 +6,7 @@ outcome too.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
@@ -18,6 +19,8 @@ import traceback
 from typing import Any
 
 _SECONDS = 180
+# What optimizers and the first check of a gradient import, which would take most of a program's time.
+_SLOW_IMPORTS = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes", "torch._functorch.apis")
 
 
 class Worker:
@@ -104,6 +107,8 @@ def _main() -> None:
     import rekindle
     import torch
 
+    for name in _SLOW_IMPORTS:
+        importlib.import_module(name)
     torch.set_num_threads(1)  # no thread of torch's pool exists, which a fork would lose
     with torch.no_grad():  # nor of autograd; the export loads what every export loads
         rekindle.Module(torch.nn.Linear(2, 2).eval(), rekindle.Options(cache="off", log="off"))(torch.zeros(1, 2))

@@ -56,7 +56,7 @@ def test_every_program_has_a_second_process_if_asked_to() -> None:
 
 def test_every_program_is_valid_and_every_construct_is_drawn() -> None:
     drawn: set[str] = set()
-    for seed in range(400):
+    for seed in range(600):
         program = draw(seed)
         compile(program.source(), str(seed), "exec")
         for step in program.steps:

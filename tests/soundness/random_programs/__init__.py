@@ -6,6 +6,8 @@ from random_programs.callables import CALLABLES
 from random_programs.classes import CLASSES
 from random_programs.containers import CONTAINERS
 from random_programs.effects import EFFECTS
+from random_programs.everyday import EVERYDAY
+from random_programs.objects import OBJECTS
 from random_programs.questions import QUESTIONS
 from random_programs.state import STATE
 from random_programs.submodules import SUBMODULES
@@ -22,6 +24,8 @@ TABLES = (
     SUBMODULES,
     ARGUMENTS,
     EFFECTS,
+    EVERYDAY,
+    OBJECTS,
 )
 CONSTRUCTS = {construct.name: construct for table in TABLES for construct in table}
 assert len(CONSTRUCTS) == sum(map(len, TABLES))
