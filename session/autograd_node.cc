@@ -63,8 +63,8 @@ bool is_mapped() {
 Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay)
     : plans_(std::move(plans)),
       plan_(frame->shared_plan()),
-      replay_(std::move(replay)),
       frame_(std::move(frame)),
+      replay_(std::move(replay)),
       freed_(plans_->groups().none_freed()) {}
 
 void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
@@ -74,9 +74,9 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
   if (std::ranges::find(present, true) != present.end()) {
     const bool again = at::GradMode::is_enabled() || is_mapped();
-    const std::vector<at::Tensor> inputs = take(*run, present, wanted, again);
+    const Repeat repeat = take(*run, present, wanted, again);
     if (again) {
-      run->gradients = replay(inputs, cotangents);
+      run->gradients = replay(repeat, cotangents);
     } else {
       bind(*run, cotangents);
     }
@@ -85,11 +85,12 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   runs_[torch::autograd::get_current_graph_task_id()] = run;
 }
 
-std::vector<at::Tensor> Backward::take(Run& run, const Flags& present, const Flags& wanted, bool again) {
+Backward::Repeat Backward::take(Run& run, const Flags& present, const Flags& wanted, bool again) {
   const SavedGroups& groups = plans_->groups();
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
   FramePool::Handle frame;  // what is let go, which may run Python: without the lock
   Rest rest;
+  ReplayState ended;
   std::shared_ptr<FramePool> pool;  // for `planned`, if the forward's own frame does not do
   BackwardPart planned;
   for (bool first = true;; pool = plans_->find_for_part(*plan_, planned, first)) {
@@ -104,14 +105,15 @@ std::vector<at::Tensor> Backward::take(Run& run, const Flags& present, const Fla
     }
     if (!keep) groups.free(freed_, present, wanted);
     if (!keep) rest = rest_for(groups.left(freed_));
-    std::vector<at::Tensor> inputs = again ? forward_inputs() : std::vector<at::Tensor>();
+    Repeat repeat = again ? Repeat{forward_inputs(), replay_} : Repeat();
     if (!again) take_frame(run, part, pool.get(), keep);
     first_ = false;
     if (!keep) {
       frame.swap(frame_);
       std::swap(rest, rest_);
+      if (rest_.values.empty()) std::swap(ended, replay_);  // its module may keep a result of the call
     }
-    return inputs;
+    return repeat;
   }
 }
 
@@ -185,11 +187,12 @@ std::vector<at::Tensor> Backward::forward_inputs() const {
   return inputs;
 }
 
-variable_list Backward::replay(const std::vector<at::Tensor>& inputs, const variable_list& cotangents) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
+variable_list Backward::replay(const Repeat& repeat, const variable_list& cotangents) const {
+  const auto& [inputs, state] = repeat;
+  TORCH_CHECK_NOT_IMPLEMENTED(state.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
                               "create_graph=True and is_grads_batched=True need a session with a "
                               "replay (Session::set_replay), and the first backward of a forward");
-  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
+  return (*state.replay)(inputs, state.random_state, cotangents);
 }
 
 void Backward::bind(Run& run, const variable_list& cotangents) const {

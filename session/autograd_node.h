@@ -62,8 +62,14 @@ class Backward {
     std::vector<at::Tensor> inputs;  // the forward's, if there are values
   };
 
-  // Frees what a backward does, gives `run` its frame or, to do the forward `again`, returns its inputs.
-  std::vector<at::Tensor> take(Run& run, const Flags& present, const Flags& wanted, bool again);
+  // What it takes to do the forward again.
+  struct Repeat {
+    std::vector<at::Tensor> inputs;
+    ReplayState state;
+  };
+
+  // Frees what a backward does, gives `run` its frame or returns what it takes to do the forward `again`.
+  Repeat take(Run& run, const Flags& present, const Flags& wanted, bool again);
   // The rest but `replay`, `bind` and `run_to`: under the lock.
   BackwardPart part_of(const Flags& present) const;
   // Whether the forward's own frame is there, and is for such a backward.
@@ -72,7 +78,7 @@ class Backward {
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
-  torch::autograd::variable_list replay(const std::vector<at::Tensor>& inputs,
+  torch::autograd::variable_list replay(const Repeat& repeat,
                                         const torch::autograd::variable_list& cotangents) const;
   void bind(Run& run, const torch::autograd::variable_list& cotangents) const;
   void run_to(Run& run, std::size_t part) const;
@@ -80,9 +86,9 @@ class Backward {
 
   const std::shared_ptr<PlanCache> plans_;
   const std::shared_ptr<const Plan> plan_;  // the forward's
-  const ReplayState replay_;
   Mutex mutex_;  // guards all below; a retained graph may be run by several threads
   FramePool::Handle frame_;
+  ReplayState replay_;                        // empty once no backward is possible any more
   Rest rest_;                                 // once there is no frame
   Flags freed_;                               // groups
   bool first_ = true;                         // no backward has begun

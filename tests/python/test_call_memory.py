@@ -184,3 +184,23 @@ def test_nothing_of_the_calls_is_alive(name: str) -> None:
     owned |= {id(buffer) for buffer in module.buffers()}
     more = [tensor for tensor in live if id(tensor) not in before | owned]
     assert sum(tensor.untyped_storage().nbytes() for tensor in more) == 0, [tensor.shape for tensor in more]
+
+
+def kept(model: Any, name: str) -> None:
+    """A step, of which the module keeps the loss."""
+    args, kwargs = _arguments(name, 0)
+    loss = torch.stack([made.sum() for made in leaves(model(*args, **kwargs)) if made.requires_grad]).sum()
+    loss.backward()
+    model.last_loss = loss
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_module_that_keeps_its_loss_is_collected(name: str) -> None:
+    model = rekindle.Module(MODELS[name](), rekindle.Options(log="error"))
+    kept(model, name)
+    kept(model, name)
+    known = weakref.ref(unwrapped := rekindle.unwrap(model))
+    del model, unwrapped
+    rekindle.store.flush()
+    gc.collect()
+    assert known() is None
