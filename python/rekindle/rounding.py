@@ -148,6 +148,7 @@ def _is_writable(tensor: torch.Tensor) -> bool:
         and is_dense(tensor)
         and not tensor.is_conj()
         and not tensor.is_neg()
+        and not tensor._is_zerotensor()
     )
 
 
@@ -163,6 +164,8 @@ class Exact(DispatchMode):
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
+        if tensor._is_zerotensor():  # it has no memory
+            return torch.zeros(tensor.shape, dtype=torch.float64)
         memory = tensor.untyped_storage()
         count = memory.nbytes() // tensor.element_size()
         if not tensor.is_floating_point() or count == 0:
@@ -219,7 +222,7 @@ class Exact(DispatchMode):
     def _take(self, results: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], rounds: bool) -> None:
         for result, value in zip(results, exact, strict=True):
             is_expanded = any(s == 0 and n > 1 for s, n in zip(result.stride(), result.shape, strict=True))
-            if not result.is_floating_point() or result.numel() == 0 or is_expanded:
+            if not result.is_floating_point() or result.numel() == 0 or is_expanded or result._is_zerotensor():
                 continue
             mine = self.of(result)
             if value.data_ptr() != mine.data_ptr():

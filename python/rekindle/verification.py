@@ -160,9 +160,14 @@ def differentiation(
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
         found = iter(_engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
-        return [next(found) if i in positions and i in only else None for i in range(len(inputs))]
+        return [_in_memory(next(found)) if i in positions and i in only else None for i in range(len(inputs))]
 
     return differentiate
+
+
+def _in_memory(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """The zeros that a backward such as that of `sgn` gives have no memory."""
+    return gradient.clone() if gradient is not None and gradient._is_zerotensor() else gradient
 
 
 def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import rekindle
 import torch
 from rekindle.rounding import Exact, Noise, judge
 
@@ -84,3 +85,26 @@ def test_what_is_exact_in_eager_has_to_be_exact() -> None:
     assert judged[1] is None
     assert all(sample.norm == 0 for i in (0, 2) for sample in judged[i].samples)
     assert not judged[0].admits(x.flip(0) * (1 + 1e-6))
+
+
+class Signs(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(_numbers(5))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.sgn(self.weight), x.sin()
+
+
+def test_gradients_without_memory_are_zeros() -> None:
+    """The backward of `sgn` gives such."""
+    wrapped = rekindle.Module(Signs(), rekindle.Options(cache="off"))
+    for _ in range(2):
+        wrapped(_numbers(3))[0].sum().backward()
+        assert not wrapped.weight.grad.any()
+        wrapped.weight.grad = None
+    assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
+    assert rekindle.verify(wrapped, _numbers(3))
+    x = _numbers(6).requires_grad_()
+    for one in judge(lambda: list(torch.autograd.grad(x.sgn().sum(), x))):
+        assert one.admits(torch.zeros(6)) and not one.admits(torch.full((6,), 1e-6))
