@@ -72,10 +72,16 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   Flags present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
   const bool any = std::ranges::find(present, true) != present.end();
-  const bool again = at::GradMode::is_enabled() || is_mapped();
+  bool again = at::GradMode::is_enabled() || is_mapped();
   std::vector<at::Tensor> inputs;
+  Cut cut;
   if (any) {
     const std::lock_guard lock(mutex_);
+    if (const auto known = cuts_.find(torch::autograd::get_current_graph_task_id()); known != cuts_.end()) {
+      cut.results = std::move(known->second.results);
+      cuts_.erase(known);
+      again = true;
+    }
     const SavedGroups& groups = plans_->groups();
     TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
     const BackwardPart part = part_of(present);
@@ -92,12 +98,36 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
     }
   }
   if (any && again) {
-    run->gradients = replay(inputs, cotangents);
+    run->gradients = replay(inputs, cotangents, cut);
   } else if (any) {
     bind(*run, cotangents);
   }
   const std::lock_guard lock(mutex_);
   runs_[torch::autograd::get_current_graph_task_id()] = run;
+}
+
+variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
+                              const std::vector<std::size_t>& others, bool goes_on) {
+  Cut cut{others, true};
+  variable_list cotangents(plans_->joint().cotangent_of.size());
+  cotangents.at(result) = cotangent;
+  Flags present(cotangents.size(), false);
+  present[result] = true;
+  std::vector<at::Tensor> inputs;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool freed = frame_ == nullptr && rest_.inputs.empty();
+    TORCH_CHECK(!freed && !plans_->groups().meets_before(freed_, result, others), kSecondTime);
+    check_versions(part_of(present));
+    inputs = forward_inputs();
+    if (goes_on) {
+      auto& all = cuts_[torch::autograd::get_current_graph_task_id()].results;
+      for (const std::size_t other : others) {
+        if (std::ranges::find(all, other) == all.end()) all.push_back(other);
+      }
+    }
+  }
+  return replay(inputs, cotangents, cut);
 }
 
 variable_list Backward::advance(std::size_t part, bool last) {
@@ -166,11 +196,13 @@ std::vector<at::Tensor> Backward::forward_inputs() const {
   return inputs;
 }
 
-variable_list Backward::replay(const std::vector<at::Tensor>& inputs, const variable_list& cotangents) const {
-  TORCH_CHECK_NOT_IMPLEMENTED(replay_.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
-                              "create_graph=True and is_grads_batched=True need a session with a "
-                              "replay (Session::set_replay), and the first backward of a forward");
-  return (*replay_.replay)(inputs, replay_.random_state, cotangents);
+variable_list Backward::replay(const std::vector<at::Tensor>& inputs, const variable_list& cotangents,
+                               const Cut& cut) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      replay_.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
+      "create_graph=True, is_grads_batched=True and gradients of results need a session with a replay "
+      "(Session::set_replay), and the first backward of a forward");
+  return (*replay_.replay)(inputs, replay_.random_state, cotangents, cut);
 }
 
 void Backward::bind(Run& run, const variable_list& cotangents) const {
@@ -233,12 +265,10 @@ variable_list BackwardNode::apply(variable_list&& inputs) {
   return delivered;
 }
 
-std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans,
-                                                           FramePool::Handle frame, ReplayState replay,
+std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr<Backward>& state,
                                                            const edge_list& gradient_edges) {
-  const std::shared_ptr<const Plan> plan = frame->shared_plan();
-  const std::vector<std::size_t> places = places_of(*plan, plans->joint());
-  const auto state = std::make_shared<Backward>(plans, std::move(frame), std::move(replay));
+  const std::shared_ptr<const Plan> plan = state->plan();
+  const std::vector<std::size_t> places = places_of(*plan, state->joint());
   std::vector<bool> unplaced(gradient_edges.size(), true);
   for (const std::size_t place : places) unplaced[place] = false;
   std::shared_ptr<torch::autograd::Node> next;

@@ -41,8 +41,15 @@ class Backward {
   // The gradients, by place, after delivery `part` of the forward's own plan; those delivered before are
   // undefined. `last` ends the backward.
   torch::autograd::variable_list advance(std::size_t part, bool last);
+  // What comes from one result to others, whose gradients this backward is about, too. `goes_on`: whether it
+  // begins after that.
+  torch::autograd::variable_list reach(std::size_t result, const at::Tensor& cotangent,
+                                       const std::vector<std::size_t>& others, bool goes_on);
   // How many there are.
   std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
+  const autodiff::JointGraph& joint() const { return plans_->joint(); }
+  // The forward's.
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
  private:
   // One backward in flight. `frame` is one of `copy`, `other` or the forward's own.
@@ -67,7 +74,8 @@ class Backward {
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, bool keep);
   torch::autograd::variable_list replay(const std::vector<at::Tensor>& inputs,
-                                        const torch::autograd::variable_list& cotangents) const;
+                                        const torch::autograd::variable_list& cotangents,
+                                        const Cut& cut) const;
   void bind(Run& run, const torch::autograd::variable_list& cotangents) const;
   void run_to(Run& run, std::size_t part) const;
   std::vector<at::Tensor> forward_inputs() const;
@@ -81,6 +89,7 @@ class Backward {
   Flags freed_;                               // groups
   bool first_ = true;                         // no backward has begun
   std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
+  std::map<int, Cut> cuts_;                   // of those that are to begin
 };
 
 // One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
@@ -104,8 +113,7 @@ class BackwardNode : public torch::autograd::Node {
 };
 
 // The first node of the chain. `gradient_edges`: where each gradient of the joint graph's gradient_of goes.
-std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans,
-                                                           FramePool::Handle frame, ReplayState replay,
+std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr<Backward>& backward,
                                                            const torch::autograd::edge_list& gradient_edges);
 
 }  // namespace rekindle::session

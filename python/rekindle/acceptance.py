@@ -33,11 +33,12 @@ _ANY: Layout = ["any", []]
 @dataclass
 class GradientContract:
     """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them.
-    groups: see saved_groups.py."""
+    groups, inner: see saved_groups.py."""
 
     layouts: list[Layout]
     order: list[int]
     groups: list[Group] | None
+    inner: list[list[int]]
 
 
 def graph_inputs(exported: Exported) -> list[torch.Tensor]:
@@ -96,7 +97,7 @@ def verify(
                     gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
         layouts = [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients.values]
-        return GradientContract(layouts, gradients.order, gradients.groups)
+        return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):
