@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "session/backward_chain.h"
+
 namespace rekindle::session {
 
 using torch::autograd::edge_list;

@@ -1,5 +1,5 @@
 // The autograd nodes of the results of one recorded forward that has several, before the chain of
-// autograd_node.h.
+// backward_chain.h.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "session/autograd_node.h"
+#include "session/backward.h"
 
 namespace rekindle::session {
 

@@ -1,14 +1,26 @@
-// What of the process, beside Python objects, decides what a forward means.
+// The switches of PyTorch that decide what a forward computes and how: one table for keys, guards and
+// replays.
 #pragma once
+
+#include <pybind11/pybind11.h>
 
 #include <cstdint>
 #include <vector>
 
 namespace rekindle::python {
 
-// Process-wide switches that change what a forward means: grad mode and inference mode, autocast per device,
-// default dtype, determinism, matmul, convolution and attention settings, mode stacks, saved-tensor hooks,
-// tracing, anomaly mode, forward-mode differentiation.
+// One number for each switch, in the order of the table, and for what refuses a call: modes, transforms,
+// saved-tensor hooks, traces. Needs the GIL.
 std::vector<std::int64_t> ambient_state();
+
+// Whether ambient_state() would return `state`; makes no vector. Needs the GIL.
+bool is_ambient_state(const std::vector<std::int64_t>& state);
+
+// (name, value as Python shows it) of the switches that are fields of a key.
+pybind11::list ambient_fields();
+
+// Sets the switches to what they were when ambient_state() returned `state`; grad mode and inference mode
+// stay, which are entered and left as regions.
+void set_ambient_state(const std::vector<std::int64_t>& state);
 
 }  // namespace rekindle::python

@@ -271,7 +271,9 @@ void bind_session(py::module_& m) {
   bind_graphs(m);
   bind_session_class(m);
   bind_guard(m);
+  m.def("ambient_fields", &ambient_fields);
   m.def("ambient_state", &ambient_state);
+  m.def("set_ambient_state", &set_ambient_state);
 }
 
 }  // namespace rekindle::python

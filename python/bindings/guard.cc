@@ -183,7 +183,7 @@ bool Guard::check() const {
   for (const Read& read : reads_) {
     if (!same(read)) return false;
   }
-  return ambient_ == ambient_state();
+  return is_ambient_state(ambient_);
 }
 
 int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants

@@ -19,8 +19,6 @@ from rekindle.parts import as_made, run_eager
 from rekindle.shapes import Shapes
 from rekindle.snapshot import Snapshot
 
-_AUTOCAST_DEVICES = ("cpu", "cuda")
-
 
 @contextlib.contextmanager
 def _not_mapped() -> Iterator[None]:
@@ -69,9 +67,6 @@ class Replay:
         self._shapes = shapes
         self._gradient_of = gradient_of
         self._guard, self._snapshot = guard, snapshot
-        self._autocast = [
-            (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)) for device in _AUTOCAST_DEVICES
-        ]
 
     def __call__(
         self,
@@ -97,11 +92,7 @@ class Replay:
         args, kwargs = rebuild_arguments(*self._template, arguments)
         create_graph = torch.is_grad_enabled()
         with as_made(self._module), self._snapshot.restored():
-            with contextlib.ExitStack() as around:
-                around.enter_context(torch.enable_grad())
-                around.enter_context(_not_mapped())
-                for device, dtype, enabled in self._autocast:
-                    around.enter_context(torch.autocast(device, dtype, enabled))
+            with self._snapshot.switches(), torch.enable_grad(), _not_mapped():
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
             with _cut(outputs, cotangents, cut) as coming:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rekindle import _native
+from rekindle.dispatch_mode import DispatchMode
 from rekindle.distance import Distance
 from rekindle.layouts import is_dense
 
@@ -73,7 +73,7 @@ class _Factors:
         torch.where((kept == kept.round()) & (kept.abs() <= _SMALL), kept, flat, out=flat)
 
 
-class Noise(TorchDispatchMode):
+class Noise(DispatchMode):
     """Lets each operation round at random, about as much as its dtype makes it: what it is given, if it sums, and its result."""
 
     def __init__(self, seed: int) -> None:
@@ -138,7 +138,7 @@ def _is_writable(tensor: torch.Tensor) -> bool:
     )
 
 
-class Exact(TorchDispatchMode):
+class Exact(DispatchMode):
     """seed: instead of exactly, each operation rounds at random, as `Noise` does, but what is discrete stays eager's."""
 
     def __init__(self, seed: int | None = None) -> None:

@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from rekindle import _native
 from rekindle.call_key import tables_of
+from rekindle.fingerprint.ambient import PLACES
 from rekindle.module_tables import named_modules
-
-_SDP = ("flash", "mem_efficient", "math", "cudnn")
-_PRECISIONS = (("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
-# (what it is, what sets it): switches of the process that change what a forward computes, or how.
-_SWITCHES: list[tuple[Callable[[], Any], Callable[[Any], None]]] = [
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
-    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
-    (torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark),
-    (torch._C._get_cudnn_deterministic, torch._C._set_cudnn_deterministic),
-    (
-        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        lambda was: torch.use_deterministic_algorithms(was[0], warn_only=was[1]),
-    ),
-    *((getattr(torch.backends.cuda, f"{name}_sdp_enabled"), getattr(torch.backends.cuda, f"enable_{name}_sdp")) for name in _SDP),
-    *(
-        (lambda of=of: torch._C._get_fp32_precision_getter(*of), lambda was, of=of: torch._C._set_fp32_precision_setter(*of, was))
-        for of in _PRECISIONS
-    ),
-]
 
 
 class Snapshot:
@@ -47,16 +28,13 @@ class Snapshot:
         tables.update((id(one), one) for one in own)
         self._contents = [(table, _copy(table)) for table in tables.values()]
         self._flags = [(tensor, tensor.requires_grad) for tensor in state]
-        self._switches = [read() for read, _ in _SWITCHES]
+        self._ambient = _native.ambient_state()
+        self._places = [(namespace, name, namespace[name]) for namespace, name in PLACES]
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """As it was then, and afterwards as it is now."""
+        """The containers and which tensors require a gradient, as they were then; afterwards as they are now."""
         with contextlib.ExitStack() as after:
-            for (read, write), was in zip(_SWITCHES, self._switches, strict=True):
-                if (now := read()) != was:
-                    after.callback(write, now)
-                    write(was)
             for table, was in self._contents:
                 if not _same(table, was):
                     after.callback(_fill, table, _copy(table))
@@ -66,6 +44,25 @@ class Snapshot:
                     after.callback(tensor.requires_grad_, not was)
                     tensor.requires_grad_(was)
             yield
+
+    @contextlib.contextmanager
+    def switches(self) -> Iterator[None]:
+        """The ambient state of torch, as it was then; afterwards as it is now. What autocast casts inside is not kept."""
+        now, places = _native.ambient_state(), [(namespace, name, namespace[name]) for namespace, name in PLACES]
+        torch.autocast_increment_nesting()
+        try:
+            self._set(self._ambient, self._places)
+            yield
+        finally:
+            self._set(now, places)
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+
+    @staticmethod
+    def _set(ambient: list[int], places: list[tuple[dict[str, Any], str, Any]]) -> None:
+        _native.set_ambient_state(ambient)
+        for namespace, name, value in places:
+            namespace[name] = value
 
 
 def _copy(table: Any) -> list[Any]:

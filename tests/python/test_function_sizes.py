@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +163,42 @@ def test_rules(name: str) -> None:
     (first, *others), expected = RULES[name]
     found = rules([first], [[one] for one in others])
     assert found == [expected]
+
+
+_FIRST = """
+import sys
+import torch, rekindle
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+    def forward(self, x):
+        return Doubled.apply(self.linear(x))
+
+class Checkpointed(Net):
+    def forward(self, x):
+        return checkpoint(self.linear, x, use_reentrant=False)
+
+before = "torch._dynamo" in sys.modules
+model = rekindle.Module(globals()[sys.argv[1]]())
+for size in (5, 9):
+    model(torch.ones(size, 4)).sum().backward()
+print(rekindle.status(model).exports, before or "torch._dynamo" not in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("name", "loads"), [("Net", False), ("Checkpointed", True)])
+def test_the_first_export_of_a_process_leaves_sizes_open_whatever_torch_imports_meanwhile(name: str, loads: bool) -> None:
+    done = subprocess.run([sys.executable, "-c", _FIRST, name], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["1", str(not loads)], done.stdout + done.stderr

@@ -12,38 +12,18 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from kind_changes import CHANGES, Box, Read
+from kind_changes import CHANGES, Box
 from module_support import assert_same, rows
+from reader_support import Holder, assert_a_change_is_followed
 from rekindle.store import flush
 from torch import nn
-
-
-class Holder(nn.Module):
-    def __init__(self, held: Any, read: Read) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.held = held
-        self.read = read
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) * self.read(self.held)
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_followed(name: str, tmp_path: pathlib.Path) -> None:
     make, read, change = CHANGES[name]
-    module = Holder(make(), read)
-    x = rows()
-    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
-    before = module(x)
-    for _ in range(2):
-        assert_same(wrapped(x), before)
-    assert rekindle.status(wrapped).source in ("export", "local"), rekindle.status(wrapped).bypass
-    change(module.held)
-    after = module(x)
-    assert_same(wrapped(x), after)
-    assert_same(rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))(x), after)
-    assert not torch.equal(before, after)
+    status = assert_a_change_is_followed(Holder(make(), read), change, tmp_path)
+    assert status.source in ("export", "local"), status.bypass
 
 
 def test_a_namespace_of_exec_is_left_as_it_is(tmp_path: pathlib.Path) -> None:

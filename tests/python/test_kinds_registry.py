@@ -218,7 +218,8 @@ UNCHANGEABLE: list[Any] = [
 ]  # fmt: skip
 
 
-_TEXTS = ("__class__", "__doc__", "__module__")
+# What an object is called and described as; the name of a property can be set since Python 3.13.
+_TEXTS = ("__class__", "__doc__", "__module__", "__name__")
 
 
 @pytest.mark.parametrize("value", UNCHANGEABLE, ids=lambda value: type(value).__name__)

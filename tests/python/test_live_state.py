@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import rekindle
 import torch
-from module_support import assert_same, rows
+from reader_support import Holder, assert_a_change_is_followed
 from torch import nn
 
 SETTING: contextvars.ContextVar[float] = contextvars.ContextVar("setting", default=1.0)
@@ -143,29 +142,8 @@ CHANGES: dict[str, tuple[Callable[[], Any], Read, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
-class Holder(nn.Module):
-    def __init__(self, held: Any, read: Read) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.held = held
-        self.read = read
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) * self.read(self.held)
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_followed(name: str, tmp_path: pathlib.Path) -> None:
     make, read, change = CHANGES[name]
-    module = Holder(make(), read)
-    x = rows()
-    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
-    before = module(x)
-    for _ in range(2):
-        assert_same(wrapped(x), before)
-    change(module.held)
-    after = module(x)
-    assert_same(wrapped(x), after)
-    assert wrapped(x).requires_grad
-    assert_same(rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))(x), after)
-    assert name == "tensor that now requires a gradient" or not torch.equal(before, after)
+    matters = name != "tensor that now requires a gradient"
+    assert_a_change_is_followed(Holder(make(), read), change, tmp_path, matters)

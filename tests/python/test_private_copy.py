@@ -249,3 +249,51 @@ def test_a_long_first_call_can_be_watched() -> None:
         done.set()
         watcher.join()
     assert all(seen)
+
+
+class Shy:
+    """Its class shows no attributes."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        self.shift = torch.ones(4)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        Shy.asked += 1
+        return {}
+
+
+class Attributes(dict[str, Any]):
+    pass
+
+
+class HoldsOdd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.odd = nn.Linear(4, 4), type("Plain", (), {})()
+        self.odd.__dict__ = Attributes(scale=torch.full((4,), 3.0), count=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.odd.scale * self.odd.count
+
+
+class HoldsShy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.odd = nn.Linear(4, 4), Shy()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + self.odd.shift
+
+
+@pytest.mark.parametrize("kind", [HoldsOdd, HoldsShy])
+def test_copies_have_the_attributes_of_objects_whatever_their_classes_say(kind: type[nn.Module]) -> None:
+    model = kind()
+    wrapped = rekindle.Module(model)
+    Shy.asked = 0
+    for step in range(2):
+        torch.testing.assert_close(wrapped(rows(step)), model(rows(step)))
+    assert Shy.asked == 0
+    assert rekindle.status(wrapped).source == "export"

@@ -9,39 +9,10 @@ import numpy as np
 import pytest
 import rekindle
 import torch
-from module_support import assert_same, rows
-from torch import nn
+from module_support import rows
+from reader_support import compare_reads
 
 KEPT: dict[str, Any] = {"x": rows(), "list": [rows()[0, 0]]}
-
-
-class Reader(nn.Module):
-    """Scales its result by what `read` finds."""
-
-    def __init__(self, read: Callable[[Any, torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-        self.read = read
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) * (1.0 + float(self.read(self, x)))
-
-
-def _module(read: Callable[[Any, torch.Tensor], Any]) -> Reader:
-    torch.manual_seed(1)
-    return Reader(read)
-
-
-def _compare(read: Callable[[Any, torch.Tensor], Any], between: list[Callable[[], Any]], inputs: list[Any]) -> Any:
-    """The wrapped module, after it did as its twin in each state of the world, twice."""
-    module, wrapped = _module(read), rekindle.Module(_module(read), rekindle.Options(log="error"))
-    for enter in between:
-        enter()
-        for make in inputs:
-            for _ in range(2):
-                x, y = make(), make()
-                assert_same(wrapped(x), module(y))
-    return wrapped
 
 
 def _leaf() -> torch.Tensor:
@@ -143,7 +114,7 @@ OF_TENSORS: dict[str, tuple[Callable[[Any, torch.Tensor], Any], list[Callable[[]
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_question_about_a_tensor_is_answered_by_that_of_the_call(name: str, backwards: bool) -> None:
     question, inputs = OF_TENSORS[name]
-    _compare(question, [lambda: None], inputs[::-1] if backwards else inputs)
+    compare_reads(question, [lambda: None], inputs[::-1] if backwards else inputs)
 
 
 def _caught(x: torch.Tensor) -> float:
@@ -154,7 +125,7 @@ def _caught(x: torch.Tensor) -> float:
 
 
 def test_a_question_that_was_refused_is_refused_although_the_forward_goes_on() -> None:
-    wrapped = _compare(lambda m, x: _caught(x), [lambda: None], [rows, _negative])
+    wrapped = compare_reads(lambda m, x: _caught(x), [lambda: None], [rows, _negative])
     assert {code for code, _ in rekindle.status(wrapped).bypass} == {"value_specialized"}
 
 
@@ -165,5 +136,5 @@ def _kind(m: Any, x: torch.Tensor) -> float:
 
 
 def test_questions_that_the_key_answers_stay_in_the_graph() -> None:
-    wrapped = _compare(_kind, [lambda: None], [rows, _leaf, lambda: rows(count=7)])
+    wrapped = compare_reads(_kind, [lambda: None], [rows, _leaf, lambda: rows(count=7)])
     assert rekindle.status(wrapped).bypass == []

@@ -26,42 +26,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rekindle
 import torch
-from module_support import assert_same, rows
-from torch import nn
+from module_support import rows
+from reader_support import compare_reads
 
 DATA, TEXT = pathlib.Path("data.bin"), pathlib.Path("text.txt")
 KEPT: dict[str, Any] = {}
-
-
-class Reader(nn.Module):
-    """Scales its result by what `read` finds."""
-
-    def __init__(self, read: Callable[[Any, torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-        self.read = read
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) * (1.0 + float(self.read(self, x)))
-
-
-def _module(read: Callable[[Any, torch.Tensor], Any]) -> Reader:
-    torch.manual_seed(1)
-    return Reader(read)
-
-
-def _compare(read: Callable[[Any, torch.Tensor], Any], between: list[Callable[[], Any]], inputs: list[Any]) -> Any:
-    """The wrapped module, after it did as its twin in each state of the world, twice."""
-    module, wrapped = _module(read), rekindle.Module(_module(read), rekindle.Options(log="error"))
-    for enter in between:
-        enter()
-        for make in inputs:
-            for _ in range(2):
-                x, y = make(), make()
-                assert_same(wrapped(x), module(y))
-    return wrapped
 
 
 @pytest.fixture(autouse=True)
@@ -210,4 +180,4 @@ OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
 @pytest.mark.parametrize("name", OF_THE_PROCESS)
 def test_a_question_about_the_process_is_asked_at_each_call(name: str) -> None:
     read, states = OF_THE_PROCESS[name]
-    _compare(lambda m, x: read(), states, [rows])
+    compare_reads(lambda m, x: read(), states, [rows])

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -143,79 +143,6 @@ def test_status_answers_while_a_module_is_exported(held: Held) -> None:
     assert in_thread(lambda: rekindle.status(wrapped))().source == "none"
     held.go.set()
     first()
-
-
-class Doubled(torch.autograd.Function):
-    """A Function whose results' sizes are known without running it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * 2
-
-
-class InTwo(nn.Module):
-    """Two results, of which a backward may be given either."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return Doubled.apply(self.linear(x)), Doubled.apply(self.linear(x).tanh())
-
-
-class Asked:
-    """What runs whenever a plan asks for the sizes of Doubled's results; no result depends on it."""
-
-    def __init__(self) -> None:
-        self.call: Callable[[], None] = lambda: None
-
-
-rekindle.register_digest(Asked, lambda asked: "asked")
-
-
-@pytest.fixture
-def planned() -> Iterator[Asked]:
-    asked = Asked()
-
-    def infer(x: torch.Tensor) -> torch.Tensor:
-        asked.call()
-        return torch.empty_like(x)
-
-    rekindle.register_python_op(Doubled, infer_shape=infer)
-    yield asked
-    rekindle.register_python_op(Doubled)
-
-
-def test_status_and_a_plan_that_runs_python_do_not_wait_for_each_other(planned: Asked) -> None:
-    twins = Twins(InTwo())
-    twins.call(rows())
-    answers = []
-
-    def ask() -> None:
-        answers.append(in_thread(lambda: rekindle.status(twins.wrapped))())
-
-    planned.call = ask
-    twins.call(rows(1, 9))
-    twins.wrapped(rows(2, 9))[0].sum().backward()
-    assert len(answers) > 0 and twins.status.bypass == []
-
-
-def test_a_plan_for_other_cotangents_finds_the_functions(planned: Asked) -> None:
-    twins = Twins(InTwo())
-    twins.call(rows())
-    asked = []
-    planned.call = lambda: asked.append(torch.is_grad_enabled())
-    for step, result in ((1, 0), (2, 1), (3, 0)):
-        theirs, ours = twins.both(lambda model, step=step: model(rows(step, 6 + step)))
-        for each in (theirs, ours):
-            each[result].sum().backward()
-        twins.compare()
-    assert asked and twins.status.bypass == [] and twins.status.eager_calls == 0
 
 
 def child_of(body: Callable[[], None], seconds: float = 60) -> int:

@@ -160,8 +160,9 @@ def _class(name: str, base: str, own: list[Piece], all_of_them: tuple[Piece, ...
     return f"class {name}({base}):\n" + _body("\n".join(filter(None, [*members, init_text, forward])))
 
 
-def draw(seed: int, calls: int = 12, only: str | None = None) -> Program:
-    """The program of a seed; only: the construct that it must have, alone or beside others."""
+def draw(seed: int, calls: int = 12, only: str | None = None, processes: bool = False) -> Program:
+    """The program of a seed. only: the construct that it must have, alone or beside others; processes: there is a second process
+    in any case, not only in every second program."""
     rng = random.Random(seed)
     names = [*CONSTRUCTS]
     weights = [CONSTRUCTS[name].weight for name in names]
@@ -176,7 +177,9 @@ def draw(seed: int, calls: int = 12, only: str | None = None) -> Program:
             steps.append(_change(rng, pieces, steps))
         steps.append(_call(rng, pieces))
     changes = [step for step in steps if not step.is_call and not step.text.startswith("undo")]
-    second = rng.choice(changes) if changes and rng.random() < 0.5 else None
+    if processes and not changes:
+        changes = [Step("gc.collect()")]
+    second = rng.choice(changes) if changes and (rng.random() < 0.5 or processes) else None
     return Program(pieces, tuple(steps), rng.random() < 0.5, second)
 
 

@@ -23,6 +23,7 @@ from random_shrink import shrink
 from random_worker import Worker
 
 _SECOND_CALLS = 4  # of a second process
+_TOLD = 100  # programs after which the time is told
 
 
 def job_of(program: Program) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def programs_of(arguments: argparse.Namespace) -> dict[str, Program]:
     if arguments.only and arguments.only.isdigit():
         seeds = range(int(arguments.only), int(arguments.only) + 1)
     only = arguments.only if arguments.only in CONSTRUCTS else None
-    return {str(seed): draw(seed, arguments.calls, only) for seed in seeds}
+    return {str(seed): draw(seed, arguments.calls, only, arguments.processes) for seed in seeds}
 
 
 def report(counts: collections.Counter[str], failed: list[str], reasons: collections.Counter[str], seconds: float) -> str:
@@ -125,6 +126,8 @@ def main() -> int:
     failed, start = [], time.monotonic()
     try:
         for name, outcome in running.outcomes(programs):
+            if counts["programs"] % _TOLD == _TOLD - 1:
+                print(f"{counts['programs'] + 1} programs, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
             counts.update(programs=1, calls=outcome["calls"], graphs=outcome["graphs"], raised=outcome["sources"].count("raised"))
             reasons.update({text.partition(":")[0] for text in outcome["bypass"]})
             if arguments.json:

@@ -48,6 +48,12 @@ def test_a_program_is_made_smaller_while_it_fails() -> None:
     assert small.steps == (change,) and len(small.pieces) == bool(change.number) and small.second is None
 
 
+def test_every_program_has_a_second_process_if_asked_to() -> None:
+    assert any(draw(seed).second is None for seed in range(20))
+    assert all(draw(seed, processes=True).second is not None for seed in range(20))
+    assert draw(3, calls=1, processes=True).second is not None  # without a change
+
+
 def test_every_program_is_valid_and_every_construct_is_drawn() -> None:
     drawn: set[str] = set()
     for seed in range(400):

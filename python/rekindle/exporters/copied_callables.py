@@ -11,8 +11,8 @@ from typing import Any
 Of = Callable[[Any], Any]  # what stands for a live object in the copy
 
 
-class Kind:
-    """How one kind of object is copied. The defaults are those of what holds nothing further."""
+class Copier:
+    """Copies objects of one kind. The defaults are those of what holds nothing further."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         """What the object leads to."""
@@ -30,7 +30,7 @@ class Kind:
         """Let the copy hold what stands for what the object holds."""
 
 
-class _Cell(Kind):
+class _Cell(Copier):
     """What a closure holds."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -44,7 +44,7 @@ class _Cell(Kind):
             made.cell_contents = of(content)
 
 
-class _Function(Kind):
+class _Function(Copier):
     """A function of Python, whose code stays the same."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -61,7 +61,7 @@ class _Function(Kind):
         vars(made).update((name, of(item)) for name, item in vars(value).items())
 
 
-class _Method(Kind):
+class _Method(Copier):
     """A method bound to an object, of Python or of C."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -73,7 +73,7 @@ class _Method(Kind):
         return getattr(of(value.__self__), value.__name__)
 
 
-class _Partial(Kind):
+class _Partial(Copier):
     """A functools.partial."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -87,7 +87,7 @@ class _Partial(Kind):
         vars(made).update((name, of(item)) for name, item in vars(value).items())
 
 
-class _Reference(Kind):
+class _Reference(Copier):
     """A weak reference."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -97,7 +97,7 @@ class _Reference(Kind):
         return weakref.ref(of(value()))
 
 
-class _Wrapper(Kind):
+class _Wrapper(Copier):
     """A staticmethod or a classmethod."""
 
     def parts(self, value: Any) -> Iterable[Any]:

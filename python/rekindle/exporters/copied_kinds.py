@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle.exporters.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Kind, Of
+from rekindle.exporters.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Copier, Of
+from rekindle.fingerprint.cells import own_dict
 from rekindle.fingerprint.objects import object_kind, slots_of
 from rekindle.fingerprint.values import opaque, registered
 from rekindle.layouts import copied
@@ -31,18 +32,18 @@ _HELD_BY_TUPLES = (tuple, frozenset)
 TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
 
 
-class _Tensor(Kind):
+class _Tensor(Copier):
     def parts(self, value: Any) -> Iterable[Any]:
-        return value.__dict__.values()
+        return dict.values(_attributes(value))
 
     def make(self, value: Any, of: Of) -> Any:
         return numbers_of(value)
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
-        made.__dict__.update((name, of(item)) for name, item in value.__dict__.items())
+        _attributes(made).update((name, of(item)) for name, item in dict.items(_attributes(value)))
 
 
-class _List(Kind):
+class _List(Copier):
     def parts(self, value: Any) -> Iterable[Any]:
         return tuple(value)
 
@@ -53,7 +54,7 @@ class _List(Kind):
         (made.update if type(value) is set else made.extend)([of(item) for item in value])
 
 
-class _Tuple(Kind):
+class _Tuple(Copier):
     def parts(self, value: Any) -> Iterable[Any]:
         return tuple(value)
 
@@ -64,7 +65,7 @@ class _Tuple(Kind):
         return tuple.__new__(type(value), items) if isinstance(value, tuple) else frozenset(items)
 
 
-class _Dict(Kind):
+class _Dict(Copier):
     def parts(self, value: Any) -> Iterable[Any]:
         yield from value
         yield from value.values()
@@ -80,7 +81,7 @@ class _Dict(Kind):
             made[of(key)] = of(item)
 
 
-class _Mapping(Kind):
+class _Mapping(Copier):
     """A read-only view of a dict, whose copy has a dict of its own."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -90,11 +91,11 @@ class _Mapping(Kind):
         return types.MappingProxyType({of(key): of(item) for key, item in value.items()})
 
 
-class _Object(Kind):
+class _Object(Copier):
     """Of a Python class, all of whose state can be seen: modules too."""
 
     def parts(self, value: Any) -> Iterable[Any]:
-        yield from _attributes(value).values()
+        yield from dict.values(_attributes(value))
         yield from (item for _, item in _slots(value))
         if isinstance(value, dict):
             yield from dict.__iter__(value)
@@ -116,12 +117,10 @@ class _Object(Kind):
         return base.__new__(type(value))
 
     def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
-        return [(value.__dict__, made.__dict__)] if hasattr(type(value), "__dict__") and _attributes(value) else ()
+        return [(own_dict(value), own_dict(made))] if own_dict(value) else ()
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
-        attributes = _attributes(value)
-        if attributes:
-            made.__dict__.update((name, of(item)) for name, item in attributes.items())
+        _attributes(made).update((name, of(item)) for name, item in dict.items(_attributes(value)))
         for member, item in _slots(value):
             member.__set__(made, of(item))
         base = _base_of(value)
@@ -137,20 +136,7 @@ class _Object(Kind):
                 ordered.__setitem__(made, of(key), of(item))
 
 
-class _Runtime(Kind):
-    """What serves the calls of a wrapped module inside of another: in a copy, those of the module's copy."""
-
-    def parts(self, value: Any) -> Iterable[Any]:
-        return (value._module,)
-
-    def make(self, value: Any, of: Of) -> Any:
-        return type(value).__new__(type(value))
-
-    def fill(self, value: Any, made: Any, of: Of) -> None:
-        made.__init__(of(value._module), value._options, value._is_part)
-
-
-class _Proxy(Kind):
+class _Proxy(Copier):
     """A wrapped module: a proxy of the module's copy."""
 
     def parts(self, value: Any) -> Iterable[Any]:
@@ -171,9 +157,8 @@ class _Proxy(Kind):
         copy.forward, copy.patched = of(live.forward), of(live.patched)
 
 
-_TENSOR, _OBJECT, _TUPLE = _Tensor(), _Object(), _Tuple()
-_PROXY, _RUNTIME = _Proxy(), _Runtime()
-_BY_TYPE: dict[type, Kind] = {
+_TENSOR, _OBJECT, _TUPLE, _PROXY = _Tensor(), _Object(), _Tuple(), _Proxy()
+_BY_TYPE: dict[type, Copier] = {
     **dict.fromkeys((list, set, collections.deque), _List()),
     **dict.fromkeys((tuple, frozenset), _TUPLE),
     **dict.fromkeys((dict, OrderedDict, collections.defaultdict, collections.Counter), _Dict()),
@@ -187,7 +172,7 @@ _BY_TYPE: dict[type, Kind] = {
 }
 
 
-def kind_of(value: Any) -> Kind | None:
+def kind_of(value: Any) -> Copier | None:
     """How an object is copied; None for what is shared with the live module."""
     cls = type(value)
     if cls in _BY_TYPE:
@@ -201,8 +186,6 @@ def kind_of(value: Any) -> Kind | None:
         return None if owner is None or isinstance(owner, (types.ModuleType, type)) else METHOD
     if isinstance(value, functools.partial):
         return PARTIAL
-    if (cls.__module__, cls.__qualname__) == ("rekindle.runtime", "Runtime"):
-        return _RUNTIME
     if isinstance(value, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
         return _TUPLE
     if wrapping_of(value) is not None:
@@ -240,8 +223,8 @@ def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    found = getattr(value, "__dict__", None)
-    return found if type(found) is dict else {}
+    found = own_dict(value)
+    return {} if found is None else found
 
 
 def _base_of(value: Any) -> Any:

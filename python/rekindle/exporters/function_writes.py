@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from rekindle.dispatch_mode import DispatchMode
 from rekindle.reasons import Bypass, Reason
 
 
-class Writes(TorchDispatchMode):
+class Writes(DispatchMode):
     """Active around one call of a Function; `memories` are those that were there before and that it writes, by address.
 
     protected: addresses of memory that the live module uses; a write to it is refused before it is done.

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from rekindle import structure
-from rekindle.exporters.copied_callables import Kind
+from rekindle.exporters.copied_callables import Copier
 from rekindle.exporters.copied_kinds import TABLES, kind_of, numbers_of
 from rekindle.reasons import Bypass, Reason
 
@@ -85,7 +85,7 @@ def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return numbers.detach().requires_grad_(tensor.requires_grad)
 
 
-def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Kind]]:
+def _leading_to_tensors(roots: list[Any]) -> dict[int, tuple[Any, Copier]]:
     """What has to be copied, by identity: modules, tensors, and what leads to one."""
     search = _Search()
     for root in roots:
@@ -97,7 +97,7 @@ class _Search:
     """Looks for what has to be copied. seen: what is followed. holders: who leads to it."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[Any, Kind]] = {}
+        self._seen: dict[int, tuple[Any, Copier]] = {}
         self._holders: dict[int, list[int]] = {}
         self._left: deque[Any] = deque()
         self._found: deque[int] = deque()
@@ -118,7 +118,7 @@ class _Search:
             self._found.append(id(table))
         return True
 
-    def leading(self) -> dict[int, tuple[Any, Kind]]:
+    def leading(self) -> dict[int, tuple[Any, Copier]]:
         """Modules, tensors, and what leads to one, of all that was met."""
         while self._left:
             value = self._left.popleft()
@@ -128,7 +128,7 @@ class _Search:
             if len(self._seen) > _MOST_OBJECTS:
                 message = f"the module leads to more than {_MOST_OBJECTS} objects; cut it off from them"
                 raise Bypass(Reason.OPAQUE_VALUE, message)
-        copied_ones: dict[int, tuple[Any, Kind]] = {}
+        copied_ones: dict[int, tuple[Any, Copier]] = {}
         while self._found:
             key = self._found.popleft()
             if key not in copied_ones:
@@ -145,10 +145,10 @@ def _tables_of(value: Any) -> list[Any]:
 class _Copy:
     """One copy under way. own: tensors by the identity of those that they stand for."""
 
-    def __init__(self, copied_ones: dict[int, tuple[Any, Kind]], own: dict[int, torch.Tensor]) -> None:
+    def __init__(self, copied_ones: dict[int, tuple[Any, Copier]], own: dict[int, torch.Tensor]) -> None:
         self._copied = copied_ones
         self._made: dict[int, Any] = dict(own)
-        self._left: deque[tuple[Kind, Any, Any]] = deque()
+        self._left: deque[tuple[Copier, Any, Any]] = deque()
         for key, tensor in own.items():
             self._left.append((copied_ones[key][1], copied_ones[key][0], tensor))
 

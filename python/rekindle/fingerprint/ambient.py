@@ -2,69 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext
 
+from rekindle import _native
 from rekindle.fingerprint.values import Walker
 from rekindle.reasons import Bypass, Reason
 
-_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "privateuseone")
-
-_FLAGS: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("grad_mode", torch.is_grad_enabled),
-    ("inference_mode", torch.is_inference_mode_enabled),
-    ("anomaly_mode", torch.is_anomaly_enabled),
-    ("default_dtype", lambda: str(torch.get_default_dtype())),
-    ("deterministic.enabled", torch.are_deterministic_algorithms_enabled),
-    ("deterministic.warn_only", torch.is_deterministic_algorithms_warn_only_enabled),
-    ("deterministic.fill_uninitialized", lambda: torch.utils.deterministic.fill_uninitialized_memory),
-    ("float32_matmul_precision", torch.get_float32_matmul_precision),
-    ("cuda.allow_fp16_reduced", lambda: str(torch._C._get_cublas_allow_fp16_reduced_precision_reduction())),
-    ("cuda.allow_bf16_reduced", lambda: str(torch._C._get_cublas_allow_bf16_reduced_precision_reduction())),
-    ("cudnn.enabled", torch._C._get_cudnn_enabled),
-    ("cudnn.benchmark", torch._C._get_cudnn_benchmark),
-    ("cudnn.deterministic", torch._C._get_cudnn_deterministic),
-    ("mkldnn.enabled", torch._C._get_mkldnn_enabled),
-    ("sdp.flash", torch.backends.cuda.flash_sdp_enabled),
-    ("sdp.mem_efficient", torch.backends.cuda.mem_efficient_sdp_enabled),
-    ("sdp.math", torch.backends.cuda.math_sdp_enabled),
-    ("sdp.cudnn", torch.backends.cuda.cudnn_sdp_enabled),
-    ("opt_einsum", lambda: f"{torch.backends.opt_einsum.enabled} {torch.backends.opt_einsum.strategy}"),
-    ("mha_fastpath", torch.backends.mha.get_fastpath_enabled),
+_EINSUM = torch.backends.opt_einsum.set_flags.__globals__
+# (namespace, name): the switches that torch keeps in Python. bindings/ambient.h has the others.
+PLACES: tuple[tuple[dict[str, Any], str], ...] = (
+    (vars(torch.backends.mha), "_is_fastpath_enabled"),
+    (_EINSUM, "enabled"),
+    (_EINSUM, "strategy"),
 )
-_PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
-_PRECISIONS += (("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
-
-_autocast_devices: list[str] = []
 
 
 def add_ambient(walker: Walker) -> None:
     """Add the leaves of the ambient state; raises Bypass where a mode that may rewrite any call is active."""
     _refuse_modes()
-    for name, read in _FLAGS:
-        walker.emit(f"ambient.{name}", read())
+    for name, value in _native.ambient_fields():
+        walker.emit(f"ambient.{name}", value)
     walker.emit("ambient.default_device", str(torch.get_default_device()))
-    for backend, op in _PRECISIONS:
-        walker.emit(f"ambient.fp32_precision.{backend}.{op}", torch._C._get_fp32_precision_getter(backend, op))
-    walker.emit("ambient.autocast.cache", torch.is_autocast_cache_enabled())
-    for device in _supported_autocast_devices():
-        walker.emit(f"ambient.autocast.{device}.enabled", torch.is_autocast_enabled(device))
-        walker.emit(f"ambient.autocast.{device}.dtype", str(torch.get_autocast_dtype(device)))
-
-
-def _supported_autocast_devices() -> list[str]:
-    if not _autocast_devices:
-        for device in _AUTOCAST_DEVICES:
-            try:
-                torch.is_autocast_enabled(device)
-                torch.get_autocast_dtype(device)
-            except RuntimeError:
-                continue  # this build of torch has no autocast for the device
-            _autocast_devices.append(device)
-    return _autocast_devices
+    for namespace, name in PLACES:
+        walker.emit(f"ambient.{namespace['__name__']}.{name}", namespace[name])
 
 
 def _refuse_modes() -> None:

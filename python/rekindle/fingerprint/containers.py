@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import types
+import typing
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
@@ -71,7 +72,11 @@ def _bytearray(walker: Walker, path: str, value: bytearray) -> None:
     walker.leaves.append((path, f"bytearray[{len(value)}] {_bytes_text(bytes(value))}"))
 
 
-@handles(range, type(...), type(NotImplemented), cells=IMMUTABLE)
+# Classes of one object each; typing.NoDefault came with Python 3.13.
+_SINGLETONS = {type(only) for only in (..., NotImplemented, getattr(typing, "NoDefault", ...))}
+
+
+@handles(range, *_SINGLETONS, cells=IMMUTABLE)
 def _repr(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__name__} {value!r}"))
 

@@ -13,10 +13,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from rekindle.exporters.lengths import builtin_named
 from rekindle.fingerprint import Fingerprint, queries
+from rekindle.fingerprint.ambient import PLACES
 from rekindle.fingerprint.callables import SINGLE_DISPATCH
 from rekindle.fingerprint.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, Cells, seen_only
 from rekindle.fingerprint.classes import one_pass, referred, walk_members
@@ -70,8 +69,8 @@ class Watched:
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
             self._watch(namespace, CLASS) if isinstance(namespace, type) else self._watch(vars(namespace), ITEMS)
-        self._add_item(vars(torch.utils._device), "CURRENT_DEVICE")
-        self._add_item(vars(torch.backends.mha), "_is_fastpath_enabled")
+        for namespace, name in PLACES:
+            self._add_item(namespace, name)
         with one_pass():
             for kind, module, name, _ in observations:
                 assert kind is not None and module is not None and name is not None

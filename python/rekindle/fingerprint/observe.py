@@ -142,6 +142,8 @@ class Recorder:
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
         code, caller = frame.f_code, frame.f_back
         if opaque_calls.is_collective(code):
+            if self._is_aside(frame):  # an import, maybe of torch's own, which only defines it
+                return False
             self._on_collective()
             return True
         if origin is Origin.REKINDLE or code is LENGTH:

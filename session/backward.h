@@ -1,20 +1,16 @@
-// The autograd nodes behind the outputs of one recorded forward: a chain, so that each gradient is delivered,
-// and may be freed, as soon as it exists.
-//
-// The first node takes the cotangents and runs the backward up to its first delivery (see
-// Plan::deliveries); each further node runs it up to the next. The engine prefers a leaf's AccumulateGrad
-// to the next node of the chain, so hooks, gradient reduction and optimizers that work inside the backward
-// find gradients in backward order.
+// What one recorded forward leaves for its backwards, and their runs; called by the nodes of
+// backward_chain.h.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
 
 #include <map>
 #include <memory>
-#include <mutex>
+#include <vector>
 
 #include "session/frame.h"
 #include "session/plan_cache.h"
+#include "src/base/mutex.h"
 
 namespace rekindle::session {
 
@@ -47,7 +43,9 @@ class Backward {
                                        const std::vector<std::size_t>& others, bool goes_on);
   // How many there are.
   std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
-  const autodiff::JointGraph& joint() const { return plans_->joint(); }
+  // Per gradient of a plan, which has fewer than the full graph's when it is for fewer cotangents: its place
+  // there.
+  std::vector<std::size_t> places_of(const Plan& plan) const;
   // The forward's.
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
@@ -68,11 +66,17 @@ class Backward {
     std::vector<at::Tensor> inputs;  // the forward's, if there are values
   };
 
+  // Frees what a backward does, gives `run` its frame or, to do the forward `again`, returns its inputs.
+  std::vector<at::Tensor> take(Run& run, const Flags& present, const Flags& wanted, bool again);
+  // The rest but `replay`, `bind` and `run_to`: under the lock.
   BackwardPart part_of(const Flags& present) const;
+  // Whether the forward's own frame is there, and is for such a backward.
+  bool is_planned(const BackwardPart& part) const;
   void check_versions(const BackwardPart& part) const;
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
-  void take_frame(Run& run, const BackwardPart& part, bool keep);
+  void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
+  std::vector<std::size_t> take_cut();
   torch::autograd::variable_list replay(const std::vector<at::Tensor>& inputs,
                                         const torch::autograd::variable_list& cotangents,
                                         const Cut& cut) const;
@@ -83,7 +87,7 @@ class Backward {
   const std::shared_ptr<PlanCache> plans_;
   const std::shared_ptr<const Plan> plan_;  // the forward's
   const ReplayState replay_;
-  std::mutex mutex_;  // guards all below; a retained graph may be run by several threads
+  Mutex mutex_;  // guards all below; a retained graph may be run by several threads
   FramePool::Handle frame_;
   Rest rest_;                                 // once there is no frame
   Flags freed_;                               // groups
@@ -91,29 +95,5 @@ class Backward {
   std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
   std::map<int, Cut> cuts_;                   // of those that are to begin
 };
-
-// One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
-// which carries nothing.
-class BackwardNode : public torch::autograd::Node {
- public:
-  BackwardNode(std::shared_ptr<Backward> backward, std::size_t part, std::vector<std::size_t> delivers,
-               torch::autograd::edge_list next);
-
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& inputs) override;
-  std::string name() const override { return "RekindleBackward"; }
-
- private:
-  bool linked() const { return num_outputs() > delivers_.size(); }
-  // Which gradients this backward is asked for, of this node and those after it.
-  std::vector<bool> wanted(std::size_t gradients) const;
-
-  const std::shared_ptr<Backward> backward_;
-  const std::size_t part_;
-  const std::vector<std::size_t> delivers_;  // places in gradient_of
-};
-
-// The first node of the chain. `gradient_edges`: where each gradient of the joint graph's gradient_of goes.
-std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr<Backward>& backward,
-                                                           const torch::autograd::edge_list& gradient_edges);
 
 }  // namespace rekindle::session

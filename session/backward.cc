@@ -1,48 +1,18 @@
-#include "session/autograd_node.h"
+#include "session/backward.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <queue>
+#include <mutex>
 #include <utility>
 
 namespace rekindle::session {
 
-using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 
 namespace {
-
-// Per gradient of `plan`, which has fewer than the full graph when it is for fewer cotangents: its place in
-// the full graph's.
-std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph& full) {
-  std::vector<std::size_t> places;
-  const auto& gradient_of = plan.joint->gradient_of;
-  for (std::size_t i = 0; i < full.gradient_of.size() && places.size() < gradient_of.size(); ++i) {
-    if (full.gradient_of[i] == gradient_of[places.size()]) places.push_back(i);
-  }
-  return places;
-}
-
-// The edges of a node in such an order that the engine runs what they lead to in the order of `wanted`.
-// Leaves are all as urgent; of those that become ready together the engine's heap takes the first, then, if
-// they are three or more, not the second. What else is ready is assumed to be nothing but the next node of
-// the chain.
-std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool linked) {
-  using Ready = std::pair<bool, std::size_t>;  // whether it is a leaf; which edge leads to it
-  const auto runs_later = [](const Ready& a, const Ready& b) { return a.first < b.first; };
-  std::priority_queue<Ready, std::vector<Ready>, decltype(runs_later)> queue(runs_later);
-  for (std::size_t i = 0; i < wanted.size(); ++i) queue.emplace(true, i);
-  if (linked) queue.emplace(false, wanted.size());
-  std::vector<std::size_t> edges(wanted.size());
-  for (const std::size_t each : wanted) {
-    edges[queue.top().second] = each;
-    queue.pop();
-  }
-  return edges;
-}
 
 constexpr const char* kSecondTime =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -66,41 +36,30 @@ Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, Re
       frame_(std::move(frame)),
       freed_(plans_->groups().none_freed()) {}
 
+std::vector<std::size_t> Backward::places_of(const Plan& plan) const {
+  std::vector<std::size_t> places;
+  const auto& of_all = plans_->joint().gradient_of;
+  const auto& gradient_of = plan.joint->gradient_of;
+  for (std::size_t i = 0; i < of_all.size() && places.size() < gradient_of.size(); ++i) {
+    if (of_all[i] == gradient_of[places.size()]) places.push_back(i);
+  }
+  return places;
+}
+
 void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   const auto run = std::make_shared<Run>();
   run->gradients.resize(gradients());
   Flags present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
-  const bool any = std::ranges::find(present, true) != present.end();
-  bool again = at::GradMode::is_enabled() || is_mapped();
-  std::vector<at::Tensor> inputs;
-  Cut cut;
-  if (any) {
-    const std::lock_guard lock(mutex_);
-    if (const auto known = cuts_.find(torch::autograd::get_current_graph_task_id()); known != cuts_.end()) {
-      cut.results = std::move(known->second.results);
-      cuts_.erase(known);
-      again = true;
+  if (std::ranges::find(present, true) != present.end()) {
+    const Cut cut{take_cut(), false};
+    const bool again = at::GradMode::is_enabled() || is_mapped() || !cut.results.empty();
+    const std::vector<at::Tensor> inputs = take(*run, present, wanted, again);
+    if (again) {
+      run->gradients = replay(inputs, cotangents, cut);
+    } else {
+      bind(*run, cotangents);
     }
-    const SavedGroups& groups = plans_->groups();
-    TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
-    const BackwardPart part = part_of(present);
-    check_versions(part);
-    const bool keep = torch::autograd::get_current_graph_task_keep_graph();
-    if (!keep) groups.free(freed_, present, wanted);
-    Rest rest = keep ? Rest() : rest_for(groups.left(freed_));
-    if (again) inputs = forward_inputs();
-    if (!again) take_frame(*run, part, keep);
-    first_ = false;
-    if (!keep) {
-      frame_.reset();
-      rest_ = std::move(rest);
-    }
-  }
-  if (any && again) {
-    run->gradients = replay(inputs, cotangents, cut);
-  } else if (any) {
-    bind(*run, cotangents);
   }
   const std::lock_guard lock(mutex_);
   runs_[torch::autograd::get_current_graph_task_id()] = run;
@@ -130,6 +89,45 @@ variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
   return replay(inputs, cotangents, cut);
 }
 
+std::vector<std::size_t> Backward::take_cut() {
+  const std::lock_guard lock(mutex_);
+  const auto known = cuts_.find(torch::autograd::get_current_graph_task_id());
+  if (known == cuts_.end()) return {};
+  std::vector<std::size_t> results = std::move(known->second.results);
+  cuts_.erase(known);
+  return results;
+}
+
+std::vector<at::Tensor> Backward::take(Run& run, const Flags& present, const Flags& wanted, bool again) {
+  const SavedGroups& groups = plans_->groups();
+  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+  FramePool::Handle frame;  // what is let go, which may run Python: without the lock
+  Rest rest;
+  std::shared_ptr<FramePool> pool;  // for `planned`, if the forward's own frame does not do
+  BackwardPart planned;
+  for (bool first = true;; pool = plans_->find_for_part(*plan_, planned, first)) {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
+    const BackwardPart part = part_of(present);
+    check_versions(part);
+    if (!again && !is_planned(part) && (pool == nullptr || planned != part)) {
+      planned = part;
+      first = first_;
+      continue;
+    }
+    if (!keep) groups.free(freed_, present, wanted);
+    if (!keep) rest = rest_for(groups.left(freed_));
+    std::vector<at::Tensor> inputs = again ? forward_inputs() : std::vector<at::Tensor>();
+    if (!again) take_frame(run, part, pool.get(), keep);
+    first_ = false;
+    if (!keep) {
+      frame.swap(frame_);
+      std::swap(rest, rest_);
+    }
+    return inputs;
+  }
+}
+
 variable_list Backward::advance(std::size_t part, bool last) {
   const int task = torch::autograd::get_current_graph_task_id();
   std::shared_ptr<Run> run;
@@ -156,8 +154,12 @@ BackwardPart Backward::part_of(const Flags& present) const {
                            : BackwardPart{present, plans_->groups().open(freed_, present)};
 }
 
+bool Backward::is_planned(const BackwardPart& part) const {
+  return frame_ != nullptr && part.present == plan_->present;
+}
+
 void Backward::check_versions(const BackwardPart& part) const {
-  if (frame_ != nullptr && part.present == plan_->present) return frame_->check_versions();
+  if (is_planned(part)) return frame_->check_versions();
   values_for(part, false).check_versions();
 }
 
@@ -174,19 +176,19 @@ Backward::Rest Backward::rest_for(const BackwardPart& left) const {
   return rest;
 }
 
-void Backward::take_frame(Run& run, const BackwardPart& part, bool keep) {
-  if (frame_ != nullptr && part.present == plan_->present) {
+void Backward::take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep) {
+  if (is_planned(part)) {
     if (keep) {
       run.copy = frame_->copy_for_backward();
     } else {
       run.other = std::move(frame_);
     }
   } else {
-    run.other = plans_->find_for_part(*plan_, part, first_)->acquire();
+    run.other = pool->acquire();
     run.other->take_saved(values_for(part, false));
   }
   run.frame = run.copy != nullptr ? run.copy.get() : run.other.get();
-  run.places = places_of(run.frame->plan(), plans_->joint());
+  run.places = places_of(run.frame->plan());
 }
 
 std::vector<at::Tensor> Backward::forward_inputs() const {
@@ -237,60 +239,6 @@ void Backward::run_to(Run& run, std::size_t part) const {
           slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
     }
   }
-}
-
-BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
-                           std::vector<std::size_t> delivers, edge_list next)
-    : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
-  if (part_ > 0) add_input_metadata(Node::undefined_input());
-}
-
-std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {
-  std::vector<bool> wanted(gradients, false);
-  for (const BackwardNode* node = this; node != nullptr;) {
-    for (std::size_t i = 0; i < node->delivers_.size(); ++i)
-      wanted[node->delivers_[i]] = node->task_should_compute_output(i);
-    const auto next = node->linked() ? node->next_edge(node->delivers_.size()).function.get() : nullptr;
-    node = static_cast<const BackwardNode*>(next);
-  }
-  return wanted;
-}
-
-variable_list BackwardNode::apply(variable_list&& inputs) {
-  const bool last = !linked() || !task_should_compute_output(delivers_.size());
-  if (part_ == 0) backward_->begin(inputs, wanted(backward_->gradients()));
-  variable_list all = backward_->advance(part_, last);
-  variable_list delivered(num_outputs());
-  for (std::size_t i = 0; i < delivers_.size(); ++i) delivered[i] = std::move(all[delivers_[i]]);
-  return delivered;
-}
-
-std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr<Backward>& state,
-                                                           const edge_list& gradient_edges) {
-  const std::shared_ptr<const Plan> plan = state->plan();
-  const std::vector<std::size_t> places = places_of(*plan, state->joint());
-  std::vector<bool> unplaced(gradient_edges.size(), true);
-  for (const std::size_t place : places) unplaced[place] = false;
-  std::shared_ptr<torch::autograd::Node> next;
-  const std::size_t parts = std::max<std::size_t>(plan->deliveries.size(), 1);
-  for (std::size_t part = parts; part-- > 0;) {
-    std::vector<std::size_t> delivers;
-    if (part < plan->deliveries.size()) {
-      for (const std::size_t output : plan->deliveries[part].gradients) delivers.push_back(places[output]);
-    }
-    if (part + 1 == parts) {  // with the gradients that only another set of cotangents has
-      for (std::size_t place = 0; place < unplaced.size(); ++place) {
-        if (unplaced[place]) delivers.push_back(place);
-      }
-    }
-    delivers = as_edges(delivers, next != nullptr);
-    edge_list edges;
-    for (const std::size_t place : delivers) edges.push_back(gradient_edges[place]);
-    if (next != nullptr) edges.emplace_back(next, 0);
-    next = std::shared_ptr<torch::autograd::Node>(
-        new BackwardNode(state, part, std::move(delivers), std::move(edges)), torch::autograd::deleteNode);
-  }
-  return next;
 }
 
 }  // namespace rekindle::session
