@@ -62,6 +62,17 @@ bool SavedGroups::runs(const Group& group, const Flags& present, const Flags& wa
   return any_of_both(group.cotangents, present) && any_of_both(group.gradients, wanted);
 }
 
+bool SavedGroups::meets_before(const Flags& freed, std::size_t result,
+                               const std::vector<std::size_t>& others) const {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    const auto leads_to_it = [&](std::size_t other) { return group.cotangents[other]; };
+    if (freed[i] && group.cotangents[result] && (group.all || std::ranges::none_of(others, leads_to_it)))
+      return true;
+  }
+  return false;
+}
+
 bool SavedGroups::meets(const Flags& freed, const Flags& present, const Flags& wanted) const {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (freed[i] && runs(groups_[i], present, wanted)) return true;

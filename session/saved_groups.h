@@ -41,6 +41,8 @@ class SavedGroups {
   Flags none_freed() const { return Flags(groups_.size(), false); }
   // Whether a backward with the cotangents `present` for the gradients `wanted` meets what was freed.
   bool meets(const Flags& freed, const Flags& present, const Flags& wanted) const;
+  // Whether a freed group lies between a result and `others`.
+  bool meets_before(const Flags& freed, std::size_t result, const std::vector<std::size_t>& others) const;
   // Adds what such a backward frees.
   void free(Flags& freed, const Flags& present, const Flags& wanted) const;
   // The cotangents that a further backward may be given, and the gradients that it may be asked for.

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <mutex>
 
-#include "session/autograd_node.h"
 #include "session/host_function.h"
 #include "session/op.h"
 #include "session/plan_cache.h"
+#include "session/result_node.h"
 #include "session/torch_operator.h"
 #include "src/base/mutex.h"
 #include "src/graph/op_info.h"
@@ -110,10 +110,10 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   frame->record_versions();
   torch::autograd::variable_list differentiable;
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
-  const auto node =
-      make_backward_chain(impl_->plans, std::move(frame), {std::move(replay), std::move(random_state)},
-                          torch::autograd::collect_next_edges(differentiable));
-  for (const std::size_t output : joint.cotangent_of) torch::autograd::set_history(outputs[output], node);
+  std::vector<at::Tensor> results;
+  for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
+  connect(results, impl_->plans, std::move(frame), {std::move(replay), std::move(random_state)},
+          torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }
 

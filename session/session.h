@@ -42,19 +42,30 @@ struct SessionOptions {
   std::vector<std::size_t> gradient_order;
   // Which backwards of one forward exclude each other; not known: all of them.
   std::optional<std::vector<SavedGroup>> saved_groups;
+  // Per cotangent: the others whose results lie between its result and the inputs, in eager. Empty: not
+  // known.
+  std::vector<std::vector<std::size_t>> inner_results;
   // Whether nodes whose sizes depend on data are lowered when they run;
   // otherwise there is no plan for such a graph.
   bool defers = true;
 };
 
-// The gradients of one call, themselves differentiable: what a backward with create_graph=True or
-// under vmap runs instead of the graph.
+// Of a backward in which gradients of results are asked for, or changed by hooks: which results these are, by
+// cotangent. What comes to one from other results does not go on: it goes on with its own cotangent only.
+// `ending`: what comes to these is asked for, and not the gradients of the inputs.
+struct Cut {
+  std::vector<std::size_t> results;
+  bool ending = false;
+};
+
+// The gradients of one call, themselves differentiable: what a backward with create_graph=True, under vmap or
+// with a cut runs instead of the graph.
 // `inputs`: forward's. `random_state`: of the CPU generator before that forward; undefined when the graph
 // draws nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
-// gradient_of, undefined for no gradient.
-using Replay = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs,
-                                                     const at::Tensor& random_state,
-                                                     const std::vector<at::Tensor>& cotangents)>;
+// gradient_of or, if the cut is ending, per result of it; undefined for no gradient.
+using Replay = std::function<std::vector<at::Tensor>(
+    const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
+    const std::vector<at::Tensor>& cotangents, const Cut& cut)>;
 
 // Code that the graph calls by number; see host_function.h.
 class HostFunction;

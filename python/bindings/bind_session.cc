@@ -64,13 +64,15 @@ using SavedGroups = std::optional<std::vector<std::pair<std::vector<std::size_t>
 
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups) {
+                                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups,
+                                      std::vector<std::vector<std::size_t>> inner_results) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
   options.output_layouts = layouts_of(std::move(output_layouts));
   options.gradient_layouts = layouts_of(std::move(gradient_layouts));
   options.gradient_order = std::move(gradient_order);
+  options.inner_results = std::move(inner_results);
   if (saved_groups) {
     options.saved_groups.emplace();
     for (auto& [cotangents, inputs] : *saved_groups)
@@ -102,9 +104,13 @@ class Functions {
 session::Replay in_python(py::object replay) {
   using Tensors = std::vector<at::Tensor>;
   const auto kept = std::make_shared<Owned<py::object>>(std::move(replay));
-  return [kept](const Tensors& inputs, const at::Tensor& random_state, const Tensors& cotangents) {
+  return [kept](const Tensors& inputs, const at::Tensor& random_state, const Tensors& cotangents,
+                const session::Cut& cut) {
     const py::gil_scoped_acquire gil;
-    return (**kept)(inputs, random_state, cotangents).cast<Tensors>();
+    Tensors gradients;
+    for (const py::handle gradient : (**kept)(inputs, random_state, cotangents, cut.results, cut.ending))
+      gradients.push_back(gradient.is_none() ? at::Tensor() : gradient.cast<at::Tensor>());
+    return gradients;
   };
 }
 
@@ -206,16 +212,19 @@ void bind_graphs(py::module_& m) {
 
 void bind_session_class(py::module_& m) {
   py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
-      .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
-                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                       std::vector<std::size_t> gradient_order, SavedGroups saved_groups) {
-             return BoundSession(make_session(joint, std::move(expected_cotangents),
-                                              std::move(output_layouts), std::move(gradient_layouts),
-                                              std::move(gradient_order), std::move(saved_groups)));
-           }),
-           py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
-           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
-           py::arg("gradient_order") = std::vector<std::size_t>{}, py::arg("saved_groups") = SavedGroups{})
+      .def(
+          py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
+                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
+                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups,
+                      std::vector<std::vector<std::size_t>> inner_results) {
+            return BoundSession(make_session(joint, std::move(expected_cotangents), std::move(output_layouts),
+                                             std::move(gradient_layouts), std::move(gradient_order),
+                                             std::move(saved_groups), std::move(inner_results)));
+          }),
+          py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+          py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
+          py::arg("gradient_order") = std::vector<std::size_t>{}, py::arg("saved_groups") = SavedGroups{},
+          py::arg("inner_results") = std::vector<std::vector<std::size_t>>{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

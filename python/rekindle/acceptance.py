@@ -34,11 +34,12 @@ _ANY: Layout = ["any", []]
 @dataclass
 class GradientContract:
     """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them.
-    groups: see saved_groups.py. saved_writes: see saved_writes.py."""
+    groups, inner: see saved_groups.py. saved_writes: see saved_writes.py."""
 
     layouts: list[Layout]
     order: list[int]
     groups: list[Group] | None
+    inner: list[list[int]]
     saved_writes: list[int]
 
 
@@ -100,7 +101,7 @@ def verify(
                     gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
         layouts = [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients.values]
-        return GradientContract(layouts, gradients.order, gradients.groups, saved)
+        return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, saved)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):

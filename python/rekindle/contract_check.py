@@ -83,8 +83,8 @@ _FIELDS: dict[str, Check] = {
     "structure": _is(dict), "used": _distinct, "state": is_list(_is(str), unique=True), "grad": _is(bool), "writes": _distinct,
     "functions": is_list(_CALL), "expected_cotangents": is_list(_is(bool)), "shapes": _SHAPES, "output_layouts": _layouts,
     "gradient_layouts": _layouts, "gradient_order": _distinct, "data_guards": is_list(_question), "sized_by_data": _is(bool),
-    "saved_groups": _is_optional(is_list(is_record(_distinct, _distinct))), "draws": _is(bool),
-    "saved_writes": _distinct,
+    "saved_groups": _is_optional(is_list(is_record(_distinct, _distinct))), "inner_results": is_list(_distinct),
+    "saved_writes": _distinct, "draws": _is(bool),
 }  # fmt: skip
 
 
@@ -140,6 +140,7 @@ def check_against(contract: dict[str, Any], session: Any, arguments: int, state:
         ("output_layouts", len(contract["output_layouts"]) > results),
         ("gradient_layouts", len(contract["gradient_layouts"]) > session.inputs),
         ("gradient_order", not _below(contract["gradient_order"], session.inputs)),
+        ("inner_results", not _inner_fits(contract["inner_results"], cotangents)),
         ("saved_writes", max(contract["saved_writes"], default=-1) >= len(contract["writes"])),
         ("saved_groups", not _groups_fit(contract["saved_groups"], cotangents, session.inputs)),
         ("shapes", len(contract["shapes"]["sizes"]) != arguments),
@@ -156,6 +157,13 @@ def _below(positions: list[int], count: int) -> bool:
 
 def _groups_fit(groups: list[list[list[int]]] | None, cotangents: int, inputs: int) -> bool:
     return all(_below(given, cotangents) and _below(reached, inputs) for given, reached in groups or ())
+
+
+def _inner_fits(inner: list[list[int]], cotangents: int) -> bool:
+    """Whether results are in one another as in a graph without cycles."""
+    if len(inner) not in (0, cotangents) or not all(_below(others, cotangents) for others in inner):
+        return False
+    return all(set(inner[other]) < set(others) for others in inner for other in others)
 
 
 class _Structure:

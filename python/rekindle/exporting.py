@@ -209,6 +209,7 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "gradient_layouts": gradients.layouts,
         "gradient_order": gradients.order,
         "saved_groups": gradients.groups,  # see saved_groups.py
+        "inner_results": gradients.inner,
         "saved_writes": gradients.saved_writes,  # see saved_writes.py
         # Questions about data, answered by the output before those of `writes` if there are any.
         "data_guards": listed(exported.data_guards),

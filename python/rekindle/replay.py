@@ -4,6 +4,7 @@ differentiated again, and mapped over."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -68,7 +69,12 @@ class Replay:
         self._guard, self._snapshot = guard, snapshot
 
     def __call__(
-        self, inputs: list[torch.Tensor], random_state: torch.Tensor | None, cotangents: list[torch.Tensor | None]
+        self,
+        inputs: list[torch.Tensor],
+        random_state: torch.Tensor | None,
+        cotangents: list[torch.Tensor | None],
+        cut: list[int],
+        ending: bool,
     ) -> list[torch.Tensor | None]:
         """As of Replay in session/session.h."""
         every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._contract["state"]))
@@ -89,7 +95,9 @@ class Replay:
             with self._snapshot.switches(), torch.enable_grad(), _not_mapped():
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
-            return self._differentiate(outputs, inputs, cotangents, create_graph)
+            with _cut(outputs, cotangents, cut) as coming:
+                gradients = self._differentiate(outputs, inputs, cotangents, create_graph)
+            return [coming.get(i) for i in cut] if ending else gradients
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = {**named_parameters(self._module), **named_buffers(self._module)}
@@ -144,3 +152,23 @@ class Replay:
             return [None] * len(wanted)
         results, weights = zip(*given, strict=True)
         return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
+
+
+@contextlib.contextmanager
+def _cut(
+    outputs: list[torch.Tensor], cotangents: list[torch.Tensor | None], results: list[int]
+) -> Iterator[dict[int, torch.Tensor]]:
+    """Let a backward go on from these results with their cotangents only; gives what has come to each."""
+    coming: dict[int, torch.Tensor] = {}
+
+    def go_on(position: int, gradient: torch.Tensor) -> torch.Tensor:
+        coming[position] = gradient
+        own = cotangents[position]
+        return torch.zeros_like(gradient) if own is None else own
+
+    hooks = [outputs[position].register_hook(functools.partial(go_on, position)) for position in results]
+    try:
+        yield coming
+    finally:
+        for hook in hooks:
+            hook.remove()

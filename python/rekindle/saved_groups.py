@@ -1,4 +1,4 @@
-"""Which backwards of one call exclude each other, read off eager's autograd graph.
+"""Which backwards of one call exclude each other, and which results lie on the way of others, read off eager's autograd graph.
 
 A backward frees what the nodes that it runs have saved, and a further one that meets such a node is an error. Nodes that save
 nothing (sums, views) may be met again. So what counts is which nodes with saved tensors lie between which results and which
@@ -79,6 +79,17 @@ class AutogradGraph:
             if not any(mine[0] | other[0] == other[0] and mine[1] | other[1] == other[1] for other in largest):
                 largest.append(mine)
         return [[_positions(results), _positions(inputs)] for results, inputs in largest]
+
+    def inner(self) -> list[list[int]]:
+        """Per result: the others that lie between it and the inputs, which its gradient passes."""
+        own = dict.fromkeys(map(id, self._order), 0)
+        for i, root in enumerate(self._roots):
+            own[id(root)] |= 1 << i
+        below = dict.fromkeys(own, 0)
+        for node in reversed(self._order):
+            for other in self._next(node):
+                below[id(node)] |= own[id(other)] | below[id(other)]
+        return [_positions(below[id(root)]) for root in self._roots]
 
     def _frees(self, node: Any) -> bool:
         """Whether a node that a backward has run cannot run again."""

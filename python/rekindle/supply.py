@@ -151,7 +151,14 @@ class Supplier:
     def _variant(self, wanted: Wanted, entry: StoredEntry, source: str) -> Variant | None:
         made, request = entry.contract, wanted.request
         try:
-            options = ("expected_cotangents", "output_layouts", "gradient_layouts", "gradient_order", "saved_groups")
+            options = (
+                "expected_cotangents",
+                "output_layouts",
+                "gradient_layouts",
+                "gradient_order",
+                "saved_groups",
+                "inner_results",
+            )
             session = _native.Session(entry.joint, **{name: made[name] for name in options})
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
             check_against(made, session, len(request.arguments), {**request.parameters, **request.buffers})

@@ -35,12 +35,13 @@ Differentiate = Callable[..., list[torch.Tensor | None]]
 
 @dataclass
 class Gradients:
-    """Eager's, one an input. order: positions of inputs, as a backward reaches them. groups: see saved_groups.py; None where it
-    is not known."""
+    """Eager's, one an input. order: positions of inputs, as a backward reaches them. groups, inner: see saved_groups.py; None
+    where it is not known."""
 
     values: list[torch.Tensor | None]
     order: list[int]
     groups: list[Group] | None = None
+    inner: list[list[int]] = field(default_factory=list)
 
 
 @dataclass
@@ -101,6 +102,7 @@ def compare_session(
             ends = [theirs for theirs in expected if theirs.requires_grad]
             gradients.order = _native.gradient_order(ends, inputs)
             graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
+            gradients.inner = graph.inner()
             with contributions.noted(ends):
                 gradients.values = differentiate(expected)
             gradients.groups = None if keep else graph.groups()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import gc
 import pathlib
+import sys
 import weakref
 from typing import Any
 
@@ -117,6 +118,30 @@ def test_what_lies_deep_is_followed(tmp_path: pathlib.Path) -> None:
     assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
     last[0] = 3.0
     assert_same(wrapped(rows()), module(rows()))
+
+
+def test_a_weak_proxy_in_the_place_of_a_submodule(tmp_path: pathlib.Path) -> None:
+    module = Holder(None, lambda _: 2.0)
+    module.proxy = weakref.proxy(module.linear)  # nn.Module takes it for a module
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).bypass[0][0] == "opaque_value"
+
+
+def _of_an_import(_: Any) -> float:
+    import rekindle_tests_no_module
+
+    return float(rekindle_tests_no_module.k)
+
+
+def test_what_is_loaded_as_a_module_and_is_none(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = Box(k=2.0)
+    monkeypatch.setitem(sys.modules, "rekindle_tests_no_module", loaded)  # type: ignore[arg-type]
+    module = Holder(None, _of_an_import)
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    for value in (2.0, 3.0):
+        loaded.k = value
+        assert_same(wrapped(rows()), module(rows()))
 
 
 @pytest.mark.parametrize("owner", [torch.Tensor, nn.Parameter, nn.Module, nn.Linear, nn.functional])

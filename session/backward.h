@@ -1,10 +1,5 @@
-// The autograd nodes behind the outputs of one recorded forward: a chain, so that each gradient is delivered,
-// and may be freed, as soon as it exists.
-//
-// The first node takes the cotangents and runs the backward up to its first delivery (see
-// Plan::deliveries); each further node runs it up to the next. The engine prefers a leaf's AccumulateGrad
-// to the next node of the chain, so hooks, gradient reduction and optimizers that work inside the backward
-// find gradients in backward order.
+// What one recorded forward leaves for its backwards, and their runs; called by the nodes of
+// backward_chain.h.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -42,8 +37,17 @@ class Backward {
   // The gradients, by place, after delivery `part` of the forward's own plan; those delivered before are
   // undefined. `last` ends the backward.
   torch::autograd::variable_list advance(std::size_t part, bool last);
+  // What comes from one result to others, whose gradients this backward is about, too. `goes_on`: whether it
+  // begins after that.
+  torch::autograd::variable_list reach(std::size_t result, const at::Tensor& cotangent,
+                                       const std::vector<std::size_t>& others, bool goes_on);
   // How many there are.
   std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
+  // Per gradient of a plan, which has fewer than the full graph's when it is for fewer cotangents: its place
+  // there.
+  std::vector<std::size_t> places_of(const Plan& plan) const;
+  // The forward's.
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
  private:
   // One backward in flight. `frame` is one of `copy`, `other` or the forward's own.
@@ -78,8 +82,10 @@ class Backward {
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
+  std::vector<std::size_t> take_cut();
   torch::autograd::variable_list replay(const Repeat& repeat,
-                                        const torch::autograd::variable_list& cotangents) const;
+                                        const torch::autograd::variable_list& cotangents,
+                                        const Cut& cut) const;
   void bind(Run& run, const torch::autograd::variable_list& cotangents) const;
   void run_to(Run& run, std::size_t part) const;
   std::vector<at::Tensor> forward_inputs() const;
@@ -93,31 +99,7 @@ class Backward {
   Flags freed_;                               // groups
   bool first_ = true;                         // no backward has begun
   std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
+  std::map<int, Cut> cuts_;                   // of those that are to begin
 };
-
-// One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
-// which carries nothing.
-class BackwardNode : public torch::autograd::Node {
- public:
-  BackwardNode(std::shared_ptr<Backward> backward, std::size_t part, std::vector<std::size_t> delivers,
-               torch::autograd::edge_list next);
-
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& inputs) override;
-  std::string name() const override { return "RekindleBackward"; }
-
- private:
-  bool linked() const { return num_outputs() > delivers_.size(); }
-  // Which gradients this backward is asked for, of this node and those after it.
-  std::vector<bool> wanted(std::size_t gradients) const;
-
-  const std::shared_ptr<Backward> backward_;
-  const std::size_t part_;
-  const std::vector<std::size_t> delivers_;  // places in gradient_of
-};
-
-// The first node of the chain. `gradient_edges`: where each gradient of the joint graph's gradient_of goes.
-std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans,
-                                                           FramePool::Handle frame, ReplayState replay,
-                                                           const torch::autograd::edge_list& gradient_edges);
 
 }  // namespace rekindle::session

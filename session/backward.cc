@@ -1,4 +1,4 @@
-#include "session/autograd_node.h"
+#include "session/backward.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -6,44 +6,13 @@
 
 #include <algorithm>
 #include <mutex>
-#include <queue>
 #include <utility>
 
 namespace rekindle::session {
 
-using torch::autograd::edge_list;
 using torch::autograd::variable_list;
 
 namespace {
-
-// Per gradient of `plan`, which has fewer than the full graph when it is for fewer cotangents: its place in
-// the full graph's.
-std::vector<std::size_t> places_of(const Plan& plan, const autodiff::JointGraph& full) {
-  std::vector<std::size_t> places;
-  const auto& gradient_of = plan.joint->gradient_of;
-  for (std::size_t i = 0; i < full.gradient_of.size() && places.size() < gradient_of.size(); ++i) {
-    if (full.gradient_of[i] == gradient_of[places.size()]) places.push_back(i);
-  }
-  return places;
-}
-
-// The edges of a node in such an order that the engine runs what they lead to in the order of `wanted`.
-// Leaves are all as urgent; of those that become ready together the engine's heap takes the first, then, if
-// they are three or more, not the second. What else is ready is assumed to be nothing but the next node of
-// the chain.
-std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool linked) {
-  using Ready = std::pair<bool, std::size_t>;  // whether it is a leaf; which edge leads to it
-  const auto runs_later = [](const Ready& a, const Ready& b) { return a.first < b.first; };
-  std::priority_queue<Ready, std::vector<Ready>, decltype(runs_later)> queue(runs_later);
-  for (std::size_t i = 0; i < wanted.size(); ++i) queue.emplace(true, i);
-  if (linked) queue.emplace(false, wanted.size());
-  std::vector<std::size_t> edges(wanted.size());
-  for (const std::size_t each : wanted) {
-    edges[queue.top().second] = each;
-    queue.pop();
-  }
-  return edges;
-}
 
 constexpr const char* kSecondTime =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -67,22 +36,66 @@ Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, Re
       replay_(std::move(replay)),
       freed_(plans_->groups().none_freed()) {}
 
+std::vector<std::size_t> Backward::places_of(const Plan& plan) const {
+  std::vector<std::size_t> places;
+  const auto& of_all = plans_->joint().gradient_of;
+  const auto& gradient_of = plan.joint->gradient_of;
+  for (std::size_t i = 0; i < of_all.size() && places.size() < gradient_of.size(); ++i) {
+    if (of_all[i] == gradient_of[places.size()]) places.push_back(i);
+  }
+  return places;
+}
+
 void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   const auto run = std::make_shared<Run>();
   run->gradients.resize(gradients());
   Flags present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
   if (std::ranges::find(present, true) != present.end()) {
-    const bool again = at::GradMode::is_enabled() || is_mapped();
+    const Cut cut{take_cut(), false};
+    const bool again = at::GradMode::is_enabled() || is_mapped() || !cut.results.empty();
     const Repeat repeat = take(*run, present, wanted, again);
     if (again) {
-      run->gradients = replay(repeat, cotangents);
+      run->gradients = replay(repeat, cotangents, cut);
     } else {
       bind(*run, cotangents);
     }
   }
   const std::lock_guard lock(mutex_);
   runs_[torch::autograd::get_current_graph_task_id()] = run;
+}
+
+variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
+                              const std::vector<std::size_t>& others, bool goes_on) {
+  Cut cut{others, true};
+  variable_list cotangents(plans_->joint().cotangent_of.size());
+  cotangents.at(result) = cotangent;
+  Flags present(cotangents.size(), false);
+  present[result] = true;
+  Repeat repeat;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool freed = frame_ == nullptr && rest_.inputs.empty();
+    TORCH_CHECK(!freed && !plans_->groups().meets_before(freed_, result, others), kSecondTime);
+    check_versions(part_of(present));
+    repeat = {forward_inputs(), replay_};
+    if (goes_on) {
+      auto& all = cuts_[torch::autograd::get_current_graph_task_id()].results;
+      for (const std::size_t other : others) {
+        if (std::ranges::find(all, other) == all.end()) all.push_back(other);
+      }
+    }
+  }
+  return replay(repeat, cotangents, cut);
+}
+
+std::vector<std::size_t> Backward::take_cut() {
+  const std::lock_guard lock(mutex_);
+  const auto known = cuts_.find(torch::autograd::get_current_graph_task_id());
+  if (known == cuts_.end()) return {};
+  std::vector<std::size_t> results = std::move(known->second.results);
+  cuts_.erase(known);
+  return results;
 }
 
 Backward::Repeat Backward::take(Run& run, const Flags& present, const Flags& wanted, bool again) {
@@ -177,7 +190,7 @@ void Backward::take_frame(Run& run, const BackwardPart& part, FramePool* pool, b
     run.other->take_saved(values_for(part, false));
   }
   run.frame = run.copy != nullptr ? run.copy.get() : run.other.get();
-  run.places = places_of(run.frame->plan(), plans_->joint());
+  run.places = places_of(run.frame->plan());
 }
 
 std::vector<at::Tensor> Backward::forward_inputs() const {
@@ -187,12 +200,13 @@ std::vector<at::Tensor> Backward::forward_inputs() const {
   return inputs;
 }
 
-variable_list Backward::replay(const Repeat& repeat, const variable_list& cotangents) const {
+variable_list Backward::replay(const Repeat& repeat, const variable_list& cotangents, const Cut& cut) const {
   const auto& [inputs, state] = repeat;
-  TORCH_CHECK_NOT_IMPLEMENTED(state.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
-                              "create_graph=True and is_grads_batched=True need a session with a "
-                              "replay (Session::set_replay), and the first backward of a forward");
-  return (*state.replay)(inputs, state.random_state, cotangents);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      state.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
+      "create_graph=True, is_grads_batched=True and gradients of results need a session with a replay "
+      "(Session::set_replay), and the first backward of a forward");
+  return (*state.replay)(inputs, state.random_state, cotangents, cut);
 }
 
 void Backward::bind(Run& run, const variable_list& cotangents) const {
@@ -227,62 +241,6 @@ void Backward::run_to(Run& run, std::size_t part) const {
           slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
     }
   }
-}
-
-BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
-                           std::vector<std::size_t> delivers, edge_list next)
-    : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
-  if (part_ > 0) add_input_metadata(Node::undefined_input());
-}
-
-std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {
-  std::vector<bool> wanted(gradients, false);
-  for (const BackwardNode* node = this; node != nullptr;) {
-    for (std::size_t i = 0; i < node->delivers_.size(); ++i)
-      wanted[node->delivers_[i]] = node->task_should_compute_output(i);
-    const auto next = node->linked() ? node->next_edge(node->delivers_.size()).function.get() : nullptr;
-    node = static_cast<const BackwardNode*>(next);
-  }
-  return wanted;
-}
-
-variable_list BackwardNode::apply(variable_list&& inputs) {
-  const bool last = !linked() || !task_should_compute_output(delivers_.size());
-  if (part_ == 0) backward_->begin(inputs, wanted(backward_->gradients()));
-  variable_list all = backward_->advance(part_, last);
-  variable_list delivered(num_outputs());
-  for (std::size_t i = 0; i < delivers_.size(); ++i) delivered[i] = std::move(all[delivers_[i]]);
-  return delivered;
-}
-
-std::shared_ptr<torch::autograd::Node> make_backward_chain(std::shared_ptr<PlanCache> plans,
-                                                           FramePool::Handle frame, ReplayState replay,
-                                                           const edge_list& gradient_edges) {
-  const std::shared_ptr<const Plan> plan = frame->shared_plan();
-  const std::vector<std::size_t> places = places_of(*plan, plans->joint());
-  const auto state = std::make_shared<Backward>(plans, std::move(frame), std::move(replay));
-  std::vector<bool> unplaced(gradient_edges.size(), true);
-  for (const std::size_t place : places) unplaced[place] = false;
-  std::shared_ptr<torch::autograd::Node> next;
-  const std::size_t parts = std::max<std::size_t>(plan->deliveries.size(), 1);
-  for (std::size_t part = parts; part-- > 0;) {
-    std::vector<std::size_t> delivers;
-    if (part < plan->deliveries.size()) {
-      for (const std::size_t output : plan->deliveries[part].gradients) delivers.push_back(places[output]);
-    }
-    if (part + 1 == parts) {  // with the gradients that only another set of cotangents has
-      for (std::size_t place = 0; place < unplaced.size(); ++place) {
-        if (unplaced[place]) delivers.push_back(place);
-      }
-    }
-    delivers = as_edges(delivers, next != nullptr);
-    edge_list edges;
-    for (const std::size_t place : delivers) edges.push_back(gradient_edges[place]);
-    if (next != nullptr) edges.emplace_back(next, 0);
-    next = std::shared_ptr<torch::autograd::Node>(
-        new BackwardNode(state, part, std::move(delivers), std::move(edges)), torch::autograd::deleteNode);
-  }
-  return next;
 }
 
 }  // namespace rekindle::session
