@@ -102,6 +102,7 @@ def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
 
     def undo() -> None:
         _state.replaced.pop(id(replacement), None)
+        getattr(replacement, "end", lambda: None)()
         _native.set_stand_ins([*_state.replaced.values()], _ABSENT)
         if vars(owner).get(name, _ABSENT) is not replacement:
             return
@@ -133,12 +134,16 @@ def is_beside() -> bool:
 
 
 def in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is `ours` for this thread, and `theirs` for the others."""
-    thread = threading.get_ident()
+    """A function that is `ours` for this thread, and `theirs` for the others; of `replaced`, `theirs` for all from its end on:
+    a module that is imported meanwhile may have kept it."""
+    thread, kept = threading.get_ident(), [ours]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (ours if threading.get_ident() == thread and not _beside.is_on else theirs)(*args, **kwargs)
+        for mine in kept if threading.get_ident() == thread and not _beside.is_on else ():
+            return mine(*args, **kwargs)
+        return theirs(*args, **kwargs)
 
+    call.end = kept.clear  # type: ignore[attr-defined]
     return call
 
 
