@@ -12,6 +12,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.contract import flatten_outputs
 from rekindle.exporters import ExportRequest
+from rekindle.exporters.inlining import checkpoints_inlined
 from rekindle.exporters.module_state import attributes_kept, state_kept
 from rekindle.exporters.private_copy import numbers_of, twin
 from rekindle.layouts import arranged_like, copied
@@ -109,7 +110,8 @@ def outputs_again(
     request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], effects: int
 ) -> list[torch.Tensor | None]:
     """What the graph gives for `tensors`, as in SecondCall, from eager; None for its `effects` (see Exported)."""
-    outputs = _run(request, writes, tensors, [], [])[1]
+    with checkpoints_inlined():  # PyTorch does not differentiate reentrant ones by some tensors only
+        outputs = _run(request, writes, tensors, [], [])[1]
     end = len(outputs) - len(writes)
     return [*outputs[:end], *([None] * effects), *outputs[end:]]
 
