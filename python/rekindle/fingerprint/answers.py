@@ -20,7 +20,7 @@ from torch import nn
 from rekindle.fingerprint.cells import ANSWERS, TENSOR, Cells, answers_of, seen_only
 from rekindle.fingerprint.classes import one_pass, walk_members
 from rekindle.fingerprint.digest import digest_leaves
-from rekindle.fingerprint.origin import is_covered_class
+from rekindle.fingerprint.origin import installed, is_covered_class
 from rekindle.fingerprint.resolve import find
 from rekindle.fingerprint.tensors import CONTENT_LIMIT
 from rekindle.fingerprint.values import Walker, label
@@ -103,7 +103,9 @@ def observations(met: Met) -> Iterator[list[str | None]]:
         if now and not is_known:
             raise _refused(one.path, "whose answers cannot be compared; call it outside the forward")
         since = {
-            question: [answer, _told(one.path, asked)] for question, (answer, asked) in now.items() if question not in before
+            question: [answer, told]
+            for question, (answer, asked) in now.items()
+            if question not in before and (told := _told(one, asked)) is not None
         }
         if now:
             yield ["answers", module, name, json.dumps([{question: answer for question, (answer, _) in before.items()}, since])]
@@ -154,15 +156,19 @@ def _ask(function: Any, told: Any) -> None:
         raise _refused(label(function), "which draws random numbers")
 
 
-def _told(path: str, asked: Asked) -> list[Any]:
-    """Arguments as JSON; raises Bypass for those that another process could not find, as the module itself."""
+def _told(one: _Met, asked: Asked) -> list[Any] | None:
+    """Arguments as JSON; raises Bypass for those that another process could not find, as the module itself. None for those of
+    an installed package, whose caches are its own concern."""
     from rekindle.exporters.traced_sizes import swapped
     from rekindle.python_op_calls import describe_plain
 
     try:
-        return [describe_plain(swapped(part, int), path) for part in asked]
+        return [describe_plain(swapped(part, int), one.path) for part in asked]
     except Bypass as bypass:
-        raise _refused(path, f"which cannot be asked again: {bypass.message}") from None
+        code = getattr(one.function.__wrapped__, "__code__", None)
+        if code is not None and installed(code.co_filename):
+            return None
+        raise _refused(one.path, f"which cannot be asked again: {bypass.message}") from None
 
 
 def _refused(path: str, why: str) -> Bypass:
