@@ -31,25 +31,28 @@ Error another_format(const std::string& dir, const std::string& found, bool newe
                      "choose another directory with REKINDLE_CACHE_DIR");
 }
 
+// As of format 1; beside entries of their own the file of the format was lost, and is written again.
+bool has_only_a_database(const std::string& dir) {
+  std::error_code unreadable;
+  return std::filesystem::exists(dir + "/db", unreadable) &&
+         !std::filesystem::exists(dir + "/objects", unreadable);
+}
+
 }  // namespace
 
 Status check_format(const std::string& dir, bool writable) {
   const std::string path = dir + "/format";
-  REKINDLE_ASSIGN_OR_RETURN(const auto text, read_file(path, kMostBytes));
+  REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMostBytes));
+  if (!text && has_only_a_database(dir)) {
+    // A process that began meanwhile made the database, after its file of the format.
+    REKINDLE_ASSIGN_OR_RETURN(text, read_file(path, kMostBytes));
+    if (!text) return another_format(dir, "1", false);
+  }
   if (text) {
     const auto version = parse_format(*text);
     if (!version) return another_format(dir, "that is not known (" + path + ")", false);
-    if (*version != kCacheFormat) {
-      return another_format(dir, std::to_string(*version), *version > kCacheFormat);
-    }
-    return {};
-  }
-  // Format 1 kept everything in the database; beside entries of their own
-  // the file was lost, and is written again.
-  std::error_code unreadable;
-  if (std::filesystem::exists(dir + "/db", unreadable) &&
-      !std::filesystem::exists(dir + "/objects", unreadable)) {
-    return another_format(dir, "1", false);
+    if (*version == kCacheFormat) return {};
+    return another_format(dir, std::to_string(*version), *version > kCacheFormat);
   }
   if (!writable) return {};
   REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(path, 0600));

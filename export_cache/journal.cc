@@ -114,11 +114,12 @@ Status Journal::append(const CacheEvent& event) {
     pid_ = pid;
     name_.clear();
   }
-  bool retry = false;
-  Status status = append_once(bytes, retry);
-  if (retry) {
-    name_.clear();
+  constexpr int kAttempts = 5;  // each fold meets a process once, and may meet its new file too
+  bool retry = true;
+  Status status;
+  for (int attempt = 0; attempt < kAttempts && retry; ++attempt) {
     status = append_once(bytes, retry);
+    if (retry) name_.clear();
   }
   return status;
 }

@@ -3,12 +3,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "export_cache/export_cache.h"
 #include "tests/export_cache/support.h"
@@ -40,6 +43,14 @@ TEST_CASE("child stores and hits", "[.child]") {
     REQUIRE(cache->lookup(digest_of("shared")).ok());
     cache->record_hit(*id, 0.5);
   }
+}
+
+TEST_CASE("child stores one", "[.child]") {
+  auto cache = open_cache(child_dir());
+  const auto id = cache->store(digest_of("shared"), child_argument(), make_entry(child_argument()));
+  REQUIRE(id.ok());
+  REQUIRE(cache->lookup(digest_of("shared")).ok());
+  cache->record_hit(*id, 0.5);
 }
 
 TEST_CASE("child hits only", "[.child]") {
@@ -79,6 +90,25 @@ TEST_CASE("two processes store under one prekey and lose nothing", "[export_cach
   REQUIRE(stats->seconds_saved == kStores);
   REQUIRE(stats->corrupt == 0);
   REQUIRE(stats->store_failures == 0);
+}
+
+TEST_CASE("processes that begin on an empty directory at once lose nothing, however late the disk answers",
+          "[export_cache]") {
+  const std::array<TempDir, 20> dirs;
+  std::vector<std::unique_ptr<Child>> children;
+  for (const TempDir& dir : dirs) {
+    for (const char* name : {"a", "b", "c"}) {
+      children.push_back(std::make_unique<Child>("child stores one", dir.path(), name, REKINDLE_LATE_FILES));
+    }
+  }
+  for (const auto& child : children) REQUIRE(child->wait_ok());
+  for (const TempDir& dir : dirs) {
+    const auto stats = open_cache(dir.path())->stats();
+    REQUIRE(stats->entries == 3);
+    REQUIRE(stats->stores == 3);
+    REQUIRE(stats->hits == 3);
+    REQUIRE(stats->lookups == 3);
+  }
 }
 
 TEST_CASE("journals of ended processes are read, then folded by the next writer", "[export_cache]") {

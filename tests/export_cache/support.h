@@ -14,7 +14,7 @@ namespace rekindle::testing {
 inline std::unique_ptr<ExportCache> open_cache(const std::string& dir,
                                                CacheMode mode = CacheMode::kReadWrite) {
   auto cache = ExportCache::open({.dir = dir, .mode = mode});
-  REQUIRE(cache.ok());
+  if (!cache.ok()) FAIL(cache.error().message);
   return *std::move(cache);
 }
 
