@@ -59,7 +59,8 @@ class Kind:
     @property
     def is_refused(self) -> bool:
         """Whether the reason to run in eager still stands."""
-        return self.refusal is not None and (self.refused_while is None or self.refused_while.check())
+        refused_while = self.refused_while  # another thread may let go of it
+        return self.refusal is not None and (refused_while is None or bool(refused_while.check()))
 
     def ready(self, arguments: list[torch.Tensor]) -> Variant | None:
         """A variant that is right now for a call."""
@@ -195,10 +196,10 @@ class Kinds:
         if len(known) > _MOST_VARIANTS:
             self.drop(next(one for one in known if one is not variant))
 
-    def release(self) -> None:
+    def release(self, module: nn.Module) -> None:
         """Keep nothing alive that was replaced in the module since it was last described."""
         for variant in self.variants():
-            variant.release()
+            variant.release(module)
         _, guard = self._refused_while
         if guard is not None and not guard.check():
             self._refused_while = (False, None)

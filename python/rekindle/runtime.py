@@ -247,7 +247,7 @@ class Runtime:
         for known in admitting:
             if known.ready(arguments):
                 return self._known(kind, known)
-        self._kinds.release()
+        self._kinds.release(self._module)
         fingerprint = again()
         earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
         request = self._subject.request(args, kwargs, arguments, earlier)

@@ -17,6 +17,7 @@ from rekindle.fingerprint.live import Watched
 from rekindle.fingerprint.observations import verify
 from rekindle.fingerprint.values import still_registered
 from rekindle.memory import Memory
+from rekindle.module_tables import named_modules
 from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.replay import Replay
@@ -40,6 +41,7 @@ class Variant:
     entry: str | None
     guards: Any = None
     guard: Any = None
+    modes: dict[str, Any] = field(default_factory=dict)  # see _modes; when it was armed
     memory: Any = None  # what the graph writes, and who else sees it
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
@@ -67,6 +69,7 @@ class Variant:
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells)
+        self.modes = _modes(request.module)
         writes = [i - len(request.arguments) for i in self.writes]
         constants = [value for value, how in watched.cells if how == "bytes"]
         self.memory = Memory(self.state, constants, request.arguments, writes, self.record)
@@ -86,16 +89,22 @@ class Variant:
 
     def ready(self, arguments: list[torch.Tensor]) -> bool:
         """Whether the variant is right now for a call, by identity of what it depends on."""
+        guard, memory = self.guard, self.memory  # another thread may release them
         return (
-            self.guard is not None
-            and self.memory.fits(arguments)
-            and self.guard.check()
+            guard is not None
+            and memory is not None
+            and memory.fits(arguments)
+            and guard.check()
             and (not self.registered or all(still_registered(value, digest) for value, digest in self.registered))
         )
 
-    def release(self) -> None:
-        """Keep nothing alive that the module has let go of: weak references would tell. To be armed again."""
-        if self.guard is not None and not self.guard.check():
+    def release(self, module: torch.nn.Module) -> None:
+        """Keep nothing alive that the module has let go of: weak references would tell. To be armed again; a variant for
+        another mode, as of `eval`, is kept as it is, for that mode comes again."""
+        if self.guard is None or self.guard.check():
+            return
+        now = _modes(module)
+        if all(now.get(name, mode) == mode for name, mode in self.modes.items()):
             self.guard, self.memory, self.registered, self.state = None, None, [], []
             self.session.set_replay(None)
 
@@ -196,6 +205,11 @@ class Variant:
             with torch.no_grad():  # all or nothing: eager runs the call again
                 torch._foreach_copy_(written, [given[position] for position in self.writes])
             raise
+
+
+def _modes(module: torch.nn.Module) -> dict[str, Any]:
+    """What programs switch to and fro: the training of every module by its name, and the ambient state of torch."""
+    return {"ambient state": _native.ambient_state()} | {name: child.training for name, child in named_modules(module).items()}
 
 
 def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:

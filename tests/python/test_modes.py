@@ -14,6 +14,7 @@ import torch
 from module_support import Twins, mlp, rows
 from rekindle import _native
 from rekindle.errors import FallbackError, OptionError
+from torch import nn
 
 # One process, many modes: each module is made anew, and so is its store.
 _CHILD = """
@@ -198,3 +199,19 @@ def test_modes_agree_with_eager_in_training() -> None:
     for mode in ("on", "verify", "refresh", "readonly", "off", "strict"):
         Twins(mlp(), cache=mode).call(rows())
         rekindle.store.flush()
+
+
+def test_a_switch_to_and_fro_describes_the_module_once_a_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rekindle.subject import Subject
+
+    described = []
+    fingerprint = Subject.fingerprint
+    monkeypatch.setattr(Subject, "fingerprint", lambda self, *call: described.append(self) or fingerprint(self, *call))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    wrapped = rekindle.Module(model, rekindle.Options(cache="off"))
+    for training in (True, False):
+        wrapped.train(training)(torch.ones(2, 4))
+    before = len(described)
+    for training in (True, False, True, False):
+        wrapped.train(training)(torch.ones(2, 4))
+    assert len(described) == before
