@@ -88,7 +88,17 @@ class Calls:
     def _backward(self, results: Any, **options: Any) -> None:
         roots = _roots(results)
         if roots:
-            torch.autograd.backward(roots, self._given(roots), **options)
+            try:
+                torch.autograd.backward(roots, self._given(roots), **options)
+            except Exception:
+                self._drop_gradients()
+                raise
+
+    def _drop_gradients(self) -> None:
+        """After a backward that raised eager's hold the part of the sum that was done by then, a graph's hold all or nothing."""
+        reached = [tensor for tensor in tree_leaves(self._kept) if isinstance(tensor, torch.Tensor) and tensor.is_leaf]
+        for tensor in [*rekindle.unwrap(self.model).parameters(), *reached]:
+            tensor.grad = None
 
     def _given(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(self.step + 1)

@@ -40,6 +40,7 @@ class Programs:
 
     def __init__(self, jobs: int) -> None:
         self._workers: SimpleQueue[Worker] = SimpleQueue()
+        self._own = Worker()  # for questions about what failed, which do not wait for the programs in the queue
         for _ in range(jobs):
             self._workers.put(Worker())
         self._pool = ThreadPoolExecutor(jobs)
@@ -60,18 +61,19 @@ class Programs:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._own.close()
         while not self._workers.empty():
             self._workers.get().close()
 
     def is_steady(self, program: Program) -> bool:
         """Whether two unwrapped twins are equal, so that a difference is Rekindle's."""
-        return not self.run({**job_of(program), "plain": True})["wrong"]
+        return not self._own.run({**job_of(program), "plain": True})["wrong"]
 
     def shrunk(self, program: Program, wrong: dict[str, Any]) -> tuple[Program, dict[str, Any]]:
         """The smallest program that still fails, and how it does."""
         last = wrong["step"] if wrong["step"] >= 0 and not wrong["text"].startswith("second") else None
-        small = shrink(program, lambda each: bool(self.run(job_of(each))["wrong"]), last)
-        return small, self.run(job_of(small))["wrong"]
+        small = shrink(program, lambda each: bool(self._own.run(job_of(each))["wrong"]), last)
+        return small, self._own.run(job_of(small))["wrong"]
 
 
 def text_of(program: Program, wrong: dict[str, Any]) -> str:
