@@ -1,9 +1,12 @@
-"""The tables in which PyTorch keeps hooks: of a module, and of all modules."""
+"""The tables in which PyTorch keeps hooks: of a module, of all modules, and of a tensor."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
 from torch.nn.modules import module
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -13,3 +16,17 @@ GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 def global_hooks() -> list[dict[int, Any]]:
     """Those of all modules, by kind."""
     return [vars(module)[name] for name in GLOBAL_HOOKS]
+
+
+@contextlib.contextmanager
+def without_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Lets a backward inside of another one leave out the hooks of leaves that it leads to: the outer one runs them."""
+    tables = {id(table): table for tensor in tensors if (table := tensor._backward_hooks)}
+    contents = [(table, list(table.items())) for table in tables.values()]
+    for table, _ in contents:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, hooks in contents:
+            table.update(hooks)

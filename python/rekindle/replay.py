@@ -14,8 +14,10 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from rekindle.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.exporters import ExportRequest
+from rekindle.hooks import without_hooks
 from rekindle.module_tables import named_buffers, named_parameters
 from rekindle.parts import as_made, run_eager
+from rekindle.saved_writes import note_own_writes
 from rekindle.shapes import Shapes
 from rekindle.snapshot import Snapshot
 
@@ -87,17 +89,30 @@ class Replay:
             (_empty(layout, sizes) if tensor is None else tensor)
             for tensor, (layout, sizes) in zip(given, layouts, strict=True)
         ]
-        # Eager writes to some, and the graph's own copy of these is not to be changed.
-        arguments = [argument.clone() if i in self._contract["writes"] else argument for i, argument in enumerate(arguments)]
-        args, kwargs = rebuild_arguments(*self._template, arguments)
         create_graph = torch.is_grad_enabled()
+        arguments = self._apart(arguments)
+        args, kwargs = rebuild_arguments(*self._template, arguments)
+        own = [*arguments, *every[len(arguments) :]]
+        wanted = [own[self._contract["used"][i]] for i in self._gradient_of]
         with as_made(self._module), self._snapshot.restored():
             with self._snapshot.switches(), torch.enable_grad(), _not_mapped():
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
-            with _cut(outputs, cotangents, cut) as coming:
-                gradients = self._differentiate(outputs, inputs, cotangents, create_graph)
+            with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted):
+                gradients = _differentiate(outputs, wanted, cotangents, create_graph)
             return [coming.get(i) for i in cut] if ending else gradients
+
+    def _apart(self, arguments: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The arguments, so that eager may write to those it writes, and no hook of one that has a history runs here: its
+        gradient runs them when it gets there."""
+        views: dict[int, torch.Tensor] = {}
+        with torch.enable_grad():
+            for i, argument in enumerate(arguments):
+                if i in self._contract["writes"]:
+                    views[id(argument)] = argument.clone()
+                elif argument.grad_fn is not None:
+                    views.setdefault(id(argument), argument.view_as(argument))
+        return [views.get(id(argument), argument) for argument in arguments]
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = {**named_parameters(self._module), **named_buffers(self._module)}
@@ -121,6 +136,7 @@ class Replay:
         now = torch.get_rng_state()
         buffers = [(buffer, buffer.detach().clone()) for buffer in named_buffers(self._module).values()]
         live = named_buffers(self._module)
+        versions = [(buffer, buffer._version) for buffer, _ in buffers]
         try:
             for position in self._contract["writes"]:
                 before = state[position - len(arguments)] if position >= len(arguments) else None
@@ -135,6 +151,7 @@ class Replay:
                 for buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already
                         buffer.copy_(before)
+            note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
         if not is_like(self._contract["structure"], json.loads(json.dumps(structure))):
@@ -143,15 +160,15 @@ class Replay:
             )
         return [output for output in outputs if output.requires_grad]
 
-    def _differentiate(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], cotangents: list[torch.Tensor | None], create_graph: bool
-    ) -> list[torch.Tensor | None]:
-        given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
-        wanted = [inputs[i] for i in self._gradient_of]
-        if not given:
-            return [None] * len(wanted)
-        results, weights = zip(*given, strict=True)
-        return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
+
+def _differentiate(
+    outputs: list[torch.Tensor], wanted: list[torch.Tensor], cotangents: list[torch.Tensor | None], create_graph: bool
+) -> list[torch.Tensor | None]:
+    given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+    if not given:
+        return [None] * len(wanted)
+    results, weights = zip(*given, strict=True)
+    return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
 
 
 @contextlib.contextmanager

@@ -5,16 +5,18 @@ A graph's backward does not read them, but what the graph has saved of them; wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.graph import _engine_run_backward
+from torch.utils.weak import WeakIdKeyDictionary
 
 if TYPE_CHECKING:
     from rekindle.perturbation import SecondCall
 
 _SAYS = "has been modified by an inplace operation"
+_own = WeakIdKeyDictionary()  # how often Rekindle has written a tensor without a change
 
 
 def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
@@ -45,17 +47,28 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
     return [place for place in call.bumped if is_read([place])]
 
 
+def note_own_writes(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
+    """Let what was written since these versions be no write of the user's: it has left the values as they were."""
+    for tensor, version in versions:
+        if tensor._version != version:
+            _own[tensor] = _own.get(tensor, 0) + tensor._version - version
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return tensor._version - _own.get(tensor, 0)
+
+
 def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
     """Let the backward of a graph's outputs raise where these tensors were written since."""
     node = next((output.grad_fn for output in outputs if output.grad_fn is not None), None)
-    versions = [(tensor, tensor._version) for tensor in written]
+    versions = [(tensor, _version(tensor)) for tensor in written]
 
     def check(gradients: Any) -> None:
         for tensor, version in versions:
-            if tensor._version != version:
+            if (now := _version(tensor)) != version:
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation {_SAYS}: a tensor of shape {list(tensor.shape)}, "
-                    f"which the wrapped module has written, is at version {tensor._version}; expected version {version} instead"
+                    f"which the wrapped module has written, is at version {now}; expected version {version} instead"
                 )
 
     if node is not None:

@@ -196,3 +196,69 @@ def test_many_cotangents_at_once(dropout: float) -> None:
     )
     assert_same(ours, theirs)
     assert twins.status.eager_calls == 0
+
+
+def _hooked_parameter(model: Any, x: torch.Tensor) -> torch.Tensor:
+    rekindle.unwrap(model).first.weight.register_hook(lambda gradient: gradient * 1.5)
+    return x
+
+
+def _hooked_leaf(model: Any, x: torch.Tensor) -> torch.Tensor:
+    x.register_hook(lambda gradient: gradient * 1.5)
+    return x
+
+
+def _hooked_result(model: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.register_hook(lambda gradient: gradient * 1.5)
+    return y
+
+
+def _kept(model: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.retain_grad()
+    return y
+
+
+@pytest.mark.parametrize("prepare", [_hooked_parameter, _hooked_leaf, _hooked_result, _kept])
+def test_hooks_of_what_a_module_is_given_run_once(prepare: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+    twins = Twins(Smooth(), fallback="error")
+
+    def second(model: Any) -> list[Any]:
+        torch.manual_seed(0)
+        x = rows().requires_grad_()
+        given = prepare(model, x)
+        score = model(given).square().sum()
+        first = torch.autograd.grad(score, [*model.parameters(), given], create_graph=True)
+        kept = given.grad if given.retains_grad else None
+        sum(gradient.square().sum() for gradient in first).backward()
+        return [*first, kept, x.grad, given.grad if given.retains_grad else None]
+
+    for _ in range(2):
+        theirs, ours = twins.both(second)
+        assert_same(ours, theirs)
+        twins.compare()
+
+
+def test_a_counter_that_the_backward_reads_is_not_written_by_the_repeated_forward() -> None:
+    class Counted(Smooth):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    twins = Twins(Counted(), fallback="error")
+
+    def second(model: Any) -> list[torch.Tensor]:
+        result = model(rows())
+        first = torch.autograd.grad(result.square().sum(), list(model.parameters()), create_graph=True)
+        sum(gradient.square().sum() for gradient in first).backward()
+        return list(first)
+
+    for _ in range(3):
+        theirs, ours = twins.both(second)
+        assert_same(ours, theirs)
+        twins.compare()
