@@ -179,3 +179,24 @@ def test_a_method_that_the_forward_does_not_ask_is_no_matter(tmp_path: pathlib.P
     wrapped = rekindle.Module(module, rekindle.Options(log="error", cache_dir=str(tmp_path)))
     assert_same(wrapped(torch.ones(2, 2)), module(torch.ones(2, 2)))
     assert rekindle.status(wrapped).source == "export", rekindle.status(wrapped).bypass
+
+
+def test_a_cached_method_keeps_its_answers_over_many_exports(tmp_path: pathlib.Path) -> None:
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.k = 1.5
+
+        @functools.lru_cache(maxsize=4)  # noqa: B019
+        def scale(self, n: int) -> float:
+            return self.k * n
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale(2)
+
+    module = Asks()
+    wrapped = rekindle.Module(module, rekindle.Options(log="error", cache_dir=str(tmp_path)))
+    for size in range(1, 9):  # each size one export, which asks for a copy of the module
+        assert_same(wrapped(torch.ones(size, 2)), torch.full((size, 2), 3.0))
+        module.k += 1.0
+    assert Asks.scale.cache_info().currsize == 1

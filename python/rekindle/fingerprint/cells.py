@@ -218,8 +218,10 @@ def answers_of(function: Any) -> list[tuple[Any, Any]]:
     if function.cache_parameters()["maxsize"] is None:
         return list(table.items())
     link = type(next(iter(table.values())))  # a key and its result come before the type of their link
-    places = [i for i, item in enumerate(held) if item is link][: len(table)]
-    return [(held[i - 2], held[i - 1]) for i in places]
+    live = {id(key) for key in table}
+    # The links of keys that were removed stay, the oldest first: of two with one key the last counts.
+    found = {id(held[i - 2]): (held[i - 2], held[i - 1]) for i, item in enumerate(held) if item is link}
+    return [pair for key, pair in found.items() if key in live]
 
 
 def _put_back_answers(function: Any, parts: tuple[Any, ...]) -> None:
