@@ -197,18 +197,21 @@ def state_of(net: torch.nn.Module, module: types.ModuleType, seen: dict[str, Any
     return walk.leaves
 
 
-def differences(ours: list[tuple[str, Leaf]], theirs: list[tuple[str, Leaf]]) -> list[str]:
+FLOAT32, BFLOAT16 = 1e-5, 2**-8  # what rounding may change, as a part of a tensor's largest value
+
+
+def differences(ours: list[tuple[str, Leaf]], theirs: list[tuple[str, Leaf]], rounding: float = FLOAT32) -> list[str]:
     """What differs, a line each: path, what is expected (eager) and what was got."""
     mine, yours = dict(ours), dict(theirs)
     found = [f"{path}: expected {_short(yours[path])}, got nothing" for path in yours if path not in mine]
     found += [f"{path}: expected nothing, got {_short(mine[path])}" for path in mine if path not in yours]
     for path, leaf in yours.items():
-        if path in mine and not _equal(mine[path], leaf):
+        if path in mine and not _equal(mine[path], leaf, rounding):
             found.append(f"{path}: expected {_short(leaf)}, got {_short(mine[path])}")
     return found[:_MOST]
 
 
-def _equal(a: Leaf, b: Leaf) -> bool:
+def _equal(a: Leaf, b: Leaf, rounding: float) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a == b
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -218,7 +221,7 @@ def _equal(a: Leaf, b: Leaf) -> bool:
     a, b = a.double(), b.double()
     finite = b.abs()[b.isfinite()]
     scale = float(finite.max()) if finite.numel() else 0.0
-    return bool(torch.allclose(a, b, rtol=1e-4, atol=1e-5 * scale + 1e-7, equal_nan=True))
+    return bool(torch.allclose(a, b, rtol=10 * rounding, atol=rounding * scale + 1e-7, equal_nan=True))
 
 
 def _short(leaf: Leaf) -> str:
