@@ -23,7 +23,7 @@ from rekindle.perturbation import SecondCall, call_again, outputs_again, perturb
 from rekindle.python_ops import bind
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.saved_groups import Group
-from rekindle.saved_writes import saved_writes
+from rekindle.saved_writes import saved_results, saved_writes
 from rekindle.variant import check_answers, not_for_this_data
 from rekindle.verification import Gradients, compare_session
 from rekindle.views import placed
@@ -34,13 +34,14 @@ _ANY: Layout = ["any", []]
 @dataclass
 class GradientContract:
     """How eager's gradients come. layouts: how that of each input lies. order: positions of inputs, as a backward meets them.
-    groups, inner: see saved_groups.py. saved_writes: see saved_writes.py."""
+    groups, inner: see saved_groups.py. saved_writes, saved_results: see saved_writes.py."""
 
     layouts: list[Layout]
     order: list[int]
     groups: list[Group] | None
     inner: list[list[int]]
     saved_writes: list[int]
+    saved_results: list[int]
 
 
 def graph_inputs(exported: Exported) -> list[torch.Tensor]:
@@ -93,7 +94,9 @@ def verify(
                 second = call_again(request, exported.writes, perturbed_state(request)) if again else None
             further = calls if second is None else [second]
             _check_objects(exported.objects, further)
-            saved = saved_writes(further[0], exported.writes) if further and request.grad and exported.writes else []
+            eager = further[0] if further and request.grad else None
+            saved = saved_writes(eager, exported.writes) if eager is not None and exported.writes else []
+            results = saved_results(eager, exported.writes) if eager is not None else []
             for call in calls:
                 gradients = _verify_elsewhere(session, exported, call, names, request)
             if second is not None:
@@ -101,7 +104,7 @@ def verify(
                     gradients = _verify_second(session, exported, second, names, request)
         open_sizes = _has_open_sizes(exported, request)
         layouts = [_ANY if gradient is None else layout_of(gradient, open_sizes) for gradient in gradients.values]
-        return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, saved)
+        return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, saved, results)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):

@@ -84,7 +84,7 @@ _FIELDS: dict[str, Check] = {
     "functions": is_list(_CALL), "expected_cotangents": is_list(_is(bool)), "shapes": _SHAPES, "output_layouts": _layouts,
     "gradient_layouts": _layouts, "gradient_order": _distinct, "data_guards": is_list(_question), "sized_by_data": _is(bool),
     "saved_groups": _is_optional(is_list(is_record(_distinct, _distinct))), "inner_results": is_list(_distinct),
-    "saved_writes": _distinct, "draws": _is(bool),
+    "saved_writes": _distinct, "saved_results": _distinct, "draws": _is(bool),
 }  # fmt: skip
 
 
@@ -142,6 +142,7 @@ def check_against(contract: dict[str, Any], session: Any, arguments: int, state:
         ("gradient_order", not _below(contract["gradient_order"], session.inputs)),
         ("inner_results", not _inner_fits(contract["inner_results"], cotangents)),
         ("saved_writes", max(contract["saved_writes"], default=-1) >= len(contract["writes"])),
+        ("saved_results", max(contract["saved_results"], default=-1) >= results),
         ("saved_groups", not _groups_fit(contract["saved_groups"], cotangents, session.inputs)),
         ("shapes", len(contract["shapes"]["sizes"]) != arguments),
         ("structure", not _Structure(results, inputs, len(contract["shapes"]["numbers"])).fits(contract["structure"])),

@@ -211,6 +211,7 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "saved_groups": gradients.groups,  # see saved_groups.py
         "inner_results": gradients.inner,
         "saved_writes": gradients.saved_writes,  # see saved_writes.py
+        "saved_results": gradients.saved_results,
         # Questions about data, answered by the output before those of `writes` if there are any.
         "data_guards": listed(exported.data_guards),
         "sized_by_data": exported.sized_by_data,

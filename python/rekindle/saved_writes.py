@@ -1,6 +1,7 @@
-"""Buffers and arguments that a forward writes and its backward reads: a later write to one makes eager's backward an error.
+"""Results, and buffers and arguments that a forward writes, which its backward reads: a later write makes it an error in eager.
 
-A graph's backward does not read them, but what the graph has saved of them; what eager would say is found out at the export.
+A graph's backward reads what the graph has saved, which may be something else (of `F.elu(x, inplace=True)` the input, where eager
+saves the result). What eager would say is found out at the export.
 """
 
 from __future__ import annotations
@@ -47,6 +48,34 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
     return [place for place in call.bumped if is_read([place])]
 
 
+def saved_results(call: SecondCall, writes: Sequence[int]) -> list[int]:
+    """Whether the node of a result's history has saved it, as its place in the outputs. Of the same modules as saved_writes."""
+    outputs = enumerate(call.outputs[: len(call.outputs) - len(writes)])
+    places = [place for place, output in outputs if output.requires_grad]
+    return places if len(places) == 1 and _is_saved(call.outputs[places[0]]) else []
+
+
+def _is_saved(result: torch.Tensor) -> bool:
+    base = result._base if result._is_view() else None
+    nodes = [tensor.grad_fn for tensor in (result, base) if tensor is not None and tensor.grad_fn is not None]
+    version = result._version
+    torch._C._autograd._unsafe_set_version_counter((result,), (version + 1,))
+    try:
+        return any(
+            _is_refused(node, name) for node in nodes for name in dir(node) if name.startswith(("_saved_", "saved_tensors"))
+        )
+    finally:
+        torch._C._autograd._unsafe_set_version_counter((result,), (version,))
+
+
+def _is_refused(node: Any, name: str) -> bool:
+    try:
+        getattr(node, name)
+    except RuntimeError as error:
+        return _SAYS in str(error)
+    return False
+
+
 def note_own_writes(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
     """Let what was written since these versions be no write of the user's: it has left the values as they were."""
     for tensor, version in versions:
@@ -58,8 +87,15 @@ def _version(tensor: torch.Tensor) -> int:
     return tensor._version - _own.get(tensor, 0)
 
 
+def version_only(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without content and history whose version is always that of the given one."""
+    alias = tensor.detach()
+    alias.data = tensor.new_empty(0)
+    return alias
+
+
 def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
-    """Let the backward of a graph's outputs raise where these tensors were written since."""
+    """Let the backward of a graph's outputs raise where these tensors, none of them with a history, were written since."""
     node = next((output.grad_fn for output in outputs if output.grad_fn is not None), None)
     versions = [(tensor, _version(tensor)) for tensor in written]
 
@@ -67,8 +103,8 @@ def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch
         for tensor, version in versions:
             if (now := _version(tensor)) != version:
                 raise RuntimeError(
-                    f"one of the variables needed for gradient computation {_SAYS}: a tensor of shape {list(tensor.shape)}, "
-                    f"which the wrapped module has written, is at version {now}; expected version {version} instead"
+                    f"one of the variables needed for gradient computation {_SAYS}: a tensor that "
+                    f"the wrapped module has made or written is at version {now}; expected version {version} instead"
                 )
 
     if node is not None:

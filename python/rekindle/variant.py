@@ -21,7 +21,7 @@ from rekindle.module_tables import named_modules
 from rekindle.python_ops import bind
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.replay import Replay
-from rekindle.saved_writes import refuse_later_writes
+from rekindle.saved_writes import refuse_later_writes, version_only
 from rekindle.shapes import Shapes, sizes_of
 from rekindle.snapshot import Snapshot
 
@@ -162,7 +162,13 @@ class Variant:
         if self.writes:
             return self._run_and_write(inputs, arguments)
         outputs = self._forward(inputs)
+        if self.contract["saved_results"]:
+            self._refuse_later_writes(outputs, [])
         return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
+
+    def _refuse_later_writes(self, outputs: list[torch.Tensor], written: list[torch.Tensor]) -> None:
+        results = [version_only(outputs[place]) for place in self.contract["saved_results"]]
+        refuse_later_writes(outputs, results + [written[place] for place in self.contract["saved_writes"]])
 
     @property
     def depends_on_data(self) -> bool:
@@ -198,8 +204,8 @@ class Variant:
         try:
             with torch.no_grad():
                 torch._foreach_copy_(written, outputs[-len(self.writes) :])
-            if self.contract["saved_writes"]:
-                refuse_later_writes(outputs, [written[place] for place in self.contract["saved_writes"]])
+            if self.contract["saved_writes"] or self.contract["saved_results"]:
+                self._refuse_later_writes(outputs, written)
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
         except Exception:
             with torch.no_grad():  # all or nothing: eager runs the call again

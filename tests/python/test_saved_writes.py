@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
+from rekindle.saved_writes import version_only
 from torch import nn
 
 
@@ -114,3 +115,43 @@ def test_a_write_before_the_backward_is_what_it_is_in_eager(name: str, use: str,
 
         assert _history(name, use, wrap) == expected
         assert rekindle.status(wrapped[0]).eager_calls == 0, rekindle.status(wrapped[0]).bypass
+
+
+ENDS: dict[str, Callable[[], nn.Module]] = {
+    "ReLU": nn.ReLU, "ReLU in place": lambda: nn.ReLU(True), "ELU in place": lambda: nn.ELU(inplace=True), "SiLU": nn.SiLU,
+    "LeakyReLU": nn.LeakyReLU, "LeakyReLU in place": lambda: nn.LeakyReLU(0.1, True), "SELU in place": lambda: nn.SELU(True),
+    "a view of it": lambda: nn.Sequential(nn.CELU(inplace=True), nn.Flatten(0)), "Tanh": nn.Tanh,
+    "Identity": nn.Identity, "Hardswish in place": lambda: nn.Hardswish(True), "Softmax": lambda: nn.Softmax(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_write_to_a_result_is_what_it_is_in_eager(end: str) -> None:
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(3, 3), ENDS[end]())
+    wrapped = rekindle.Module(module, rekindle.Options(log="error", cache="off"))
+    found: dict[bool, list[Any]] = {False: [], True: []}
+    for is_ours in (False, True, False, True):
+        module.zero_grad()
+        y = (wrapped if is_ours else module)(torch.ones(2, 3))
+        with torch.no_grad():
+            y.mul_(2)
+        try:
+            y.sum().backward()
+            found[is_ours].append(module[0].weight.grad)
+        except RuntimeError as error:
+            found[is_ours].append(str(error)[:90])
+    assert rekindle.status(wrapped).eager_calls == 0, rekindle.status(wrapped).bypass
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        if isinstance(theirs, torch.Tensor) and isinstance(ours, torch.Tensor):
+            torch.testing.assert_close(ours, theirs)
+        else:
+            assert ours == theirs
+
+
+def test_a_watched_result_is_not_kept_in_memory() -> None:
+    tensor = torch.ones(1000)
+    watched = version_only(tensor)
+    tensor.add_(1)
+    assert watched._version == tensor._version == 1
+    assert watched.untyped_storage().nbytes() == 0
