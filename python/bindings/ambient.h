@@ -13,7 +13,8 @@ namespace rekindle::python {
 // saved-tensor hooks, traces. Needs the GIL.
 std::vector<std::int64_t> ambient_state();
 
-// Whether ambient_state() would return `state`; makes no vector. Needs the GIL.
+// Tells whether the switches are as they were when ambient_state() returned `state`, without making a vector.
+// Needs the GIL.
 bool is_ambient_state(const std::vector<std::int64_t>& state);
 
 // (name, value as Python shows it) of the switches that are fields of a key.

@@ -1,4 +1,4 @@
-// What C++ objects own of Python's.
+// Owned<T>: Python objects held by a C++ object, which may be destroyed on any thread.
 #pragma once
 
 #include <Python.h>

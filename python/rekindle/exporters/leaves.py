@@ -11,7 +11,7 @@ _LEAVES = (torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), 
 
 
 def leaves_of(values: Any) -> list[Any]:
-    """As `tree_leaves`."""
+    """The leaves of nested containers, in the order of `torch.utils._pytree.tree_leaves`."""
     kind = type(values)
     if kind in _LEAVES:
         return [values]

@@ -38,7 +38,10 @@ Answers = dict[str, tuple[str, Asked]]  # by digest of the question; the digest 
 
 
 class _Met:
-    """A cached function, under the path where it was met first, and what it had answered then."""
+    """Tells what a cached function was asked since the walk met it.
+
+    path: where it was met first. before: what it had answered then.
+    """
 
     def __init__(self, path: str, function: Any) -> None:
         self.path, self.function = path, function
@@ -219,7 +222,7 @@ _VERSION = seen_only(lambda tensor: (sys.intern(str(tensor._version)), sys.inter
 
 
 def cells_in(function: Any) -> Iterator[tuple[Any, Cells]]:
-    """What can change of the answers that a cached function has ready."""
+    """Yields what to watch in the answers that a cached function has ready: each value with the cells that show a change of it."""
     for _, answer in answers_of(function):
         walker = _walked(answer)
         for value, cells in [] if walker is None else walker.cells:

@@ -31,8 +31,8 @@ class Asides:
         self._collects = phase == "start"
 
     def has(self, frame: types.FrameType | None) -> bool:
-        """Whether the frame runs for the garbage collector or a signal, which may come anywhere, or for an import. What ends
-        because the forward lets it go ends for the forward."""
+        """Tells whether the frame runs for a signal, an import or the garbage collector, which may come anywhere. A `__del__`
+        that runs because the forward let go of its object belongs to the forward."""
         while frame is not None and id(frame) not in self._outside:
             code = frame.f_code
             if (code.co_name == "__del__" and self._collects) or id(code) in self._codes:

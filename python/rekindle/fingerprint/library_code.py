@@ -35,7 +35,7 @@ class LibraryCode:
         self._state = LibraryState()
 
     def is_known(self, frame: types.FrameType) -> bool:
-        """Whether `add` would learn nothing of a frame that starts: it runs for Rekindle once more."""
+        """Tells whether `add` may be skipped for a frame that starts: its code ran for Rekindle before, and does so again."""
         return id(frame.f_code) in self._not_for_user and not _is_for_user(frame)
 
     def add(self, frame: types.FrameType, origin: Origin) -> bool:
