@@ -66,7 +66,31 @@ def separate(
             of[key] = {"output": _position(base, outputs)}
         places.append(("view", len(views)))
         views.append(_described(tensor, base, of[key], steps(tensor, base)))
+    _check_between(results, [tensor for tensor, (kind, _) in zip(results, places, strict=True) if kind == "view"])
     return outputs, views, places
+
+
+def _check_between(results: list[torch.Tensor], views: list[torch.Tensor]) -> None:
+    """Raises Bypass(unsupported_output) for a view through which the gradient of another result goes: one that is made at the
+    edge is on nobody's way, and would be told (`retain_grad`, a hook) less than it gets."""
+    between = {id(node): (node, view) for view in views if (node := view.grad_fn) is not None}
+    stack = [node for tensor in results if between and tensor.grad_fn is not None for node in _next_nodes(tensor.grad_fn)]
+    seen: dict[int, Any] = {}  # kept, so that no number is given again
+    while stack:
+        node = stack.pop()
+        if id(node) in between:
+            shape = tuple(between[id(node)][1].shape)
+            raise Bypass(
+                Reason.UNSUPPORTED_OUTPUT,
+                f"an output of shape {shape} shares memory with another, and a third is computed from it; return a clone",
+            )
+        if id(node) not in seen:
+            seen[id(node)] = node
+            stack += _next_nodes(node)
+
+
+def _next_nodes(node: Any) -> list[Any]:
+    return [other for other, _ in node.next_functions if other is not None]
 
 
 def _memory(tensor: torch.Tensor) -> int:

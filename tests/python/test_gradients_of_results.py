@@ -159,3 +159,52 @@ def test_results_that_share_nothing_are_differentiable_twice() -> None:
         *_, beside, _ = kind(rows())
         found = torch.autograd.grad(beside.sum(), list(model.parameters()), create_graph=True, allow_unused=True)
         assert [gradient is None for gradient in found] == [True, True, True, False]
+
+
+class Halves(nn.Module):
+    """A result depends on another that is a view of what it shares memory with."""
+
+    def __init__(self, forward: Callable[[Any, torch.Tensor], Results]) -> None:
+        super().__init__()
+        self.a, self.b, self.do = nn.Linear(4, 4), nn.Linear(2, 2), forward
+
+    def forward(self, x: torch.Tensor) -> Results:
+        return self.do(self, x)
+
+
+def _halves(self: Any, x: torch.Tensor) -> Results:
+    u, v = self.a(x).split(2, 1)
+    return u, v, self.b(u)
+
+
+def _view_of_a_view(self: Any, x: torch.Tensor) -> Results:
+    h = self.a(x)
+    u = h[:, :2]
+    return h, u, u[1:]
+
+
+def _overlapping(self: Any, x: torch.Tensor) -> Results:
+    y = torch.tanh(self.a(x))
+    u = y[:, 2:]
+    return u, y[1:], self.b(u)
+
+
+def _side_by_side(self: Any, x: torch.Tensor) -> Results:
+    h = self.a(x)
+    u, v = h.split(2, 1)
+    return u, v, self.b(torch.tanh(h)[:, :2])
+
+
+HALVES = {"halves": _halves, "view of a view": _view_of_a_view, "overlapping": _overlapping, "beside": _side_by_side}
+
+
+@pytest.mark.parametrize("differentiate", [retained, stopped, asked])
+@pytest.mark.parametrize("name", HALVES)
+def test_a_view_that_another_result_is_computed_from(name: str, differentiate: Callable[[Results], list[Any]]) -> None:
+    torch.manual_seed(0)
+    module = Halves(HALVES[name])
+    wrapped = rekindle.Module(module, rekindle.Options(log="error", cache="off"))
+    for _ in range(2):
+        theirs = differentiate(module(rows()))
+        assert_same(differentiate(wrapped(rows())), theirs)
+    assert (rekindle.status(wrapped).eager_calls == 0) == (name == "beside")
