@@ -36,6 +36,7 @@ def _not_mapped() -> Iterator[None]:
             torch._C._vmapmode_increment_nesting()
 
 
+_ROUNDING = 1e-5  # of buffers, relative
 _Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 
 
@@ -90,7 +91,7 @@ class Replay:
             for tensor, (layout, sizes) in zip(given, layouts, strict=True)
         ]
         create_graph = torch.is_grad_enabled()
-        arguments = self._apart(arguments)
+        arguments, apart = self._apart(arguments)
         args, kwargs = rebuild_arguments(*self._template, arguments)
         own = [*arguments, *every[len(arguments) :]]
         wanted = [own[self._contract["used"][i]] for i in self._gradient_of]
@@ -98,13 +99,13 @@ class Replay:
             with self._snapshot.switches(), torch.enable_grad(), _not_mapped():
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
-            with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted):
+            with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
                 gradients = _differentiate(outputs, wanted, cotangents, create_graph)
             return [coming.get(i) for i in cut] if ending else gradients
 
-    def _apart(self, arguments: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The arguments, so that eager may write to those it writes, and no hook of one that has a history runs here: its
-        gradient runs them when it gets there."""
+    def _apart(self, arguments: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The arguments with a history, and those that eager writes, as views and copies, and these alone: eager may write to
+        them, and a hook of an argument runs when the gradient gets there, not here."""
         views: dict[int, torch.Tensor] = {}
         with torch.enable_grad():
             for i, argument in enumerate(arguments):
@@ -112,7 +113,7 @@ class Replay:
                     views[id(argument)] = argument.clone()
                 elif argument.grad_fn is not None:
                     views.setdefault(id(argument), argument.view_as(argument))
-        return [views.get(id(argument), argument) for argument in arguments]
+        return [views.get(id(argument), argument) for argument in arguments], list(views.values())
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = {**named_parameters(self._module), **named_buffers(self._module)}
@@ -150,7 +151,7 @@ class Replay:
             with torch.no_grad():
                 for buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already
-                        buffer.copy_(before)
+                        _put_back(buffer, before)
             note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
@@ -169,6 +170,28 @@ def _differentiate(
         return [None] * len(wanted)
     results, weights = zip(*given, strict=True)
     return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
+
+
+def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
+    """Where a graph's own rounding is all that differs, what the repeated forward has saved of the buffer stays good."""
+    is_rounding = buffer.is_floating_point() and torch.allclose(buffer, before, rtol=_ROUNDING, atol=0.0)
+    with torch.autograd._unsafe_preserve_version_counter(buffer) if is_rounding else contextlib.nullcontext():
+        buffer.copy_(before)
+
+
+@contextlib.contextmanager
+def _ending_at(tensors: list[torch.Tensor]) -> Iterator[None]:
+    """Let a backward end at these, no leaves: it is asked for their gradients, and the outer one goes on from there."""
+
+    def end(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+        return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
+
+    hooks = [tensor.grad_fn.register_prehook(end) for tensor in tensors if tensor.grad_fn is not None]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextlib.contextmanager

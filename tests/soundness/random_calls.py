@@ -153,8 +153,11 @@ class Calls:
         results = self._results(args, kwargs)
         model = rekindle.unwrap(self.model)
         with torch.no_grad():
+            # Of integers the graph has saved what they are as numbers; through `data` eager sees no write at all.
+            aliased = {id(tensor) for tensor in model.parameters() if _is_held_besides(model, tensor)}
             for tensor in [*model.buffers(), *model.parameters()]:
-                tensor.add_(1)
+                if tensor.is_floating_point() and id(tensor) not in aliased:
+                    tensor.add_(1)
         self._backward(results)
 
     def call_and_step(self, *args: Any, **kwargs: Any) -> None:
@@ -185,6 +188,13 @@ class Calls:
         results = self.model.forward(*args, **kwargs)
         self.seen |= {"result": results}
         self._backward(results)
+
+
+def _is_held_besides(model: torch.nn.Module, tensor: torch.Tensor) -> bool:
+    """Whether a plain attribute of a module is of the tensor's memory."""
+    memory = tensor.untyped_storage().data_ptr()
+    values = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
+    return any(value.untyped_storage().data_ptr() == memory for value in values)
 
 
 def _roots(results: Any) -> list[torch.Tensor]:

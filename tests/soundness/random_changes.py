@@ -6,19 +6,15 @@ import random
 import re
 
 _NUMBERS = ("0.5", "2.0", "-1.5", "3", "1", "1.0", "True", "0.25", "1.5", "2", "np.float32(0.75)", "-2")
+_OF_FOUR = ("torch.full((4,), 2.)", "torch.ones(4)", "torch.arange(4.) + 1", "torch.full((4,), -1., dtype=torch.float64)")
 _DRAWS = {
     "n": _NUMBERS,
     "i": ("0", "1", "2", "3"),
     "p": ("1", "2", "3"),
     "b": ("True", "False"),
     "s": ("'a'", "'bb'", "'ccc'", "'abc'"),
-    "t": (
-        "torch.full((4,), 2.)",
-        "torch.ones(4)",
-        "torch.arange(4.) + 1",
-        "torch.ones(1)",
-        "torch.full((4,), -1., dtype=torch.float64)",
-    ),
+    "t": (*_OF_FOUR, "torch.ones(1)"),
+    "d": _OF_FOUR,  # the `data` of a parameter: of other sizes, eager's gradient still has those of before
 }
 
 GENERAL = (
@@ -70,8 +66,8 @@ GENERAL = (
     "net.lin.weight.register_hook(lambda g: g * <n>)",
     "net.lin = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))",
     "net.lin = nn.Sequential(nn.Linear(4, 4), nn.Tanh())",
-    "net.lin = nn.utils.skip_init(nn.Linear, 4, 4).apply(lambda m: m.requires_grad_(False)); net.lin.weight.fill_(1); "
-    "net.lin.bias.fill_(0)",
+    "net.lin = nn.utils.skip_init(nn.Linear, 4, 4).apply(lambda m: m.requires_grad_(False)); "
+    "net.lin.weight.copy_(torch.arange(16.).view(4, 4) % 5); net.lin.bias.fill_(0)",
     "net.lin.weight.data[0] = <i>",
     "net.lin.weight.grad = None",
     "net.lin.bias = nn.Parameter(net.lin.weight.data[0])",

@@ -222,7 +222,7 @@ _VERSION = seen_only(lambda tensor: (sys.intern(str(tensor._version)), sys.inter
 
 
 def cells_in(function: Any) -> Iterator[tuple[Any, Cells]]:
-    """Yields what to watch in the answers that a cached function has ready: each value with the cells that show a change of it."""
+    """Yields what to watch in the answers that a cached function has ready: values with the cells that show a change."""
     for _, answer in answers_of(function):
         walker = _walked(answer)
         for value, cells in [] if walker is None else walker.cells:

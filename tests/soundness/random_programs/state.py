@@ -19,7 +19,7 @@ _BUFFER = (
 _WEIGHT = (
     "net.w$.data.fill_(<i>)",
     "net.w$ = nn.Parameter(<t>)",
-    "net.w$.data = <t>",
+    "net.w$.data = <d>",
     "net.w$.requires_grad_(<b>)",
     "net.w$ = net.lin.bias",
     "net.w$.data = net.lin.bias.data",
@@ -31,7 +31,7 @@ _WEIGHT = (
 _TENSOR = (
     "net.t$.fill_(<n>)",
     "net.t$ = <t>",
-    "net.t$.data = <t>",
+    "net.t$.data = <d>",
     "net.t$ = net.lin.bias",
     "net.t$ = net.lin.bias.data",
     "net.t$ = net.t$.clone()",
@@ -95,7 +95,7 @@ STATE = (
         "global tensor",
         "y = y * T$",
         top="T$ = torch.arange(4.)",
-        changes=("mod.T$.fill_(<n>)", "mod.T$ = <t>", "mod.T$.data = <t>", "mod.T$ = net.lin.bias", "mod.T$ = mod.T$.double()"),
+        changes=("mod.T$.fill_(<n>)", "mod.T$ = <t>", "mod.T$.data = <d>", "mod.T$ = net.lin.bias", "mod.T$ = mod.T$.double()"),
     ),
     Construct(
         "tensor in a list",
