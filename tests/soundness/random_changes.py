@@ -93,4 +93,4 @@ GENERAL = (
 
 def drawn(rng: random.Random, text: str) -> str:
     """The text with a value for each place that is to be drawn."""
-    return re.sub(r"<([nipbst])>", lambda found: rng.choice(_DRAWS[found[1]]), text)
+    return re.sub(f"<([{''.join(_DRAWS)}])>", lambda found: rng.choice(_DRAWS[found[1]]), text)
