@@ -161,7 +161,7 @@ def _groups_fit(groups: list[list[list[int]]] | None, cotangents: int, inputs: i
 
 
 def _inner_fits(inner: list[list[int]], cotangents: int) -> bool:
-    """Whether each result names the results that its gradient runs through, and no two name one another."""
+    """Tells whether the results that each gradient runs through are named without a cycle."""
     if len(inner) not in (0, cotangents) or not all(_below(others, cotangents) for others in inner):
         return False
     return all(set(inner[other]) < set(others) for others in inner for other in others)

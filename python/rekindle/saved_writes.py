@@ -6,7 +6,8 @@ saves the result). What eager would say is found out at the export.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,14 +34,11 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
 
     def is_read(places: Sequence[int]) -> bool:
         written = tuple(call.outputs[end + place] for place in places)
-        versions = tuple(tensor._version for tensor in written)
-        torch._C._autograd._unsafe_set_version_counter(written, tuple(version + 1 for version in versions))
         try:
-            _engine_run_backward(tuple(roots), (torch.ones_like(roots[0]),), True, False, leaves, True, accumulate_grad=False)
+            with _as_if_written(written):
+                _engine_run_backward(tuple(roots), (torch.ones_like(roots[0]),), True, False, leaves, True, accumulate_grad=False)
         except RuntimeError as error:
             return _SAYS in str(error)
-        finally:
-            torch._C._autograd._unsafe_set_version_counter(written, versions)
         return False
 
     if not call.bumped or not is_read(call.bumped):
@@ -49,7 +47,8 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
 
 
 def saved_results(call: SecondCall, writes: Sequence[int]) -> list[int]:
-    """Whether the node of a result's history has saved it, as its place in the outputs. Of the same modules as saved_writes."""
+    """Returns the place of the result that its own node in eager's history has saved, if it has. Of the same modules as
+    saved_writes."""
     outputs = enumerate(call.outputs[: len(call.outputs) - len(writes)])
     places = [place for place, output in outputs if output.requires_grad]
     return places if len(places) == 1 and _is_saved(call.outputs[places[0]]) else []
@@ -58,14 +57,20 @@ def saved_results(call: SecondCall, writes: Sequence[int]) -> list[int]:
 def _is_saved(result: torch.Tensor) -> bool:
     base = result._base if result._is_view() else None
     nodes = [tensor.grad_fn for tensor in (result, base) if tensor is not None and tensor.grad_fn is not None]
-    version = result._version
-    torch._C._autograd._unsafe_set_version_counter((result,), (version + 1,))
-    try:
+    with _as_if_written((result,)):
         return any(
             _is_refused(node, name) for node in nodes for name in dir(node) if name.startswith(("_saved_", "saved_tensors"))
         )
+
+
+@contextlib.contextmanager
+def _as_if_written(tensors: tuple[torch.Tensor, ...]) -> Iterator[None]:
+    versions = tuple(tensor._version for tensor in tensors)
+    torch._C._autograd._unsafe_set_version_counter(tensors, tuple(version + 1 for version in versions))
+    try:
+        yield
     finally:
-        torch._C._autograd._unsafe_set_version_counter((result,), (version,))
+        torch._C._autograd._unsafe_set_version_counter(tensors, versions)
 
 
 def _is_refused(node: Any, name: str) -> bool:

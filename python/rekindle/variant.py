@@ -214,7 +214,7 @@ class Variant:
 
 
 def _modes(module: torch.nn.Module) -> dict[str, Any]:
-    """What programs switch to and fro: the training of every module by its name, and the ambient state of torch."""
+    """Returns what programs switch to and fro: the training of every module by its name, and the ambient state of torch."""
     return {"ambient state": _native.ambient_state()} | {name: child.training for name, child in named_modules(module).items()}
 
 

@@ -191,7 +191,7 @@ class Calls:
 
 
 def _is_held_besides(model: torch.nn.Module, tensor: torch.Tensor) -> bool:
-    """Whether a plain attribute of a module is of the tensor's memory."""
+    """Tells whether some module has a plain attribute that shares the tensor's memory."""
     memory = tensor.untyped_storage().data_ptr()
     values = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
     return any(value.untyped_storage().data_ptr() == memory for value in values)

@@ -63,7 +63,7 @@ def place_of(frame: types.FrameType) -> str:
 
 
 def read_is_ours() -> bool:
-    """Whether Rekindle itself reads the environment. To be called from a patched method of `os.environ`, two frames below
+    """Tells whether Rekindle itself reads the environment. To be called from a patched method of `os.environ`, two frames below
     the mapping's own."""
     frame = beyond(sys._getframe(3), (Origin.STDLIB,))
     return frame is not None and origin_of_frame(frame) is Origin.REKINDLE
