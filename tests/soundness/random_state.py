@@ -16,7 +16,6 @@ import logging
 import pathlib
 import random
 import types
-import weakref
 from typing import Any
 
 import numpy as np
@@ -113,8 +112,6 @@ class Walk:
                 self.visit(f"{path}[{i}]", held)
         elif isinstance(value, set | frozenset):
             self._add(path + ".members", repr(sorted(map(repr, value))))
-        elif isinstance(value, weakref.WeakKeyDictionary):
-            return  # a cache, as of functools.singledispatch
         elif isinstance(value, types.FunctionType):
             self._function(path, value)
         elif isinstance(value, types.MethodType):
@@ -128,7 +125,9 @@ class Walk:
     def _function(self, path: str, value: types.FunctionType) -> None:
         self.visit(path + ".defaults", value.__defaults__)
         self.visit(path + ".kwdefaults", value.__kwdefaults__)
-        for i, cell in enumerate(value.__closure__ or ()):
+        for i, (name, cell) in enumerate(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)):
+            if name == "dispatch_cache":  # of functools.singledispatch, which eager fills and a hit does not
+                continue
             try:
                 self.visit(f"{path}.cell{i}", cell.cell_contents)
             except ValueError:
@@ -148,7 +147,7 @@ class Walk:
         except AttributeError:
             held = {}
         for name, each in [*held.items()] if isinstance(held, dict) else []:
-            if not (isinstance(value, types.FunctionType) and name == "__wrapped__"):
+            if not (isinstance(value, types.FunctionType) and name in ("__wrapped__", "_clear_cache")):
                 self.visit(f"{path}.{name}", each)
         for owner in type(value).__mro__:
             for name in vars(owner).get("__slots__", ()) if isinstance(vars(owner).get("__slots__"), tuple) else ():
