@@ -205,15 +205,18 @@ FLOAT32, BFLOAT16 = 1e-5, 2**-8  # what rounding may change, as a part of a tens
 def differences(ours: list[tuple[str, Leaf]], theirs: list[tuple[str, Leaf]], rounding: float = FLOAT32) -> list[str]:
     """What differs, a line each: path, what is expected (eager) and what was got."""
     mine, yours = dict(ours), dict(theirs)
-    largest = max((_largest(leaf) for path, leaf in theirs if path.endswith(".grad.values")), default=0.0)
+    largest = max((_largest(leaf) for path, leaf in theirs if _is_gradient(path)), default=0.0)
     found = [f"{path}: expected {_short(yours[path])}, got nothing" for path in yours if path not in mine]
     found += [f"{path}: expected nothing, got {_short(mine[path])}" for path in mine if path not in yours]
     for path, leaf in yours.items():
         # A gradient that cancels to nothing, as before a normalization, has the rounding of what cancels.
-        is_gradient = ".grad" in path or path.startswith(("gradient", "first gradients"))
-        if path in mine and not _equal(mine[path], leaf, rounding, largest if is_gradient else 0.0):
+        if path in mine and not _equal(mine[path], leaf, rounding, largest if _is_gradient(path) else 0.0):
             found.append(f"{path}: expected {_short(leaf)}, got {_short(mine[path])}")
     return found[:_MOST]
+
+
+def _is_gradient(path: str) -> bool:
+    return ".grad" in path or path.startswith(("gradient", "first gradients"))
 
 
 def _largest(leaf: Leaf) -> float:
