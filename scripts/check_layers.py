@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks every #include line against the directions in which rooms may depend on each other.
+"""Checks every #include and every Python import against the directions in which rooms may depend on each other.
 
-Usage: scripts/check_layers.py [ROOT]. Prints one line a violation; exits with 1 if there is any. The table
-below is the rule; docs/contributing.md says why.
+Usage: scripts/check_layers.py [ROOT]. Prints one line a violation; exits with 1 if there is any. The tables
+below and in python_layers.py are the rule; docs/contributing.md says why.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator
+
+import python_layers
 
 # A room may include itself and these rooms. The longest matching path is a file's room.
 ROOMS: dict[str, set[str]] = {
@@ -99,6 +101,7 @@ def violations(root: pathlib.Path) -> Iterator[str]:
             wrong = check_inner(root, path, target) if quote == '"' else None
             if wrong := wrong or (None if (root / target).is_file() else check_outer(path, target)):
                 yield f"{path}:{number}: {wrong}"
+    yield from python_layers.violations(root)
 
 
 def main() -> int:

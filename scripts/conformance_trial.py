@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 import rekindle
 import torch
-from rekindle.rounding import judge
+from rekindle.compare.rounding import judge
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 

@@ -22,11 +22,12 @@ import rekindle
 import torch
 import transformers
 from rekindle import _native
-from rekindle.contract import flatten_arguments
-from rekindle.exporters import ExportRequest, torchscript
-from rekindle.fingerprint import describe
-from rekindle.fingerprint.observations import verify
-from rekindle.fingerprint.observe import Recorder
+from rekindle.export.request import ExportRequest
+from rekindle.export.torchscript import adapter
+from rekindle.key.fingerprint import describe
+from rekindle.recording.observations import verify
+from rekindle.recording.recorder import Recorder
+from rekindle.results.contract import flatten_arguments
 
 warnings.filterwarnings("ignore")
 _KEY = {"numerics": "fast", "pipeline": _native.pipeline_fingerprint()}
@@ -87,7 +88,7 @@ def fill(directory: str) -> dict[str, Any]:
     model, batch = bert()
     wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, fallback="error", log="warning"))
     wrapped(**batch)
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     status = rekindle.status(wrapped)
     return {"export_seconds": status.export_seconds, "entries": len(rekindle.cache.ls(directory))}
 
@@ -155,12 +156,12 @@ def recording(rounds: int) -> dict[str, Any]:
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     request = ExportRequest(model, (), batch, arguments, parameters, buffers, True)
     fingerprint = describe(model, (), batch, _KEY)
-    torchscript.load_exporter()
+    adapter.load_exporter()
 
     def export(recorded: bool) -> Clock:
         clock = Clock()
         with clock.part("export"), Recorder(fingerprint) if recorded else contextlib.nullcontext():
-            torchscript.export(request)
+            adapter.export(request)
         return clock
 
     export(True)  # the first one pays for imports

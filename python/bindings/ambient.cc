@@ -183,7 +183,7 @@ std::int64_t function_modes() {
   return static_cast<std::int64_t>(modes);
 }
 
-// What refuses a call while it is there; see fingerprint/ambient.py.
+// What refuses a call while it is there; see key/ambient.py.
 constexpr std::int64_t (*kRefusing[])() = {
     function_modes,
     [] { return c10::impl::TorchDispatchModeTLS::stack_len(); },

@@ -12,7 +12,7 @@
 
 namespace rekindle::python {
 
-// What a graph's call means here and now; see python/rekindle/python_op_calls.py for how it is described.
+// What a graph's call means here and now; see python/rekindle/functions/calls.py for how it is described.
 struct PythonCall {
   pybind11::object apply;            // Function.apply, without the layers of Python around it
   pybind11::tuple arguments;         // None in the place of each tensor

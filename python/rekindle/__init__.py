@@ -17,12 +17,12 @@ check_environment()
 
 from rekindle import cache, reasons  # noqa: E402
 from rekindle.comparison import verify  # noqa: E402
-from rekindle.explanation import Explanation  # noqa: E402
-from rekindle.fingerprint import register_digest  # noqa: E402
+from rekindle.functions.registry import register_python_op  # noqa: E402
+from rekindle.key.fingerprint import register_digest  # noqa: E402
+from rekindle.lookup.explanation import Explanation  # noqa: E402
 from rekindle.module import Module, explain, status, unwrap  # noqa: E402
+from rekindle.modules.status import Status  # noqa: E402
 from rekindle.options import Options  # noqa: E402
-from rekindle.python_op_registry import register_python_op  # noqa: E402
-from rekindle.status import Status  # noqa: E402
 from rekindle.versions import __version__  # noqa: E402
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.store import flush
+from rekindle.lookup.store import flush
 
 Directory = str | os.PathLike[str] | None
 

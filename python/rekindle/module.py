@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle.explanation import Explanation
+from rekindle.calls.runtime import Runtime
+from rekindle.lookup.explanation import Explanation
+from rekindle.modules.proxy import WRAPPED, Proxy, Wrapping, adopt, as_unwrapped, kind_of, unwrapped, wrapping_of
+from rekindle.modules.status import Status
 from rekindle.options import Options
-from rekindle.proxy import WRAPPED, Proxy, Wrapping, adopt, as_unwrapped, kind_of, unwrapped, wrapping_of
-from rekindle.runtime import Runtime
-from rekindle.status import Status
 
 
 class Module(Proxy):

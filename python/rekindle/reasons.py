@@ -91,7 +91,7 @@ TRUTH = "its truth"  # what a guard asks of a tensor that is no size
 
 
 class OtherBranch(Bypass):
-    """The truth of a tensor is another for this call than when the graph was made (exporters/assumptions.py)."""
+    """The truth of a tensor is another for this call than when the graph was made (export/trace/assumptions.py)."""
 
     def __init__(self, place: str) -> None:
         message = f"{place} asks for the truth of a tensor, which is another than when the graph was made"

@@ -8,8 +8,8 @@ import types
 from typing import Any
 
 import torch
-from rekindle import fingerprint
-from rekindle.fingerprint.observe import Recorder, verify
+from rekindle.key import fingerprint
+from rekindle.recording.recorder import Recorder, verify
 
 HELPER = '''
 """Helpers of the subject."""

@@ -115,7 +115,7 @@ def main() -> None:
             found[name] = ""
         except Exception:
             found[name] = traceback.format_exc(limit=-4)
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     print(json.dumps(found))
 
 

@@ -179,7 +179,7 @@ def main() -> None:
             found[name] = f"not installed: {error}"
         except Exception:
             found[name] = traceback.format_exc(limit=-6)
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     print(json.dumps(found), flush=True)
     if len(sys.argv) > 2:
         dist.destroy_process_group()

@@ -69,7 +69,7 @@ def wrapped(make: Model) -> rekindle.Module:
 def live() -> dict[str, int]:
     """What is there now: tensors, our modules, blocks of Python's allocator, open files, resident bytes."""
     gc.collect()
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     kinds = [type(thing) for thing in gc.get_objects()]
     return {
         "tensors": sum(issubclass(kind, torch.Tensor) for kind in kinds),
@@ -185,7 +185,7 @@ def main() -> None:
             )
             failures += not flat
             failures += not steady
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     sys.exit(failures > 0)
 
 

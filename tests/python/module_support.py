@@ -10,7 +10,7 @@ from typing import Any
 
 import rekindle
 import torch
-from rekindle.structure import is_plain_class
+from rekindle.results.structure import is_plain_class
 from torch import nn
 from torch.utils._pytree import tree_leaves
 

@@ -100,7 +100,7 @@ def compared(make: Callable[[], nn.Module], run: Callable[[nn.Module], Any]) -> 
             own = copy.deepcopy(module)
             model = own if kind == "eager" else rekindle.Module(own, rekindle.Options(log="error"))
             observed[kind] = _observed(run, model, own)
-            rekindle.store.flush()
+            rekindle.lookup.store.flush()
     failed = observed["eager"]["result"]
     assert not (isinstance(failed, type) and issubclass(failed, Exception)), f"the case itself raises {failed}"
     for kind in ("cold", "warm"):

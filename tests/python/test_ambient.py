@@ -12,7 +12,7 @@ import torch
 from fingerprint_support import World
 from module_support import rows
 from rekindle import _native
-from rekindle.fingerprint.ambient import PLACES
+from rekindle.key.ambient import PLACES
 from torch import nn
 
 

@@ -123,7 +123,7 @@ def test_a_damaged_cache_is_exported_anew(
             twins = Twins(mlp(), fallback="error")
             twins.call(rows())
             assert twins.status.source in ("local", "export")
-            rekindle.store.flush()
+            rekindle.lookup.store.flush()
         assert len(warned(capfd)) <= 3, path
 
 
@@ -145,7 +145,7 @@ def test_modes_of_the_cache() -> None:
         twins.call(rows())
         assert twins.status.source == source, mode
         assert (twins.status.verify_seconds > 0) == (mode in ("refresh", "verify"))
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     stats = rekindle.cache.stats()
     assert (stats["stores"], stats["entries"]) == (2, 1)
 

@@ -47,7 +47,7 @@ print(json.dumps({
     "parameters": [parameter.double().sum().item() for parameter in model.parameters()],
     "source": status and status.source,
     "export_seconds": status and status.export_seconds,
-    "exporters": [name for name in ("onnx", "torch.onnx._internal.torchscript_exporter", "rekindle.exporters.torchscript")
+    "exporters": [name for name in ("onnx", "torch.onnx._internal.torchscript_exporter", "rekindle.export.torchscript.adapter")
                   if name in sys.modules],
 }))
 """

@@ -177,7 +177,7 @@ def test_nothing_of_the_calls_is_alive(name: str) -> None:
     before = {id(tensor) for tensor in _live()}
     model = rekindle.Module(module, rekindle.Options(log="error"))
     known = [found for step in range(3) for found in _step(model, name, step)]
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     live = _live()
     assert [what for what, reference in known if reference() is not None] == []
     owned = {id(tensor) for parameter in module.parameters() for tensor in (parameter, parameter.grad)}
@@ -201,6 +201,6 @@ def test_a_module_that_keeps_its_loss_is_collected(name: str) -> None:
     kept(model, name)
     known = weakref.ref(unwrapped := rekindle.unwrap(model))
     del model, unwrapped
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     gc.collect()
     assert known() is None

@@ -56,6 +56,33 @@ def test_a_forbidden_include_is_reported(tmp_path: pathlib.Path, path: str, incl
     assert len(result.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("results/views.py", "from rekindle.graphs.ready_graph import ReadyGraph", "results must not import graphs"),
+        ("results/views.py", "def f():\n    from rekindle.graphs import ready_graph", "results must not import graphs"),
+        ("results/views.py", "if TYPE_CHECKING:\n    import rekindle.module", "results must not import the door"),
+        ("reasons.py", "from rekindle.results.views import Views", "the foundation must not import results"),
+        (
+            "results/views.py",
+            "from rekindle.results import layouts",
+            "in a circle: results/layouts.py -> results/views.py -> results/l",
+        ),
+        ("elsewhere/views.py", "import torch", "elsewhere is no room"),
+    ],
+)
+def test_an_import_upwards_or_in_a_circle_is_reported(tmp_path: pathlib.Path, file: str, line: str, complaint: str) -> None:
+    package = "python/rekindle/"
+    for known in ("__init__.py", "module.py", "graphs/ready_graph.py", "results/views.py"):
+        write(tmp_path, package + known)
+    write(tmp_path, package + "results/layouts.py", "from rekindle.results.views import Views\n")
+    write(tmp_path, package + file, f"from rekindle import _native\n{line}\n")
+    result = check(tmp_path)
+    assert result.returncode == 1
+    assert complaint in result.stdout
+    assert len(result.stdout.splitlines()) == 1
+
+
 def test_allowed_includes_pass(tmp_path: pathlib.Path) -> None:
     write(tmp_path, "src/base/result.h")
     write(tmp_path, "src/graph/graph.h", '#include <string>\n#include "src/base/result.h"\n')

@@ -13,7 +13,7 @@ import rekindle
 import torch
 from module_support import Twins, rows
 from rekindle import _native
-from rekindle.contract_check import InvalidContract, check_fields
+from rekindle.lookup.contract_check import InvalidContract, check_fields
 from torch import nn
 
 
@@ -83,8 +83,8 @@ def entry() -> tuple[Any, str, bytes, bytes, dict[str, bytes]]:
     twins = Twins(Everything())
     twins.call(rows())
     assert twins.status.source == "export"
-    rekindle.store.flush()
-    cache = rekindle.store.Store.open(rekindle.Options())._cache
+    rekindle.lookup.store.flush()
+    cache = rekindle.lookup.store.Store.open(rekindle.Options())._cache
     prekey = next(iter(twins.wrapped._runtime._kinds)).variants[0].prekey
     [(id, observations, _)] = cache.lookup(prekey)
     loaded = cache.load(id)
@@ -93,7 +93,7 @@ def entry() -> tuple[Any, str, bytes, bytes, dict[str, bytes]]:
 
 def replace_entry(entry: Any, observations: bytes | None = None, meta: Any = None, **sections: bytes) -> None:
     cache, prekey, old_observations, old_meta, old = entry
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     for id, _, _ in cache.lookup(prekey):
         cache.remove(id)
     cache.store(prekey, observations or old_observations, meta or old_meta, {**old, **sections}, _native.LeafTree())
@@ -115,7 +115,7 @@ def test_what_is_stored_is_used_and_an_empty_contract_is_a_miss(entry: Any, capf
     capfd.readouterr()
     call("export")
     assert "the contract's structure is missing" in capfd.readouterr().err
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     call("local")
 
 

@@ -61,7 +61,7 @@ def test_sizes_may_depend_on_data(name: str, dynamic: str) -> None:
             assert_same(model(x), theirs)
         assert rekindle.status(model).source in sources
         assert rekindle.status(model).eager_calls == 0
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
 
 
 def test_functions_may_return_any_number_of_rows() -> None:
@@ -75,7 +75,7 @@ def test_functions_may_return_any_number_of_rows() -> None:
         # Signs stay when an export tries other numbers: that the counts vary is learned from the second call, and the third.
         assert status.eager_calls <= 2
         assert all(code == "python_op" and "depend on data" in message for code, message in status.bypass)
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
 
 
 def test_a_branch_on_a_size_that_depends_on_data_is_eagers_and_named() -> None:
@@ -206,4 +206,4 @@ def test_experts_of_transformers_see_what_is_sent_to_them() -> None:
                 found.append([loss.detach(), *(parameter.grad for parameter in own.parameters())])
             assert_same(found[0], found[1])
         assert rekindle.status(model).source == source
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()

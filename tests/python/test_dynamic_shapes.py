@@ -15,9 +15,9 @@ import torch
 from dynamic_idioms import IDIOMS
 from dynamic_models import Model, x
 from module_support import Twins, mlp, rows, tokens
-from rekindle import acceptance
-from rekindle.exporters import torchscript
-from rekindle.open_shapes import WrongElsewhere
+from rekindle.export.torchscript import adapter
+from rekindle.miss import acceptance
+from rekindle.miss.open_shapes import WrongElsewhere
 from torch import nn
 
 CASES = {**dynamic_models.CASES, **IDIOMS}
@@ -169,9 +169,9 @@ def test_a_graph_that_is_wrong_at_other_sizes_is_not_exported_again(monkeypatch:
         raise WrongElsewhere("at other sizes")
 
     exports: list[Any] = []
-    export = torchscript.export
+    export = adapter.export
     monkeypatch.setattr(acceptance, "_verify_elsewhere", is_wrong)
-    monkeypatch.setattr(torchscript, "export", lambda request: exports.append(request) or export(request))
+    monkeypatch.setattr(adapter, "export", lambda request: exports.append(request) or export(request))
     twins = Twins(mlp(), fallback="error")
     for _ in range(2):
         twins.call(rows(count=5))
@@ -186,14 +186,14 @@ def test_dimensions_that_are_equal_by_chance_cost_no_second_trace(tied: int, mon
         return self.linear(given[tied]) + given[1 - tied].sum(1, keepdim=True)
 
     traces: list[Any] = []
-    export = torchscript.export
-    monkeypatch.setattr(torchscript, "export", lambda request: traces.append(request) or export(request))
+    export = adapter.export
+    monkeypatch.setattr(adapter, "export", lambda request: traces.append(request) or export(request))
     for _ in ("cold", "warm"):
         twins = Twins(Model(forward), fallback="error")
         for count, columns in ((5, 6), (4, 9), (7, 3)):
             twins.call(*(x(count, 6 if i == tied else columns)[0] for i in range(2)))
         assert len(traces) == 1
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
 
 
 def test_len_is_pythons_own_to_other_threads_and_after_an_export() -> None:

@@ -81,7 +81,7 @@ def test_an_example_trains_as_in_eager(name: str, tmp_path: pathlib.Path) -> Non
         if expected is None:
             expected = found
         assert_close(found, expected, error, kind)
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     for model in wrapped:
         status = rekindle.status(model)
         assert status.source in ("local", "memory")  # the last size may be one that the graph of another serves
@@ -116,7 +116,7 @@ for kind in ("eager", "cold", "warm"):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     dist.barrier()
     found[kind] = {"losses": losses, "sums": [float(p.double().sum()) for p in own.parameters()]}
     if kind != "eager":

@@ -20,9 +20,9 @@ from changing_model import Reader
 from fingerprint_support import HELPER, SUBJECT, World
 from fingerprint_support import edited as replaced
 from module_support import rows
-from rekindle.explanation import leaf_tree
-from rekindle.fingerprint.observations import present
-from rekindle.fingerprint.parts import note, noting
+from rekindle.key.values.ingredients import note, noting
+from rekindle.lookup.explanation import leaf_tree
+from rekindle.recording.observations import present
 from test_fingerprint_mutations import HELPER_EDITS, SUBJECT_EDITS
 from torch import nn
 
@@ -32,7 +32,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A cache with one entry: a Reader in training."""
     directory = str(tmp_path_factory.mktemp("filled"))
     rekindle.Module(Reader(), rekindle.Options(cache_dir=directory))(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     return directory
 
 
@@ -223,7 +223,7 @@ def test_what_became_of_an_entry_is_the_reason(tmp_path: pathlib.Path) -> None:
     directory = str(tmp_path)
     wrapped = rekindle.Module(Reader(), rekindle.Options(cache_dir=directory))
     wrapped(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     [entry] = [path for path in (tmp_path / "objects").rglob("*") if path.is_file()]
     whole = entry.read_bytes()
     entry.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
@@ -278,7 +278,7 @@ def test_secrets_are_not_kept(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     directory = str(tmp_path)
     wrapped = rekindle.Module(module, rekindle.Options(cache_dir=directory))
     wrapped(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     kept = rekindle._native.ExportCache(directory, True).leaves(rekindle.cache.ls(directory)[0]["id"])
     texts = json.dumps([kept.leaves, kept.parts])
     assert "model.api_key" in texts

@@ -35,7 +35,7 @@ if fault == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 def vanish():
     if fault == "vanishes":
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
         shutil.rmtree(directory)
 
 expected = train(model())
@@ -45,7 +45,7 @@ for a, b in zip(actual, expected):
     torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 other = rekindle.Module(nn.Sequential(model(), nn.ReLU()), rekindle.Options(cache_dir=directory))
 other(torch.randn(3, 4)).sum().backward()
-rekindle.store.flush()
+rekindle.lookup.store.flush()
 print(rekindle.status(wrapped).source, rekindle.status(other).source, rekindle.status(wrapped).eager_calls)
 """
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from fingerprint_support import HELPER, SUBJECT, World, changes, edited, load
-from rekindle.fingerprint.observe import verify
 from rekindle.reasons import Bypass, Reason
+from rekindle.recording.recorder import verify
 from torch import nn
 
 SUBJECT_EDITS = {

@@ -17,8 +17,8 @@ import numpy
 import pytest
 import torch
 from fingerprint_support import Recorder, World, load, verify
-from rekindle import fingerprint
-from rekindle.fingerprint.reads import reads_of
+from rekindle.key import fingerprint
+from rekindle.key.code.reads import reads_of
 from rekindle.reasons import Bypass, Reason
 from torch import nn
 

@@ -31,7 +31,7 @@ import json, sys
 import torch
 from fingerprint_support import verify
 from rekindle import fingerprint
-from rekindle.fingerprint.observe import Recorder
+from rekindle.recording.recorder import Recorder
 from transformers import GPT2Config, GPT2LMHeadModel
 
 class World:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rekindle.fingerprint.code import code_digest
-from rekindle.fingerprint.digest import digest_leaves, digest_parts
-from rekindle.fingerprint.values import Walker, value_text
-from rekindle.fingerprint.world import order_mark
+from rekindle.key.code.code_objects import code_digest
+from rekindle.key.values.walker import Walker, value_text
+from rekindle.process.digest import digest_leaves, digest_parts
+from rekindle.process.world import order_mark
 
 _PLAIN = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(1 << 70, 1 << 15_000), st.floats(), st.text(), st.binary(max_size=40),
@@ -133,7 +133,7 @@ def test_code_differs_exactly_if_its_constants_do(left: Any, right: Any) -> None
 
 _ELSEWHERE = """
 import base64, json, pickle, sys
-from rekindle.fingerprint.values import value_text
+from rekindle.key.values.walker import value_text
 print(json.dumps([value_text("v", value) for value in pickle.loads(base64.b64decode(sys.stdin.read()))]))
 """
 

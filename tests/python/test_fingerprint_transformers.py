@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from fingerprint_support import Recorder, verify
-from rekindle import fingerprint
-from rekindle.fingerprint.objects import VOLATILE_FIELDS
+from rekindle.key import fingerprint
+from rekindle.key.values.objects import VOLATILE_FIELDS
 
 transformers = pytest.importorskip("transformers")
 

@@ -21,10 +21,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rekindle.fingerprint import register_digest
-from rekindle.fingerprint.code import code_digest
-from rekindle.fingerprint.digest import digest_leaves
-from rekindle.fingerprint.values import Walker, registered, resolved, value_text
+from rekindle.key.code.code_objects import code_digest
+from rekindle.key.fingerprint import register_digest
+from rekindle.key.values.walker import Walker, registered, resolved, value_text
+from rekindle.process.digest import digest_leaves
 from rekindle.reasons import Bypass, Reason
 
 
@@ -411,7 +411,7 @@ def test_running_code_does_not_change_its_digest() -> None:
     function = types.FunctionType(code, {"range": range})
     for _ in range(200):
         function(50)
-    from rekindle.fingerprint import code as module
+    from rekindle.key.code import code_objects as module
 
     module._digests.clear()
     assert code_digest(code) == before

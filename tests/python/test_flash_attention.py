@@ -128,7 +128,7 @@ def _ops(dropout: float) -> list[str]:
         for length in (6, 6, 6):
             assert_same(_step(model, own, length), _step(module, module, length))
         assert rekindle.status(model).source == source
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins
-from rekindle.exporters.function_sizes import Observed, rules
+from rekindle.functions.result_sizes import Observed, rules
 from torch import nn
 
 
@@ -127,7 +127,7 @@ def test_infer_shape_says_what_no_rule_does() -> None:
             for sizes in ((2, 10, 8), (3, 7, 8), (5, 12, 8)):
                 twins.call(_x(*sizes))
             assert twins.status.exports == exports
-            rekindle.store.flush()
+            rekindle.lookup.store.flush()
         rekindle.register_python_op(Half, infer_shape=torch.empty_like)  # which is not so
         twins = Twins(copy.deepcopy(model), fallback="error")
         for sizes in ((2, 10, 8), (3, 7, 8)):

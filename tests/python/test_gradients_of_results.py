@@ -135,7 +135,7 @@ def test_a_gradient_of_a_result_is_eagers(
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
         if kind != "eager":
             assert rekindle.status(wrapped).source == {"cold": "export", "warm": "local"}[kind], rekindle.status(wrapped).bypass
-            rekindle.store.flush()
+            rekindle.lookup.store.flush()
     for ours, grads in zip(found[1:], gradients[1:], strict=True):
         assert_same(ours, found[0])
         assert_same(grads, gradients[0])

@@ -13,7 +13,7 @@ import pytest
 import rekindle
 import torch
 from module_support import assert_same, rows
-from rekindle.store import flush
+from rekindle.lookup.store import flush
 from torch import nn
 
 

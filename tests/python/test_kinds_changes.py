@@ -16,7 +16,7 @@ import torch
 from kind_changes import CHANGES, Box
 from module_support import assert_same, rows
 from reader_support import Holder, assert_a_change_is_followed
-from rekindle.store import flush
+from rekindle.lookup.store import flush
 from torch import nn
 
 

@@ -28,9 +28,9 @@ import pytest
 import torch
 from fingerprint_support import load
 from rekindle import _native
-from rekindle.fingerprint import find  # noqa: F401  which fills the registry
-from rekindle.fingerprint.cells import Cells
-from rekindle.fingerprint.values import IMMUTABLE, Walker, kinds, value_text
+from rekindle.key.values import kinds as _every_kind  # noqa: F401  which fills the registry
+from rekindle.key.values.cells import Cells
+from rekindle.key.values.walker import IMMUTABLE, Walker, kinds, value_text
 from torch._library.custom_ops import CustomOpDef
 
 Change = Callable[[Any], Any]
@@ -284,7 +284,7 @@ def test_members_of_enums_and_classes_are_watched() -> None:
 
 
 def test_the_class_of_another_build_of_an_extension_has_another_text(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
-    from rekindle.fingerprint import binaries
+    from rekindle.key.code import binaries
 
     module = load("kinds_extension", "class Made:\n    pass\n")
     texts = set()

@@ -52,7 +52,7 @@ def first_source(module: nn.Module, **options: Any) -> str:
     """Where a module, wrapped anew, finds its graph."""
     model = wrap(module, **options)
     model(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     return rekindle.status(model).source
 
 

@@ -32,7 +32,7 @@ for mode in sys.argv[1:]:
     assert torch.equal(before, torch.get_rng_state())
     torch.testing.assert_close(out, model(rows()))
     status = rekindle.status(wrapped)
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     results.append([status.source, status.hits, status.exports, status.verify_failures])
 print(json.dumps(results))
 """
@@ -95,13 +95,13 @@ import module_support, rekindle
 from module_support import mlp, rows
 
 runtime = rekindle.Module(mlp())._runtime
-print(rekindle.store.Store.open(rekindle.Options()).prekey(runtime._subject.fingerprint((rows(),), {})))
+print(rekindle.lookup.store.Store.open(rekindle.Options()).prekey(runtime._subject.fingerprint((rows(),), {})))
 """
 
 
 def _own_prekey() -> str:
     runtime = rekindle.Module(mlp())._runtime
-    return rekindle.store.Store.open(rekindle.Options()).prekey(runtime._subject.fingerprint((rows(),), {}))
+    return rekindle.lookup.store.Store.open(rekindle.Options()).prekey(runtime._subject.fingerprint((rows(),), {}))
 
 
 def _prekey() -> str:
@@ -148,13 +148,13 @@ def test_verify_finds_a_wrong_entry_and_uses_the_fresh_export(section: str, chan
 
 def test_a_sampled_verification_looks_at_its_share_of_hits(monkeypatch: pytest.MonkeyPatch) -> None:
     rekindle.Module(mlp())(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     poison("joint", sigmoid, _own_prekey())
     # Without the comparison the wrong graph is used: what the mode is for.
-    monkeypatch.setattr("rekindle.supply._dice.random", lambda: 0.5)
+    monkeypatch.setattr("rekindle.lookup.source._dice.random", lambda: 0.5)
     skipped = rekindle.Module(mlp(), rekindle.Options(cache="verify:1/50"))
     assert not torch.allclose(skipped(rows()), mlp()(rows()))
-    monkeypatch.setattr("rekindle.supply._dice.random", lambda: 0.01)
+    monkeypatch.setattr("rekindle.lookup.source._dice.random", lambda: 0.01)
     checked = rekindle.Module(mlp(), rekindle.Options(cache="verify:1/50"))
     torch.testing.assert_close(checked(rows()), mlp()(rows()))
     assert rekindle.status(checked).verify_failures == 1
@@ -198,11 +198,11 @@ def test_a_share_has_to_be_one_in_so_many() -> None:
 def test_modes_agree_with_eager_in_training() -> None:
     for mode in ("on", "verify", "refresh", "readonly", "off", "strict"):
         Twins(mlp(), cache=mode).call(rows())
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
 
 
 def test_a_switch_to_and_fro_describes_the_module_once_a_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rekindle.subject import Subject
+    from rekindle.calls.subject import Subject
 
     described = []
     fingerprint = Subject.fingerprint

@@ -8,7 +8,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, rows
-from rekindle.store import flush
+from rekindle.lookup.store import flush
 from torch import nn
 
 

@@ -173,7 +173,7 @@ def test_wrapped_modules_are_collected() -> None:
     penalty(model, rows())
     dead = [weakref.ref(model), weakref.ref(model.module), weakref.ref(model.module.first.weight)]
     del model
-    rekindle.store.flush()  # the entry that is written in the background describes the module
+    rekindle.lookup.store.flush()  # the entry that is written in the background describes the module
     gc.collect()
     assert [reference() for reference in dead] == [None, None, None]
 

@@ -126,15 +126,15 @@ def test_a_branch_on_a_value_is_named_by_file_and_line() -> None:
 def test_a_forward_that_changes_its_module_is_not_exported_at_every_call() -> None:
     twins = Twins(Counts())
     calls = []
-    from rekindle import exporting
+    from rekindle.miss import pipeline
 
-    original = exporting.export_entry
+    original = pipeline.export_entry
     try:
-        exporting.export_entry = lambda *args: calls.append(1) or original(*args)  # type: ignore[assignment]
+        pipeline.export_entry = lambda *args: calls.append(1) or original(*args)  # type: ignore[assignment]
         for step in range(5):
             twins.call(rows(step))
     finally:
-        exporting.export_entry = original
+        pipeline.export_entry = original
     assert len(calls) == 2  # the second shows that the first was not the only change
 
 

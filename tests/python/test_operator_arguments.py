@@ -10,8 +10,8 @@ import rekindle
 import torch
 import torch.nn.functional as F
 from module_support import Twins
-from rekindle import perturbation
-from rekindle.exporters.unchecked import Allowed, allowed_by
+from rekindle.export.unchecked import Allowed, allowed_by
+from rekindle.miss import perturbation
 from torch import nn
 
 MASK = torch.tensor([[True, False, True], [False, False, True], [True, True, False], [False, True, False]])

@@ -9,7 +9,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, rows
-from rekindle.store import flush
+from rekindle.lookup.store import flush
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))

@@ -18,7 +18,7 @@ import pytest
 import rekindle
 import torch
 from op_cases import Case
-from rekindle.store import flush
+from rekindle.lookup.store import flush
 from torch import nn
 from torch.utils._pytree import tree_flatten
 

@@ -166,7 +166,7 @@ def compared(
                 found[what], expected[what], rtol=2e-4, atol=2e-5, msg=lambda text, what=what, kind=kind: f"{kind} {what}: {text}"
             )
         assert not any("forward" in part.__dict__ for part in own.modules())
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     status = rekindle.status(model)
     assert status.exports == 0, "the warm run exports nothing"
     return status
@@ -243,7 +243,7 @@ def test_a_transformer_runs_from_graphs_around_a_hooked_layer() -> None:
             loss.backward()
         seen.append([loss.detach(), *(p.grad for p in own.parameters() if p.grad is not None)])
         torch.testing.assert_close(seen[-1], seen[0], rtol=1e-3, atol=1e-5)
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     found = sources(rekindle.status(model))
     assert found["bert.embeddings"] == found["bert.encoder.layer.1"] == found["bert.encoder.layer.0.output"] == "local"
     assert found["bert.encoder.layer.0"] == "eager"

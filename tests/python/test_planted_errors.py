@@ -10,7 +10,7 @@ import pytest
 import rekindle
 import torch
 from module_support import rows, tiny_gpt, tokens
-from rekindle import acceptance, disagreement
+from rekindle.miss import acceptance, recheck
 from rekindle.reasons import Bypass, Reason
 from torch import nn
 from torch.nn import functional as F
@@ -207,7 +207,7 @@ def test_the_mode_verify_finds_it(error: str, monkeypatch: pytest.MonkeyPatch) -
     rekindle.Module(_mlp(), rekindle.Options(log="off"))(rows())
     rekindle.cache.stats()  # waits until everything is stored
     compare = acceptance.compare_session
-    verify = disagreement.verify
+    verify = recheck.verify
 
     def verify_planted(*args: Any, **named: Any) -> Any:
         def planted(session: Any, inputs: Any, expected: Any, states: Any, names: Any, *rest: Any, **more: Any) -> Any:
@@ -217,7 +217,7 @@ def test_the_mode_verify_finds_it(error: str, monkeypatch: pytest.MonkeyPatch) -
             patch.setattr(acceptance, "compare_session", planted)
             return verify(*args, **named)
 
-    monkeypatch.setattr(disagreement, "verify", verify_planted)
+    monkeypatch.setattr(recheck, "verify", verify_planted)
     model = rekindle.Module(_mlp(), rekindle.Options(log="off", cache="verify"))
     model(rows())
     assert rekindle.status(model).verify_failures == 1

@@ -212,7 +212,7 @@ def test_a_wrapped_module_inside_of_another_is_copied_with_it() -> None:
 
 
 def test_parameters_are_not_doubled_by_a_copy() -> None:
-    from rekindle.exporters.private_copy import PrivateCopies, private_tensors
+    from rekindle.export.copies.private_copy import PrivateCopies, private_tensors
 
     model, x = rekindle.Module(made()), rows()
     request = model._runtime._subject.request((x,), {}, [x])

@@ -204,7 +204,7 @@ def test_a_changed_registration_is_a_miss() -> None:
             model = rekindle.Module(module)
             model(rows())
             assert rekindle.status(model).source == source
-            rekindle.store.flush()
+            rekindle.lookup.store.flush()
     rekindle.register_python_op(Runs)
     model(rows())
     assert rekindle.status(model).source == "local", "the graph of before is looked up again, in the same process too"
@@ -254,7 +254,7 @@ def test_an_operator_decorated_in_place_runs_in_the_graph_and_its_code_is_in_the
         torch.testing.assert_close(module.a.bias.grad, torch.full((4,), 5.0 * factor))
         torch.testing.assert_close(model(rows()), module(rows()))
         assert rekindle.status(model).source == source
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     monkeypatch.setattr(scaled, "_backward_fn", lambda ctx, gradient: gradient * 7)
     model = rekindle.Module(module, rekindle.Options(fallback="error"))
     module.zero_grad()

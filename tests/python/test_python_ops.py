@@ -145,7 +145,7 @@ def test_an_object_that_nothing_leads_to_is_a_bypass_that_names_it() -> None:
 
 
 def test_an_entry_can_name_autograd_functions_only() -> None:
-    from rekindle.python_ops import bind
+    from rekindle.functions.binding import bind
     from rekindle.reasons import Bypass
 
     call = {
@@ -178,7 +178,7 @@ def test_what_a_function_reads_and_its_backward_are_part_of_the_key(monkeypatch:
         model = rekindle.Module(module)
         torch.testing.assert_close(gradient_of(model), gradient_of(module))
         assert rekindle.status(model).source == "export"
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
         again = rekindle.Module(module)
         torch.testing.assert_close(gradient_of(again), gradient_of(module))
         assert rekindle.status(again).source == "local"

@@ -78,7 +78,7 @@ def test_products_are_nodes(kind: str, nested: bool, size: int, bias: bool) -> N
             assert_same(_step(model, own, shape), _step(module, module, shape))
         assert nodes.count("com.microsoft::MatMulBnb4") == 1
         assert rekindle.status(model).source == source
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
 
 
 def test_the_statistics_are_those_of_now() -> None:

@@ -52,14 +52,14 @@ def run(module, **options):
 
 found = {}
 found["together"] = run(mlp())
-rekindle.store.flush()
+rekindle.lookup.store.flush()
 found["mine"] = len(rekindle.cache.ls(cache_dir))
 dist.barrier()
 if rank == 1:
     rekindle.cache.clear(cache_dir)
 dist.barrier()
 found["one warm"] = run(mlp())
-rekindle.store.flush()
+rekindle.lookup.store.flush()
 found["filled"] = len(rekindle.cache.ls(cache_dir))
 torch.manual_seed(0)
 found["collective"] = run(Reducing())

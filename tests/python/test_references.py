@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rekindle.references import follow, path_to, show
+from rekindle.functions.references import follow, path_to, show
 from torch import nn
 
 REGISTRY: dict[str, Any] = {"group": object(), "nested": [1, (2, object())]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rekindle
 import torch
-from rekindle.rounding import Exact, Noise, judge
+from rekindle.compare.rounding import Exact, Noise, judge
 
 
 def _cancelling(x: torch.Tensor, order: tuple[int, ...] = (0, 1, 2, 3)) -> torch.Tensor:

@@ -143,7 +143,7 @@ def test_arguments_and_buffers_are_written_all_or_not_at_all(monkeypatch: pytest
 
     twins = Twins(Writes())
     twins.both(lambda model: model(rows()))
-    from rekindle.contract import Structure
+    from rekindle.results.contract import Structure
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("no result")
@@ -164,12 +164,12 @@ def test_arguments_and_buffers_are_written_all_or_not_at_all(monkeypatch: pytest
 
 
 def test_an_export_that_goes_wrong_is_no_error_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rekindle.exporting
+    import rekindle.miss.pipeline
 
     def broken(*_: Any) -> Any:
         raise LookupError("a defect")
 
-    monkeypatch.setattr(rekindle.exporting, "export_entry", broken)
+    monkeypatch.setattr(rekindle.miss.pipeline, "export_entry", broken)
     twins = Twins(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
     twins.call(rows())
     assert twins.reasons() == ["export_failed"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from rekindle.saved_writes import version_only
+from rekindle.graphs.saved_writes import version_only
 from torch import nn
 
 

@@ -14,9 +14,9 @@ import rekindle
 import torch
 from fingerprint_support import Recorder, load
 from rekindle import _native
-from rekindle.fingerprint import calls
-from rekindle.fingerprint.values import value_text
+from rekindle.key.values.walker import value_text
 from rekindle.reasons import Bypass, Reason
+from rekindle.recording import interpreter_events
 from torch import nn
 
 TOP = """
@@ -265,8 +265,8 @@ def test_where_a_recording_cannot_begin_everything_is_as_before(monkeypatch: pyt
         raise Bypass(Reason.EXPORT_FAILED, "all taken")
 
     recorder = Recorder()
-    monkeypatch.setattr("rekindle.fingerprint.calls.MonitoringHook.start", refuse)
-    monkeypatch.setattr("rekindle.fingerprint.observe.call_hook", calls.MonitoringHook)
+    monkeypatch.setattr("rekindle.recording.interpreter_events.MonitoringHook.start", refuse)
+    monkeypatch.setattr("rekindle.recording.recorder.call_hook", interpreter_events.MonitoringHook)
     with pytest.raises(Bypass, match="all taken"), recorder:
         pass
     assert type(os.environ).__getitem__ is getitem
@@ -281,7 +281,7 @@ model = rekindle.Module(subject_of_order.Net(), rekindle.Options(fallback="error
 x = torch.ones(3)
 found = float(model(x).sum())
 assert found == float(subject_of_order.Net()(x).sum()), (found, "differs from eager")
-rekindle.store.flush()
+rekindle.lookup.store.flush()
 print(rekindle.status(model).source, found)
 """
 
@@ -305,7 +305,7 @@ def test_the_depth_of_the_stack_is_known_at_each_instruction() -> None:
     import asyncio
     import dis
 
-    from rekindle.fingerprint.stack_depth import depths_at
+    from rekindle.key.code.stack_depth import depths_at
 
     modules = [asyncio.base_events, dis, types, subprocess, torch.nn.functional, torch.nn.modules.module]
     found = 0

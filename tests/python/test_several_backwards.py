@@ -264,7 +264,7 @@ def test_what_no_backward_needs_any_more_is_freed() -> None:
 
     model = rekindle.Module(Exponentials(), rekindle.Options(fallback="error"))
     model(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     before = marks()
     for _ in range(2):
         first, second = model(rows())
@@ -309,7 +309,7 @@ def test_an_edit_in_place_counts_for_the_backward_that_needs_it_only() -> None:
 def test_a_copy_of_a_program_in_another_process_knows_the_same() -> None:
     program = Heads(Plus())
     Twins(copy.deepcopy(program), fallback="error").call(rows())
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     twins = Twins(program, fallback="error")
 
     def run(model: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, assert_same, rows
-from rekindle import process_state, signal_handlers
+from rekindle.process import process_state, signal_handlers
 from test_threads import suite
 from torch import nn
 

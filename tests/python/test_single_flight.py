@@ -27,7 +27,7 @@ print("ready", flush=True)
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.01)
 if len(sys.argv) > 2:
-    import rekindle.exporters.torchscript as adapter
+    import rekindle.export.torchscript.adapter as adapter
     def hang(*args):
         print("exporting", flush=True)
         time.sleep(600)

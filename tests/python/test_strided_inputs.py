@@ -9,7 +9,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins
-from rekindle.layouts import arranged_like, arrangement
+from rekindle.results.layouts import arranged_like, arrangement
 from torch import nn
 
 

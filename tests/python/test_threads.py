@@ -105,7 +105,7 @@ def test_what_an_export_replaces_is_not_seen_by_other_threads(held: Held) -> Non
     for step in range(3):
         known.call(rows(step))
     fresh = Twins(mlp())  # has to be found in the cache, under the key that it has when nobody exports
-    rekindle.store.flush()
+    rekindle.lookup.store.flush()
     fresh.call(rows())
     held.go.set()
     result()
@@ -230,9 +230,9 @@ def test_threads_that_call_one_module_get_eagers_results() -> None:
 
 
 def test_an_export_that_another_thread_may_have_disturbed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rekindle import exporting
+    from rekindle.miss import pipeline
 
-    export, go, tries = exporting._export_alone, threading.Event(), []
+    export, go, tries = pipeline._export_alone, threading.Event(), []
 
     def disturbed(*args: Any) -> Any:
         tries.append(args)
@@ -248,7 +248,7 @@ def test_an_export_that_another_thread_may_have_disturbed_is_made_again(monkeypa
         end = time.monotonic() + 0.1
         return sum(1 for _ in iter(lambda: time.monotonic() > end, True))
 
-    monkeypatch.setattr(exporting, "_export_alone", disturbed)
+    monkeypatch.setattr(pipeline, "_export_alone", disturbed)
     other = in_thread(work)
     twins = Twins(mlp())
     twins.call(rows())
@@ -281,9 +281,10 @@ def test_threads_that_share_a_module_get_eagers_results(name: str) -> None:
 
 
 def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rekindle import compared_runs, supply
+    from rekindle import compared_runs
+    from rekindle.lookup import source
 
-    take_turn, run = supply.take_turn, compared_runs._run
+    take_turn, run = source.take_turn, compared_runs._run
     took, results = threading.Event(), []
 
     def take(*args: Any) -> Any:
@@ -297,7 +298,7 @@ def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest
             assert took.wait(30)
         return run(callee, *args)
 
-    monkeypatch.setattr(supply, "take_turn", take)
+    monkeypatch.setattr(source, "take_turn", take)
     monkeypatch.setattr(compared_runs, "_run", then_another_exports)
     model = rekindle.Module(mlp())
     found = in_thread(lambda: rekindle.verify(model, rows()))()
@@ -306,9 +307,10 @@ def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest
 
 
 def test_verify_does_not_wait_for_the_first_call_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rekindle import compared_runs, exporting
+    from rekindle import compared_runs
+    from rekindle.miss import pipeline
 
-    owned, run = exporting.owned, compared_runs._run
+    owned, run = pipeline.owned, compared_runs._run
     came, results = threading.Event(), []
 
     def come() -> Any:
@@ -321,7 +323,7 @@ def test_verify_does_not_wait_for_the_first_call_of_another_thread(monkeypatch: 
             assert came.wait(30)
         return run(callee, *args)
 
-    monkeypatch.setattr(exporting, "owned", come)
+    monkeypatch.setattr(pipeline, "owned", come)
     monkeypatch.setattr(compared_runs, "_run", then_another_calls)
     model = rekindle.Module(mlp())
     assert in_thread(lambda: rekindle.verify(model, rows()))()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from rekindle.layouts import copied
+from rekindle.results.layouts import copied
 from torch import nn
 
 Forward = Callable[..., Any]
@@ -239,7 +239,7 @@ def run(forward: Forward, given: torch.Tensor, grad: bool = True) -> rekindle.St
                 expected.append(found)
             else:
                 assert_equal(found, expected[step], f"{kind} {step}")
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     return rekindle.status(model)
 
 

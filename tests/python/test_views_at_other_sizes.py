@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from rekindle.view_steps import NotAStep, decoded, encoded, repeated
+from rekindle.results.view_steps import NotAStep, decoded, encoded, repeated
 from torch import nn
 
 _COUNTS = (4, 7, 3, 12)
@@ -119,7 +119,7 @@ def test_shared_memory_is_eagers_at_all_sizes(name: str) -> None:
             torch.testing.assert_close(ours[0], theirs[0])
             assert ours[1] == theirs[1]
         assert rekindle.status(model).exports == expected
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_places_are_worked_out_once_for_each_size(monkeypatch: pytest.MonkeyPatc
         steps.append(base.size(0))
         return repeated(of, base, argument)
 
-    monkeypatch.setattr(rekindle.views, "repeated", counted)
+    monkeypatch.setattr(rekindle.results.views, "repeated", counted)
     for count in (9, 9, 31, 9, 31):
         x = torch.randn(count, 6)
         torch.testing.assert_close(model(x), module(x))

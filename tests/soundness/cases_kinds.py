@@ -1,4 +1,4 @@
-"""Changes of rarer kinds of values that a forward reads; see fingerprint/cells.py."""
+"""Changes of rarer kinds of values that a forward reads; see key/values/cells.py."""
 
 from functools import partial
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import rekindle
 import torch
-from rekindle import store
+from rekindle.lookup import store
 from torch.utils._pytree import tree_leaves
 
 Job = dict[str, Any]

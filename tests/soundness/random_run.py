@@ -22,7 +22,7 @@ import rekindle
 import torch
 from random_calls import CALLS, Calls
 from random_state import BFLOAT16, FLOAT32, differences, state_of
-from rekindle import store
+from rekindle.lookup import store
 
 _IMPORTS = (
     "import argparse, collections, copy, dataclasses, enum, functools, gc, itertools, logging, os, sys, types, typing, "
@@ -163,7 +163,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     directory = pathlib.Path(job["directory"])
     sys.dont_write_bytecode = True
     os.environ["RANDOM_FILES"] = str(directory)
-    path = directory / "subject.py"
+    path = directory / "calls/subject.py"
     path.write_text(job["source"])
     options = None if job.get("plain") else rekindle.Options(cache_dir=str(directory / "cache"), log="off")
     outcome: dict[str, Any] = {"calls": 0, "graphs": 0, "sources": [], "bypass": [], "wrong": None}

@@ -146,7 +146,7 @@ def alone(names: list[str]) -> dict[str, dict[str, Any]]:
             pair = _Pair(name)
             _train(pair)
             found[f"{mode} {name}"] = pair.served()
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
     return found
 
 
@@ -233,7 +233,7 @@ def one_round(names: list[str], expected: dict[str, dict[str, Any]]) -> list[str
         pairs = [_Pair(name) for name in names]
         crowd = _Crowd(pairs)
         crowd.run()
-        rekindle.store.flush()
+        rekindle.lookup.store.flush()
         wrong += [f"{mode} {error}" for error in crowd.errors]
         for pair in pairs:
             if (served := pair.served()) != expected[f"{mode} {pair.name}"]:

@@ -1,0 +1,265 @@
+"""What is known about calls of one signature: graphs that serve them, or why they run in eager."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle import _native
+from rekindle.graphs.call_key import tables_of
+from rekindle.graphs.ready_graph import Variant
+from rekindle.modules.hooks import global_hooks
+from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
+from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
+from rekindle.sizes.shapes import Dims, Shapes
+
+# After so many exports or refusals under one call signature, the module is not tried again under it: something in it
+# changes at every call. Nor is it after so many sets of plain values in one layout of a call.
+MAX_ATTEMPTS = 8
+_MOST_VALUES = 64  # sets of plain values in layouts that differ in open sizes only
+_MOST_KINDS_OF_A_PART = 16
+# What a module remembers: what was not used for longest is forgotten, and made anew when it returns, from what else is known.
+_MOST_KINDS = 1024
+_MOST_LAYOUTS = 1024
+_MOST_FAMILIES = 256
+_MOST_VARIANTS = 256
+
+_lock = threading.Lock()  # of all tables below; nothing else is locked, and no code of the user's runs, under it
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that held it may not be there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+@dataclass
+class Kind:
+    """What is known about calls of one signature: variants, most recently used first, or why they run in eager.
+
+    variants: exchanged as a whole, so that it can be read at any time. is_used: since its table looked last.
+    """
+
+    variants: tuple[Variant, ...] = ()
+    refusal: Bypass | None = None
+    refused_while: Any = None  # guard under which the refusal stands; None: for good
+    attempts: int = 0
+    ran_in_eager: bool = False  # without an error, since it was refused
+    is_used: bool = True
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the reason to run in eager still stands."""
+        refused_while = self.refused_while  # another thread may let go of it
+        return self.refusal is not None and (refused_while is None or bool(refused_while.check()))
+
+    def ready(self, arguments: list[torch.Tensor]) -> Variant | None:
+        """A variant that is right now for a call."""
+        for variant in (variants := self.variants):
+            if variant.ready(arguments):
+                if variant is not variants[0]:
+                    self.add(variant)
+                return variant
+        return None
+
+    def add(self, variant: Variant) -> None:
+        """Let it be the first that is asked."""
+        with _lock:
+            self.variants = (variant, *(other for other in self.variants if other is not variant))
+
+    def leave(self, variant: Variant) -> None:
+        """Run it no more for this kind of calls, nor make another."""
+        with _lock:
+            self.variants = tuple(other for other in self.variants if other is not variant)
+        self.attempts = MAX_ATTEMPTS
+
+    def refuse(self, bypass: Bypass, refused_while: Any) -> None:
+        """Run calls in eager as long as trying again is of no use: while a guard passes; None: for good."""
+        self.attempts += 1
+        self.ran_in_eager = False
+        self.refused_while = None if self.attempts >= MAX_ATTEMPTS else refused_while
+        self.refusal = bypass
+
+
+@dataclass
+class Family:
+    """What is known about calls that differ in the sizes of their tensors only.
+
+    closed: why none is left open where an export has tried in vain; by the dimensions of its shapes, of which equal ones
+    are one symbol.
+    """
+
+    variants: tuple[Variant, ...] = ()
+    closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
+
+    def add(self, variant: Variant, wanted: Shapes) -> None:
+        """wanted: the shapes that the variant's export was to leave open."""
+        with _lock:
+            self.variants = (variant, *self.variants)
+        if wanted.symbols and not variant.shapes.symbols:
+            for _, why in variant.contract["shapes"]["fixed"][:1]:
+                self.closed[wanted.dims] = why
+
+
+class Kinds:
+    """The kinds of calls of one module, by key. Thread-safe; `get` takes no lock."""
+
+    def __init__(self, is_part: bool) -> None:
+        self._is_part = is_part
+        self._kinds: dict[Any, Kind] = {}
+        self._families: dict[Any, Family] = {}
+        self._values: dict[Any, set[int]] = {}  # per layout of a call: hashes of the plain values that it had
+        # Of the last refusal: whether it is about tables, and its guard, which holds for the next while it passes.
+        self._refused_while: tuple[bool, Any] = (False, None)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._kinds.copy().values())
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def get(self, key: tuple[Any, ...]) -> Kind | None:
+        """The kind of a call seen before."""
+        kind = self._kinds.get(key)
+        if kind is not None:
+            kind.is_used = True
+        return kind
+
+    def new(self, key: tuple[Any, ...], open_layout: tuple[Any, ...]) -> tuple[Kind, Bypass | None]:
+        """The kind of a call not seen before, one and the same for calls with ever new plain values; why it is refused, if so.
+        open_layout: of the call without the sizes that may be open."""
+        with _lock:
+            if self._is_part and self._tried() >= _MOST_KINDS_OF_A_PART:
+                # What data decides about may have new sizes at every call.
+                message = f"it was called with {_MOST_KINDS_OF_A_PART} layouts of inputs so far, and is not exported for more"
+                return self._of_all_further_calls((), message)
+            layout, values = key[:2], hash(key[2:])
+            for known, most in ((layout, MAX_ATTEMPTS), (("open", open_layout), _MOST_VALUES)):
+                seen = self._values.pop(known, set())
+                _put(self._values, known, seen, _MOST_LAYOUTS)
+                if values not in seen and len(seen) >= most:
+                    message = f"its plain arguments had {most} different values so far; pass what changes as a tensor"
+                    return self._of_all_further_calls(known, message)
+            for known in (layout, ("open", open_layout)):
+                self._values[known].add(values)
+            return self._kept(key, Kind()), None
+
+    def _of_all_further_calls(self, key: tuple[Any, ...], message: str) -> tuple[Kind, Bypass | None]:
+        if (kind := self.get(key)) is not None:
+            return kind, None
+        bypass = Bypass(Reason.VALUE_SPECIALIZED, message)
+        return self._kept(key, Kind(attempts=MAX_ATTEMPTS, refusal=bypass)), bypass
+
+    def _kept(self, key: tuple[Any, ...], made: Kind) -> Kind:
+        """The kind that is there or, in the place of the one that was not used for longest, a new one."""
+        kind = self._kinds.get(key)
+        if kind is not None:  # another thread was faster
+            return kind
+        while len(self._kinds) >= _MOST_KINDS:
+            oldest = next(iter(self._kinds))
+            one = self._kinds.pop(oldest)
+            if one.is_used:
+                one.is_used = False
+                self._kinds[oldest] = one
+        self._kinds[key] = made
+        return made
+
+    def _tried(self) -> int:
+        """Variants, of which one may serve many kinds, and kinds that were refused or not served yet."""
+        return len(self.variants()) + sum(not kind.variants for kind in self)
+
+    def variants(self) -> list[Variant]:
+        """All that serve a kind, each once."""
+        return [*{id(variant): variant for kind in self for variant in kind.variants}.values()]
+
+    def family(self, key: tuple[Any, ...]) -> Family:
+        """What calls have in common that differ in sizes only."""
+        with _lock:
+            family = self._families.pop(key, None) or Family()
+            _put(self._families, key, family, _MOST_FAMILIES)
+            return family
+
+    def add(self, kind: Kind, family: Family, variant: Variant, wanted: Shapes) -> None:
+        """Keep a new variant, which serves a kind of calls; wanted: as of Family.add."""
+        kind.add(variant)
+        family.add(variant, wanted)
+        known = self.variants()
+        if len(known) > _MOST_VARIANTS:
+            self.drop(next(one for one in known if one is not variant))
+
+    def release(self, module: nn.Module) -> None:
+        """Keep nothing alive that was replaced in the module since it was last described."""
+        for variant in self.variants():
+            variant.release(module)
+        _, guard = self._refused_while
+        if guard is not None and not guard.check():
+            self._refused_while = (False, None)
+        for kind in self:
+            if kind.refused_while is not None and not kind.is_refused:
+                kind.refusal = kind.refused_while = None
+
+    def drop(self, variant: Variant) -> None:
+        """Let no call run from a variant any more."""
+        with _lock:
+            for one in (*self._kinds.values(), *self._families.values()):
+                if variant in one.variants:
+                    one.variants = tuple(other for other in one.variants if other is not variant)
+
+    def refuse(self, kind: Kind, bypass: Bypass, module: nn.Module) -> None:
+        """Run calls of a kind in eager from now on, as long as trying again is of no use."""
+        guard: Any = None
+        if _passes_by_itself(bypass, kind.attempts < 2):
+            guard = _TryAgain()
+        elif kind.attempts + 1 < MAX_ATTEMPTS:
+            about, known = self._refused_while
+            if known is None or about != _of_tables(bypass) or not known.check():
+                known = _guard(bypass, module)
+            self._refused_while, guard = (_of_tables(bypass), known), known
+        kind.refuse(bypass, guard)
+
+
+def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Make an entry the newest of a table that forgets the oldest."""
+    table[key] = value
+    while len(table) > most:
+        del table[next(iter(table))]
+
+
+class _TryAgain:
+    """A guard that never passes: the refusal holds for one call only."""
+
+    def check(self) -> bool:
+        """As of _native.Guard."""
+        return False
+
+
+def _passes_by_itself(bypass: Bypass, first: bool) -> bool:
+    """Whether the next call may fare better though nothing was changed."""
+    if isinstance(bypass, (SizedByData, Disturbed)):  # of the first, the next export knows
+        return True
+    # A forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do.
+    return first and not _of_tables(bypass)
+
+
+def _of_tables(bypass: Bypass) -> bool:
+    """Whether a refusal stands while the tables of the modules are the same. Otherwise the forward changes some itself."""
+    return bypass.reason not in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT)
+
+
+def _guard(bypass: Bypass, module: nn.Module) -> Any:
+    """Passes as long as trying again is of no use."""
+    modules = list(named_modules(module).values())
+    state = [*named_parameters(module).values(), *named_buffers(module).values()]
+    if not _of_tables(bypass):
+        return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
+    tables = [table for module in modules for table in tables_of(module)]
+    return _native.Guard([*tables, *global_hooks()], state)

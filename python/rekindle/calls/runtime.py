@@ -1,0 +1,295 @@
+"""The life of a wrapped module's calls: guard, look up, export, run, or eager with a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle import _native
+from rekindle.calls.call_sites import MAX_ATTEMPTS, Kind, Kinds
+from rekindle.calls.failures import Failure, forbidden
+from rekindle.calls.subject import Subject
+from rekindle.errors import PythonOpError, first_line
+from rekindle.graphs.call_key import kind_key
+from rekindle.graphs.ready_graph import Variant
+from rekindle.key.values.standard_values import type_only
+from rekindle.key.values.walker import IMMUTABLE, handles, label
+from rekindle.lookup.explanation import Explanation
+from rekindle.lookup.source import OnGraph, Supplier, Wanted
+from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.modules.partial_capture import Call, Part, Parts, allows_parts, run_eager
+from rekindle.modules.status import Status
+from rekindle.options import Options
+from rekindle.process import process_state
+from rekindle.process.exporting import exporting
+from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
+from rekindle.results.contract import flatten_arguments
+from rekindle.sizes.shapes import Shapes
+
+
+class Runtime:
+    """Serves the calls of one wrapped module. Thread-safe: variants are made under a lock, runs need none."""
+
+    def __init__(self, module: nn.Module, options: Options, is_part: bool = False) -> None:
+        self._module = module
+        self._options = options
+        self._is_part = is_part
+        self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
+        self._parts: Parts | None = None
+        self._why_eager: str | None = None  # of the last eager call
+        self._kinds = Kinds(is_part)
+        self._subject = Subject(module, options)
+        self._lock = threading.RLock()
+        process_state.renewed_in_children(self)
+        self._status = Status()
+        self._supplier: Supplier | None = None
+        # Called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
+        self.on_graph: OnGraph | None = None
+        _native.set_log_level(options.log)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of the module's forward; hooks of the module are left to the caller."""
+        if exporting.active or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+            return run_eager(self._module, args, kwargs)
+        arguments: list[torch.Tensor] = []
+        kind = self._kind_of(args, kwargs, arguments)
+        variant = kind.ready(arguments)
+        if variant is None and not kind.is_refused:
+            variant = self._prepare(kind, args, kwargs)
+        if variant is None:
+            return self._eager(kind, args, kwargs)
+        if self._status.source == "eager":
+            self._status.source = variant.source
+        random_state = torch.get_rng_state() if variant.keeps_random_state else None
+        failure: Failure | None = None
+        of_call: Bypass | None = None
+        try:
+            return variant.run(arguments)
+        except Bypass as bypass:  # an operator did otherwise than when it was exported, or inputs that are written share memory
+            self._leave(kind, variant, bypass)
+            of_call = bypass.forgotten()
+        except PythonOpError:
+            raise
+        except Exception as error:
+            failure = Failure.of(error)
+        if random_state is not None:  # what the graph drew before, eager draws again
+            torch.set_rng_state(random_state)
+        if failure is None:
+            return self._eager(kind, args, kwargs, of_call)
+        return self._eager_instead(kind, variant, failure, args, kwargs)
+
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
+        """The kind of a call; collects its tensors."""
+        try:
+            key = kind_key(args, kwargs, arguments)
+            return self._kinds.get(key) or self._new_kind(key, args, kwargs)
+        except Exception as error:  # a container that holds itself, a hash that raises
+            why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
+        kind = Kind(attempts=MAX_ATTEMPTS)
+        self._refuse(kind, Bypass(Reason.UNSUPPORTED_INPUT, why))
+        return kind
+
+    def current_status(self) -> Status:
+        """A copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
+        stats = [variant.session.stats() for variant in self._kinds.variants()]
+        whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
+        whole.plans = sum(stat["plans"] for stat in stats)
+        whole.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
+        whole.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
+        if self._runtimes:
+            self._add_parts(whole)
+        return whole
+
+    def _add_parts(self, whole: Status) -> None:
+        whole.parts.append(self._as_part(whole))
+        for name, runtime in self._runtimes.copy().items():
+            status = runtime.current_status()
+            whole.add(status)
+            for part in status.parts or [runtime._as_part(status)]:
+                if part.source != "none":
+                    whole.parts.append(replace(part, name=".".join(filter(None, (name, part.name)))))
+
+    def _as_part(self, status: Status) -> Part:
+        return Part("", status.source, self._why_eager if status.source == "eager" else None)
+
+    def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+        kind, bypass = self._kinds.new(key, kind_key(args, kwargs, [], self._subject.dynamic)[:2])
+        if bypass is not None:
+            self._note(bypass)
+        return kind
+
+    def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
+        """Find or make the variant for a call; on a bypass, remember why and return None."""
+        if self._parts is not None and self._parts.in_use:
+            return None  # another call has the parts in place: the module is not what its user made it
+        try:
+            with process_state.locked(self._lock):
+                return self._prepare_alone(kind, args, kwargs)
+        except Busy as busy:  # which says nothing about the next call
+            self._note(busy.forgotten())
+            self._leave_to_eager(busy)
+            return None
+
+    def _prepare_alone(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
+        try:
+            variant = self._find_or_export(kind, args, kwargs)
+            kind.refusal = None
+            return variant
+        except (Busy, PythonOpError):
+            raise
+        except Bypass as bypass:
+            self._refuse(kind, bypass.forgotten())
+        except Exception as error:  # nothing that goes wrong here is an error of the call
+            self._refuse(kind, Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}"))
+            return None
+
+    def _refuse(self, kind: Kind, bypass: Bypass) -> None:
+        self._kinds.refuse(kind, bypass, self._module)
+        self._parts = None
+        self._note(bypass)
+
+    def _note(self, bypass: Bypass) -> None:
+        """Count a call that runs in eager; the first with a reason is logged."""
+        found = (str(bypass.reason), bypass.message)
+        if found not in self._status.bypass:
+            self._status.bypass.append(found)
+            log = _native.log_info if self._is_part else _native.log_warning
+            log(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
+        if self._supplier is not None:
+            self._supplier.store.record_bypass(str(bypass.reason))
+
+    def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
+        """Run a call in eager whose variant turned out not to be right; that stays only where it was up to the call's data."""
+        if isinstance(bypass, SharedMemory):
+            self._note(bypass.forgotten())
+            return
+        with contextlib.suppress(Busy), process_state.locked(self._lock):
+            if isinstance(bypass, SizedByData) and bypass.function is not None:
+                self._subject.sized_functions |= {bypass.function}
+            elif variant.depends_on_data and kind.attempts < MAX_ATTEMPTS:
+                self._refuse(kind, bypass.forgotten())
+                return
+            self._kinds.drop(variant)
+            if not isinstance(bypass, SizedByData):
+                kind.attempts = MAX_ATTEMPTS
+            self._refuse(kind, bypass.forgotten())
+
+    def _eager_instead(
+        self, kind: Kind, variant: Variant, failure: Failure, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result, or the error, that a call has in eager whose graph failed; a graph that fails again and again is left."""
+        try:
+            result = run_eager(self._module, args, kwargs)
+        except Exception as error:
+            failure.explain(error)
+            raise
+        bypass = failure.bypass()
+        with contextlib.suppress(Busy), process_state.locked(self._lock):
+            variant.failures += 1
+            if variant.failures < MAX_ATTEMPTS:
+                self._note(bypass)
+            else:
+                kind.leave(variant)
+                self._refuse(kind, bypass)
+        self._leave_to_eager(bypass)
+        return result
+
+    def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], of_call: Bypass | None = None) -> Any:
+        """of_call: why this call does not run from a graph; else why none of its kind does."""
+        refusal = of_call or kind.refusal
+        if refusal is None:  # see _prepare
+            return run_eager(self._module, args, kwargs)
+        self._leave_to_eager(refusal)
+        if allows_parts(refusal.reason, kind.ran_in_eager) and self._lock.acquire(blocking=False):
+            try:
+                return self._eager_with_parts(args, kwargs)
+            finally:
+                self._lock.release()
+        result = run_eager(self._module, args, kwargs)
+        kind.ran_in_eager = True
+        return result
+
+    def _leave_to_eager(self, why: Bypass) -> None:
+        """Count a call that runs in eager; raises FallbackError if none may."""
+        if self._options.forbids_eager:
+            raise forbidden(self._module, why) from why
+        self._status.source, self._why_eager = "eager", str(why)
+        self._status.eager_calls += 1
+
+    def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Under the lock: no other thread describes the module meanwhile."""
+        if self._parts is None:
+            self._parts = Parts(self._module, self._serving)
+        with contextlib.nullcontext() if self._parts.in_use else self._parts.in_place():
+            return run_eager(self._module, args, kwargs)
+
+    def _serving(self, name: str, module: nn.Module) -> Call:
+        known = self._runtimes.get(name)
+        if known is None or known._module is not module:
+            known = self._runtimes[name] = Runtime(module, self._options, is_part=True)
+        return known.call
+
+    def _find_or_export(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
+        start = time.perf_counter()
+        if self._supplier is None:
+            self._supplier = Supplier(self._module, self._options, self._status, self.on_graph)
+            self._status.cache_dir = self._supplier.store.directory
+        again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
+        arguments = flatten_arguments(args, kwargs)
+        family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
+        state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
+        admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
+        for known in admitting:
+            if known.ready(arguments):
+                return self._known(kind, known)
+        self._kinds.release(self._module)
+        fingerprint = again()
+        earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
+        request = self._subject.request(args, kwargs, arguments, earlier)
+        prekey = self._supplier.store.prekey(fingerprint)
+        for known in admitting:
+            if known.fits(prekey):
+                known.arm(fingerprint, request)
+                return self._known(kind, known)
+        if kind.attempts >= MAX_ATTEMPTS:
+            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
+        kind.attempts += 1
+        if (why := family.closed.get(request.shapes.dims)) is not None:
+            request = replace(request, shapes=Shapes.of(arguments), closed_because=why)
+        variant = self._supplier.obtain(Wanted(prekey, fingerprint, request, again, start))
+        variant.arm(fingerprint, request)
+        self._kinds.add(kind, family, variant, request.shapes)
+        self._status.source = variant.source
+        return variant
+
+    def _known(self, kind: Kind, variant: Variant) -> Variant:
+        """A variant in memory that serves a kind of calls, too."""
+        if variant not in kind.variants:
+            kind.add(variant)
+            self._status.source = "memory"
+        return variant
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """Why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
+        kind = self._kinds.get(kind_key(args, kwargs, []))
+        if kind is not None and kind.refusal is not None and kind.is_refused:
+            return Explanation(label(type(self._module)), "bypass", str(kind.refusal.reason), kind.refusal.message)
+        return self._subject.explain(args, kwargs)
+
+    def renew(self) -> None:
+        """In a forked child: those that had the lock, or the parts in place, are not there."""
+        if not self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock = threading.RLock()
+            if self._parts is not None:
+                self._parts.remove()
+
+
+handles(Runtime, cells=IMMUTABLE, attributes=False)(
+    type_only
+)  # of a wrapped module in the tree of another: what it has cached changes no result

@@ -1,0 +1,90 @@
+"""What a runtime asks the cache and the exporter about: its module, and one call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle import _native
+from rekindle.export.request import ExportRequest
+from rekindle.functions.registry import registrations
+from rekindle.key.fingerprint import Fingerprint, describe
+from rekindle.key.values.walker import label
+from rekindle.lookup.explanation import Explanation
+from rekindle.lookup.store import Store
+from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.options import Options
+from rekindle.reasons import Bypass, Reason
+from rekindle.results import contract
+from rekindle.sizes.shapes import Shapes
+
+
+class Subject:
+    """A module with its options. sized_functions: autograd Functions that returned other sizes than at their export."""
+
+    def __init__(self, module: nn.Module, options: Options) -> None:
+        self._module = module
+        self._options = options
+        self.sized_functions: frozenset[type] = frozenset()
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether sizes may be left open."""
+        return self._options.dynamic == "auto"
+
+    def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
+        """Of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
+        return self._describe(self._module, args, kwargs)
+
+    def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
+        return describe(module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self.dynamic)
+
+    def _key_fields(self) -> dict[str, Any]:
+        return {
+            **self._options.key_fields(),
+            "pipeline": _native.pipeline_fingerprint(),
+            "contract": contract.VERSION,
+            "grad": torch.is_grad_enabled(),
+            "python_ops": registrations(),
+            **({"sized_functions": sorted(map(label, self.sized_functions))} if self.sized_functions else {}),
+        }
+
+    def request(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: list[torch.Tensor],
+        earlier: Sequence[list[list[Any]]] = (),
+    ) -> ExportRequest:
+        """For the exporter; raises Bypass for a call that no graph can serve. arguments: the call's tensors. earlier: sizes that
+        were exported, of calls that differ in these only."""
+        parameters, buffers = named_parameters(self._module), named_buffers(self._module)
+        for tensor in [*arguments, *parameters.values(), *buffers.values()]:
+            if tensor.device.type != "cpu":
+                raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
+        if torch.is_inference_mode_enabled():
+            raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
+        if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
+            raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
+        inline = self._options.inline_functions
+        grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self.dynamic, earlier)
+        return ExportRequest(
+            self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, inline,
+            sized_functions=self.sized_functions,
+            describe=lambda copy: self._describe(copy.module, copy.args, copy.kwargs),
+        )  # fmt: skip
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        """Why the call hits or misses; runs nothing of the module and changes nothing."""
+        again = lambda: self.fingerprint(args, kwargs)  # noqa: E731
+        try:
+            fingerprint = again()
+            arguments = contract.flatten_arguments(args, kwargs)
+            self.request(args, kwargs, arguments)
+            store = Store.open(self._options, readonly=True)
+            return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
+        except Bypass as bypass:
+            return Explanation(label(type(self._module)), "bypass", str(bypass.reason), bypass.message)

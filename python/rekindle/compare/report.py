@@ -1,0 +1,44 @@
+"""What rekindle.verify reports: a row for each result, and all of them as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Row:
+    """One result of both runs. `difference`: the largest absolute one; `scale`: the largest magnitude in eager's."""
+
+    what: str
+    kind: str
+    equal: bool
+    difference: float = 0.0
+    scale: float = 0.0
+
+
+@dataclass
+class Comparison:
+    """What rekindle.verify found. True when everything agrees; prints as a table.
+
+    source: where the graph came from, or "eager" when the call has none: see `status(model).bypass` for why.
+    """
+
+    source: str
+    rows: list[Row] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return all(row.equal for row in self.rows)
+
+    @property
+    def differences(self) -> list[Row]:
+        """The rows that do not agree."""
+        return [row for row in self.rows if not row.equal]
+
+    def __str__(self) -> str:
+        width = max((len(row.what) for row in self.rows), default=0)
+        lines = [
+            f"{'' if row.equal else 'DIFFERS':<8}{row.kind:<9}{row.what:<{width}}  {row.difference:9.2e} of {row.scale:9.2e}"
+            for row in self.rows
+        ]
+        verdict = "agrees with eager" if self else f"{len(self.differences)} of {len(self.rows)} results differ from eager"
+        return "\n".join([*lines, f"{verdict} (graph: {self.source})"])

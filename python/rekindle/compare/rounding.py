@@ -1,0 +1,288 @@
+"""How far a result may be from eager's: no farther from the exact one than twice what eager's rounding explains.
+
+`Noise` lets eager round otherwise, at little more than eager's cost: what then changes as much as ours differs needs no other
+proof. `Exact` runs beside eager: each operation on floating-point tensors is done once more in double precision, on what the
+operations before it gave there. What is discrete stays eager's: integers, masks, random numbers, steps such as `floor`.
+Results in double are kept by memory, so that views, writes in place and what autograd has saved find theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from rekindle import _native
+from rekindle.compare.distance import Distance
+from rekindle.compare.rounding_parts import IN_PARTS
+from rekindle.process.dispatch_mode import DispatchMode
+from rekindle.results.layouts import is_dense
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_NOISY = (torch.float64, *_FLOATS, torch.complex64, torch.complex128)
+
+
+def _named(names: str) -> set[str]:
+    return {f"aten::{name}{end}" for name in names.split() for end in ("", "_")}
+
+
+_STEPS = _named("floor ceil round trunc sign sgn floor_divide remainder fmod heaviside")
+# What makes no new numbers: it moves or chooses those that it is given.
+_EXACT = _STEPS | _named(
+    "clone copy cat stack index index_select gather embedding constant_pad_nd slice_backward select_backward "
+    "index_put scatter roll flip repeat where masked_fill masked_select fill zero zeros_like ones_like full_like new_zeros "
+    "zeros ones full arange empty empty_like scalar_tensor lift_fresh relu threshold_backward hardtanh_backward abs neg clamp "
+    "clamp_min clamp_max maximum minimum max min amax amin sort topk kthvalue median max_pool2d_with_indices "
+    "max_pool2d_with_indices_backward max_pool3d_with_indices adaptive_max_pool2d contiguous detach alias tril triu "
+    "cummax cummin nonzero unique2 one_hot argmax argmin _local_scalar_dense _reshape_alias _unsafe_view "
+    "split_with_sizes_copy unbind_copy"
+)
+_CAST = "aten::_to_copy"
+_PERIOD = 65_537  # of the noise; a prime, so that rows get other parts of it
+_SMALL = 8
+_SAMPLES = 3  # of eager's rounding errors
+_WIDER = 2.0  # times eager's error, or a sample's
+_LAST_PLACES = 2.0  # where eager is nearly exact
+
+
+class _Factors:
+    """Numbers around 1, by which a tensor is multiplied in place: each as much as one rounding of `dtype`, or two."""
+
+    def __init__(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self._noise = torch.rand(2 * _PERIOD, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
+        self._made: dict[tuple[torch.dtype, torch.dtype], torch.Tensor] = {}
+        self._start = 0
+
+    def apply(self, tensor: torch.Tensor, of: torch.dtype) -> None:
+        """Round `tensor`, which lies densely, as if it were of the dtype `of`. Small integers stay: they are counts and masks."""
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        if flat.is_complex():
+            flat = torch.view_as_real(flat).view(-1)
+        kept = flat.clone()
+        compute = torch.promote_types(flat.dtype, torch.float32)
+        if (of, compute) not in self._made:
+            self._made[of, compute] = (1 + torch.finfo(of).eps * self._noise).to(compute)
+        self._start = (self._start + 7_919) % _PERIOD
+        factors = self._made[of, compute][self._start : self._start + _PERIOD]
+        whole = flat.numel() // _PERIOD * _PERIOD
+        flat[:whole].view(-1, _PERIOD).mul_(factors)
+        flat[whole:].mul_(factors[: flat.numel() - whole])
+        torch.where((kept == kept.round()) & (kept.abs() <= _SMALL), kept, flat, out=flat)
+
+
+class Noise(DispatchMode):
+    """Lets each operation round at random, about as much as its dtype makes it: what it is given, if it sums, and its result.
+
+    of: another dtype, which makes all of it round."""
+
+    def __init__(self, seed: int | _Factors, of: torch.dtype | None = None) -> None:
+        super().__init__()
+        self._factors = _Factors(seed) if isinstance(seed, int) else seed
+        self._of = of
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _is_view(function) or not _rounds(function, args):
+            return function(*args, **kwargs)
+        with torch.no_grad():
+            if (parts := _parts(function, args)) is not None:
+                with self:
+                    return parts(*args, **kwargs)
+            if _sums(function):
+                args = tuple(_each_read(function, args, self._rounded))
+            result = function(*args, **kwargs)
+            for tensor in tree_leaves(result):
+                if isinstance(tensor, torch.Tensor) and tensor.dtype in _NOISY and _is_writable(tensor):
+                    self._factors.apply(tensor, self._of or tensor.dtype)
+        return result
+
+    def _rounded(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in _NOISY or not _is_writable(value):
+            return value
+        copied = value.clone(memory_format=torch.preserve_format)
+        self._factors.apply(copied, self._of or copied.dtype)
+        return copied
+
+
+def _is_view(function: Any) -> bool:
+    returns = [value.alias_info for value in function._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in returns)
+
+
+def _rounds(function: Any, args: Any) -> bool:
+    if torch.Tag.nondeterministic_seeded in function.tags:
+        return False
+    name = function._schema.name
+    if name == _CAST:
+        return args[0].is_floating_point()
+    return name.startswith("aten::") and name not in _EXACT
+
+
+def _parts(function: Any, args: Any) -> Callable[..., torch.Tensor] | None:
+    """How an operator computes, where its parts have to round by themselves. In half precision they do not: they are float32."""
+    parts = IN_PARTS.get(function._schema.name)
+    return None if parts is None or args[0].dtype in (torch.bfloat16, torch.float16) else parts
+
+
+def _sums(function: Any) -> bool:
+    """Whether numbers of one tensor meet each other, and rounding is that of the terms."""
+    name = function._schema.name
+    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in function._schema.arguments)
+    return torch.Tag.pointwise not in function.tags and name != _CAST and not writes
+
+
+def _each_read(function: Any, args: Any, change: Callable[[Any], Any]) -> Iterator[Any]:
+    """The arguments with what `change` makes of each value in them, but those that a normalization writes without saying so."""
+    for argument, value in zip(function._schema.arguments, args, strict=False):
+        yield value if argument.name.startswith("running_") else tree_map(change, value)
+
+
+def _is_writable(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.layout is torch.strided
+        and tensor.numel() > 0
+        and is_dense(tensor)
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
+    )
+
+
+class Exact(DispatchMode):
+    """seed: instead of exactly, each operation rounds at random, as `Noise` does, but what is discrete stays eager's."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        self._factors = None if seed is None else _Factors(seed)
+        self._memories: dict[
+            int, tuple[Any, torch.Tensor]
+        ] = {}  # address -> (memory, kept so that it is not reused; all of it in double)
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
+        if tensor._is_zerotensor():  # it has no memory
+            return torch.zeros(tensor.shape, dtype=torch.float64)
+        memory = tensor.untyped_storage()
+        count = memory.nbytes() // tensor.element_size()
+        if not tensor.is_floating_point() or count == 0:
+            return tensor
+        if memory.data_ptr() not in self._memories:
+            whole = torch.empty(0, dtype=tensor.dtype).set_(memory, 0, (count,), (1,))
+            self._memories[memory.data_ptr()] = (memory, whole.to(torch.float64, copy=True))
+        whole = self._memories[memory.data_ptr()][1]
+        return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _is_view(function):
+            return function(*args, **kwargs)
+        with torch.no_grad():
+            rounds = self._factors is not None and _rounds(function, args)
+            exact_args, exact_kwargs = tree_map(self._in_double, (args, kwargs))
+            parts = _parts(function, args) if rounds else None
+            if rounds and parts is None and _sums(function):
+                dtypes = {
+                    id(exact): x.dtype for exact, x in zip(tree_leaves(exact_args), tree_leaves(args), strict=True) if _is_real(x)
+                }
+                exact_args = tuple(_each_read(function, exact_args, lambda x: self._rounded(x, dtypes.get(id(x)))))
+            result = function(*args, **kwargs)
+            results = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+            if torch.Tag.nondeterministic_seeded in function.tags or function._schema.name in _STEPS:
+                self._take(results, results, rounds)
+                return result
+            try:
+                exact = function(*exact_args, **exact_kwargs) if parts is None else self._by(parts, exact_args, args[0].dtype)
+            except RuntimeError:  # of what does not take doubles
+                exact = result
+            self._take(results, [value for value in tree_leaves(exact) if isinstance(value, torch.Tensor)], rounds)
+        return result
+
+    def _by(self, parts: Callable[..., torch.Tensor], exact_args: Any, dtype: torch.dtype) -> torch.Tensor:
+        assert self._factors is not None
+        with Noise(self._factors, dtype):
+            return parts(*exact_args)
+
+    def _in_double(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.of(value)
+        return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
+
+    def _rounded(self, exact: Any, dtype: torch.dtype | None) -> Any:
+        assert self._factors is not None
+        if dtype is None or exact.numel() == 0:
+            return exact
+        rounded = exact.contiguous().clone()
+        self._factors.apply(rounded, dtype)
+        return rounded
+
+    def _take(self, results: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], rounds: bool) -> None:
+        for result, value in zip(results, exact, strict=True):
+            is_expanded = any(s == 0 and n > 1 for s, n in zip(result.stride(), result.shape, strict=True))
+            if not result.is_floating_point() or result.numel() == 0 or is_expanded or result._is_zerotensor():
+                continue
+            mine = self.of(result)
+            if value.data_ptr() != mine.data_ptr():
+                mine.copy_(value)
+            if rounds:
+                inexact = mine.to(result.dtype).double() != mine if result.dtype in _FLOATS else torch.ones_like(mine).bool()
+                mine.copy_(torch.where(inexact, self._rounded(mine, result.dtype), mine))
+
+
+@dataclass
+class Judged:
+    """A result of eager. exact: in double. samples: distances from that which rounding can cause, eager's among them."""
+
+    exact: torch.Tensor
+    samples: list[Distance]
+
+    def admits(self, result: torch.Tensor) -> bool:
+        """Whether rounding explains what another way to compute it gives."""
+        if not result.is_floating_point() or result.shape != self.exact.shape:
+            return False
+        found = _from(self.exact, result)
+        places = _LAST_PLACES * torch.finfo(result.dtype).eps
+        return found.is_like and found.is_within(self.samples, _WIDER, (places, places))
+
+
+def judge(run: Callable[[], Sequence[torch.Tensor | None]]) -> list[Judged | None]:
+    """run: computes results in eager, each time the same from the same random state. None for those that are not real numbers."""
+    with Exact() as exact:
+        found = [(x.detach(), exact.of(x.detach()).clone()) if _is_real(x) else None for x in run()]
+    judged = [None if pair is None else _judged(*pair) for pair in found]
+    for seed in range(_SAMPLES):
+        with Exact(seed) as noisy:
+            sampled = [noisy.of(x.detach()).clone() if _is_real(x) else None for x in run()]
+        for one, sample in zip(judged, sampled, strict=True):
+            if one is not None and sample is not None and sample.shape == one.exact.shape:
+                one.samples.append(_from(one.exact, sample))
+    return judged
+
+
+def noisy(run: Callable[[], Sequence[torch.Tensor | None]]) -> Iterator[list[torch.Tensor | None]]:
+    """What `run` computes with other rounding errors, some times over; no more once it refuses such numbers."""
+    for seed in range(_SAMPLES):
+        try:
+            with Noise(seed):
+                found = [None if x is None else x.detach() for x in run()]
+        except Exception as error:  # of the user's forward, which may check what it computes
+            _native.log_debug(f"rounding could not be sampled: {type(error).__name__}: {error}")
+            return
+        yield found
+
+
+def _is_real(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
+def _judged(eager: torch.Tensor, exact: torch.Tensor) -> Judged:
+    finite = eager.isfinite() & exact.isfinite()
+    exact = torch.where(finite, exact, eager.double())  # what overflows in eager does so in another way, too
+    return Judged(exact, [_from(exact, eager)])
+
+
+def _from(exact: torch.Tensor, result: torch.Tensor) -> Distance:
+    return replace(Distance.between(result.detach().double(), exact), dtype=result.dtype)

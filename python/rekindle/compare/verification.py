@@ -1,0 +1,278 @@
+"""Compares a session with what eager computed: outputs, gradients, random numbers drawn.
+
+Each result and each gradient is judged on its own scale, and its elements each beside others of their magnitude. Most are so
+near to eager's that rounding needs no proof (distance.py), or are sums of what is much larger (contributions.py). Of the others
+eager's rounding is measured (rounding.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.autograd.graph import _engine_run_backward
+
+from rekindle import _native
+from rekindle.compare.contributions import Contributions
+from rekindle.compare.distance import Distance, near
+from rekindle.reasons import Bypass, Reason
+from rekindle.results.layouts import same_strides
+from rekindle.results.saved_groups import AutogradGraph, Group
+
+# Relative error in the 2-norm up to which eager with other rounding errors is proof enough of a difference: what is discrete may
+# have changed in it, too.
+_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}
+_FLOOR = 1e-3  # of the largest gradient, or output, that such an error is relative to at least
+_WIDER = 4.0  # times as far as eager with other rounding errors is from eager
+_LARGEST_SCALE = 100  # binary exponents
+
+Again = Callable[[], Sequence[torch.Tensor | None]]  # runs eager once more on the same inputs; the outputs
+Differentiate = Callable[..., list[torch.Tensor | None]]
+
+
+@dataclass
+class Gradients:
+    """Eager's, one an input. order: positions of inputs, as a backward reaches them. groups, inner: see results/saved_groups.py;
+    None where it is not known."""
+
+    values: list[torch.Tensor | None]
+    order: list[int]
+    groups: list[Group] | None = None
+    inner: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class Doubt:
+    """A result that is farther from eager's than rounding usually makes it. position: among outputs, then gradients. bound: an
+    error that is no proof of a wrong graph by itself."""
+
+    position: int
+    what: str
+    ours: torch.Tensor
+    theirs: torch.Tensor
+    distance: Distance
+    bound: float = 0.0
+    samples: list[Distance] = field(default_factory=list)
+
+    def failed(self) -> Bypass:
+        """The error that says so."""
+        allowed = near(self.distance.dtype)[0] * self.distance.scale
+        return _failed(
+            f"{self.what} is off by {self.distance.norm:.3g} in the 2-norm, more than {allowed:.3g}, or in small elements"
+        )
+
+
+def compare_session(
+    session: Any,
+    inputs: list[torch.Tensor],
+    expected: Sequence[torch.Tensor | None],
+    states: tuple[torch.Tensor, torch.Tensor],
+    names: Sequence[str],
+    grad: bool,
+    autocast_dtypes: Iterable[torch.dtype] = (),
+    laid_out: int = 0,
+    again: Again | None = None,
+    check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
+    keep: bool = False,
+) -> Gradients:
+    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs that are not None.
+
+    Gradients with respect to every input that requires one are compared for random cotangents. Raises
+    Bypass(verification_failed) naming the first difference. The first `laid_out` outputs must have eager's strides as well.
+    What is not near eager's, eager's own rounding may still explain (rounding.py), if it can run `again`; if it cannot, or other
+    processes take part, relative errors of _TOLERANCE are right: the result's, the inputs' or one of `autocast_dtypes`.
+    `check` sees the session's outputs first. If `keep`, `expected` can be compared with once more. Leaves the random state at
+    `states[0]`. Returns eager's gradients.
+    """
+    try:
+        torch.set_rng_state(states[0])
+        actual = session.forward(inputs, grad)
+        check(actual)
+        if not torch.equal(torch.get_rng_state(), states[1]):
+            raise _failed("the graph draws other random numbers than eager")
+        expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, expected, strict=True)]
+        least = max((_TOLERANCE.get(dtype, 0.0) for dtype in {*autocast_dtypes, *(x.dtype for x in inputs)}), default=0.0)
+        doubts = _compare_outputs(actual, expected, grad, least, laid_out)
+        differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
+        gradients = Gradients([None] * len(inputs), [])
+        if differentiate is not None:
+            ends = [theirs for theirs in expected if theirs.requires_grad]
+            gradients.order = _native.gradient_order(ends, inputs)
+            graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
+            gradients.inner = graph.inner()
+            with contributions.noted(ends):
+                gradients.values = differentiate(expected)
+            gradients.groups = None if keep else graph.groups()
+            found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
+            doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
+        if doubts:
+            _settle(doubts, again, differentiate, states[0])
+        return gradients
+    finally:
+        torch.set_rng_state(states[0])
+
+
+def _compare_outputs(
+    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], grad: bool, least: float, laid_out: int
+) -> list[Doubt]:
+    doubts: list[Doubt] = []
+    for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        if grad and ours.requires_grad != theirs.requires_grad:
+            raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
+        doubts += compared(f"output {i}", i, ours.detach(), theirs.detach())
+        if i < laid_out and not same_strides(ours, theirs):
+            raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
+    set_bounds(doubts, expected, least)
+    return doubts
+
+
+def set_bounds(doubts: list[Doubt], theirs: Sequence[torch.Tensor | None], least: float) -> None:
+    """theirs: all outputs, or all gradients."""
+    if doubts:
+        scale = max(doubt.distance.scale for doubt in doubts)
+        scale = max([scale, *(_norm(x) for x in theirs if x is not None)])
+        for doubt in doubts:
+            tolerance = max(_TOLERANCE.get(doubt.distance.dtype, 0.0), least)
+            doubt.bound = tolerance * (doubt.distance.scale + _FLOOR * scale)
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    """The 2-norm, 0 for what has no such."""
+    return float(torch.linalg.vector_norm(tensor.detach())) if tensor.is_floating_point() else 0.0
+
+
+def differentiation(
+    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], random_state: torch.Tensor, keep: bool
+) -> Differentiate | None:
+    """What differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
+    positions = {i for i, tensor in enumerate(inputs) if tensor.requires_grad}
+    outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
+    if not positions or not outputs:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    scales = _scales([expected[i] for i in outputs])
+    cotangents = tuple(_cotangent(expected[i], generator, scale) for i, scale in zip(outputs, scales, strict=True))
+
+    def differentiate(results: Sequence[torch.Tensor], only: Container[int] = positions) -> list[torch.Tensor | None]:
+        """only: the inputs to differentiate by, by position."""
+        torch.set_rng_state(random_state)  # the backward of an autograd Function may draw
+        # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
+        ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
+        found = iter(_engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
+        return [_in_memory(next(found)) if i in positions and i in only else None for i in range(len(inputs))]
+
+    return differentiate
+
+
+def _in_memory(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """The zeros that a backward such as that of `sgn` gives have no memory."""
+    return gradient.clone() if gradient is not None and gradient._is_zerotensor() else gradient
+
+
+def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:
+    """Powers of two by which cotangents are multiplied so that no output's share of the gradients hides another's."""
+    sizes = [_norm(x.real if x.is_complex() else x) / math.sqrt(max(x.numel(), 1)) for x in outputs]
+    exponents = [math.frexp(size)[1] if 0 < size < math.inf else 0 for size in sizes]
+    largest = max(exponents)
+    halves = {torch.float16: 8}
+    return [
+        2.0 ** min(largest - exponent, halves.get(x.dtype, _LARGEST_SCALE))
+        for x, exponent in zip(outputs, exponents, strict=True)
+    ]
+
+
+def _cotangent(output: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
+    """Random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
+    numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64) * scale
+    return torch.empty_like(output, requires_grad=False).copy_(numbers)
+
+
+def _compare_gradients(
+    ours: list[torch.Tensor | None], theirs: list[torch.Tensor | None], names: Sequence[str], least: float, outputs: int
+) -> list[Doubt]:
+    """outputs: how many there are; gradients are counted on from there."""
+    doubts: list[Doubt] = []
+    for i, (name, mine, other) in enumerate(zip(names, ours, theirs, strict=True)):
+        if (mine is None) != (other is None):
+            here, in_eager = ("None" if gradient is None else "there" for gradient in (mine, other))
+            raise _failed(f"the gradient of {name} is {here}, in eager {in_eager}")
+        if mine is not None and other is not None:
+            doubts += compared(f"the gradient of {name}", outputs + i, mine, other)
+    set_bounds(doubts, theirs, least)
+    return doubts
+
+
+def compared(what: str, position: int, ours: torch.Tensor, theirs: torch.Tensor) -> list[Doubt]:
+    """Raises Bypass for a difference that is no matter of rounding, and returns one that may be."""
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+        raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
+    if not theirs.is_floating_point() and not theirs.is_complex():
+        if not torch.equal(ours, theirs):
+            raise _failed(f"{what} differs")
+        return []
+    distance = Distance.between(ours, theirs)
+    if not distance.is_like:
+        raise _failed(f"{what} is finite elsewhere than in eager, or infinite with another sign")
+    return [] if distance.is_near else [Doubt(position, what, ours, theirs, distance)]
+
+
+def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentiate | None, state: torch.Tensor) -> None:
+    """Raises Bypass for the first doubt that eager's rounding does not explain."""
+    if again is None or _has_company():
+        doubts = [doubt for doubt in doubts if doubt.distance.norm > doubt.bound]
+    if again is not None and doubts:
+        doubts = unexplained(doubts, _again(doubts, again, differentiate, state))
+    if doubts:
+        raise doubts[0].failed()
+
+
+def _has_company() -> bool:
+    """Whether other processes may wait for this one in what eager computes: it must not run more often than theirs."""
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | None, state: torch.Tensor) -> Again:
+    """What computes eager's doubtful results again, by position."""
+    positions = {doubt.position for doubt in doubts}
+
+    def run() -> list[torch.Tensor | None]:
+        torch.set_rng_state(state)
+        outputs = again()
+        only = {position - len(outputs) for position in positions}
+        return [*outputs, *(differentiate(outputs, only) if differentiate is not None and max(only) >= 0 else [])]
+
+    return run
+
+
+def unexplained(doubts: list[Doubt], run: Again) -> list[Doubt]:
+    """The doubts that eager's rounding does not explain. run: computes eager's results again, by position."""
+    from rekindle.compare.rounding import judge, noisy
+
+    near_enough = [doubt for doubt in doubts if doubt.distance.norm <= doubt.bound]
+    for sample in noisy(run) if near_enough else ():
+        for doubt in near_enough:
+            _add_sample(doubt, sample[doubt.position])
+        near_enough = [doubt for doubt in near_enough if not _is_sampled(doubt)]
+        if not near_enough:
+            break
+    doubts = [doubt for doubt in doubts if not _is_sampled(doubt)]
+    judged = judge(run) if doubts else []
+    return [doubt for doubt in doubts if (one := judged[doubt.position]) is None or not one.admits(doubt.ours)]
+
+
+def _add_sample(doubt: Doubt, sample: torch.Tensor | None) -> None:
+    if sample is not None and sample.shape == doubt.theirs.shape and sample.dtype == doubt.theirs.dtype:
+        doubt.samples.append(Distance.between(sample, doubt.theirs))
+
+
+def _is_sampled(doubt: Doubt) -> bool:
+    is_small = doubt.distance.norm <= doubt.bound
+    return is_small and doubt.distance.is_within(doubt.samples, _WIDER, near(doubt.distance.dtype))
+
+
+def _failed(message: str) -> Bypass:
+    return Bypass(Reason.VERIFICATION_FAILED, message)

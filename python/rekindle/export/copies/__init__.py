@@ -1,0 +1,1 @@
+"""Private copies of a module and a call, on which exports and trials run."""

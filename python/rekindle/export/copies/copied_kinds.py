@@ -1,0 +1,243 @@
+"""The kinds of objects that private copies follow: what each leads to, and how one like it is made. See private_copy.py."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import enum
+import functools
+import logging
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.export.copies.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Copier, Of
+from rekindle.key.values.cells import own_dict
+from rekindle.key.values.objects import object_kind, slots_of
+from rekindle.key.values.walker import opaque, registered
+from rekindle.modules.proxy import Wrapping, adopt, wrapping_of
+from rekindle.modules.proxy import kind_of as proxy_kind_of
+from rekindle.results.layouts import copied
+
+_ATOMS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, complex, torch.Size, enum.Enum)
+_NOT_FOLLOWED = (logging.Logger, logging.LoggerAdapter, logging.Handler, torch.dtype, torch.device)
+_BASES = (OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, str, int, float, bytes)
+_HEAP_TYPE = 1 << 9
+_HELD_BY_TUPLES = (tuple, frozenset)
+TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
+
+
+class _Tensor(Copier):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return dict.values(_attributes(value))
+
+    def make(self, value: Any, of: Of) -> Any:
+        return numbers_of(value)
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        _attributes(made).update((name, of(item)) for name, item in dict.items(_attributes(value)))
+
+
+class _List(Copier):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return collections.deque(maxlen=value.maxlen) if type(value) is collections.deque else type(value)()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        (made.update if type(value) is set else made.extend)([of(item) for item in value])
+
+
+class _Tuple(Copier):
+    def parts(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def make(self, value: Any, of: Of) -> Any:
+        items = [of(item) for item in tuple.__iter__(value)] if isinstance(value, tuple) else map(of, value)
+        if hasattr(type(value), "n_fields"):  # of torch.return_types
+            return type(value)(items)
+        return tuple.__new__(type(value), items) if isinstance(value, tuple) else frozenset(items)
+
+
+class _Dict(Copier):
+    def parts(self, value: Any) -> Iterable[Any]:
+        yield from value
+        yield from value.values()
+        yield getattr(value, "default_factory", None)
+
+    def make(self, value: Any, of: Of) -> Any:
+        return type(value)()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        if isinstance(value, collections.defaultdict):
+            made.default_factory = of(value.default_factory)
+        for key, item in value.items():
+            made[of(key)] = of(item)
+
+
+class _Mapping(Copier):
+    """A read-only view of a dict, whose copy has a dict of its own."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        return [*value, *value.values()]
+
+    def make(self, value: Any, of: Of) -> Any:
+        return types.MappingProxyType({of(key): of(item) for key, item in value.items()})
+
+
+class _Object(Copier):
+    """Of a Python class, all of whose state can be seen: modules too."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        yield from dict.values(_attributes(value))
+        yield from (item for _, item in _slots(value))
+        if isinstance(value, dict):
+            yield from dict.__iter__(value)
+            yield from dict.values(value)
+        for base in (list, tuple, set, frozenset):
+            if isinstance(value, base):
+                yield from base.__iter__(value)
+
+    def make(self, value: Any, of: Of) -> Any:
+        base = _base_of(value)
+        if base in _HELD_BY_TUPLES:
+            return base.__new__(type(value), [of(item) for item in base.__iter__(value)])
+        if base in (str, int, float, bytes):
+            return base.__new__(type(value), base(value))
+        if type(value) is types.SimpleNamespace:
+            return types.SimpleNamespace()
+        if isinstance(value, nn.Module) and hasattr(type(value), "__del__"):
+            raise opaque("the module", value, ", whose class defines __del__, which would run for each copy")
+        return base.__new__(type(value))
+
+    def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
+        return [(own_dict(value), own_dict(made))] if own_dict(value) else ()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        _attributes(made).update((name, of(item)) for name, item in dict.items(_attributes(value)))
+        for member, item in _slots(value):
+            member.__set__(made, of(item))
+        base = _base_of(value)
+        if base is list:
+            list.extend(made, [of(item) for item in list.__iter__(value)])
+        elif base is set:
+            set.update(made, [of(item) for item in set.__iter__(value)])
+        elif base in (dict, OrderedDict, collections.defaultdict):
+            if base is collections.defaultdict:
+                made.default_factory = of(value.default_factory)
+            ordered = OrderedDict if base is OrderedDict else dict
+            for key, item in list(ordered.items(value)):
+                ordered.__setitem__(made, of(key), of(item))
+
+
+class _Proxy(Copier):
+    """A wrapped module: a proxy of the module's copy."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        wrapping = wrapping_of(value)
+        assert wrapping is not None
+        return (wrapping.module, wrapping.forward, wrapping.patched)
+
+    def make(self, value: Any, of: Of) -> Any:
+        wrapping, made = wrapping_of(value), object.__new__(proxy_kind_of(value))
+        assert wrapping is not None
+        module = of(wrapping.module)
+        adopt(made, Wrapping(module, wrapping.options, type(wrapping.runtime)(module, wrapping.options)))
+        return made
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        live, copy = wrapping_of(value), wrapping_of(made)
+        assert live is not None and copy is not None
+        copy.forward, copy.patched = of(live.forward), of(live.patched)
+
+
+_TENSOR, _OBJECT, _TUPLE, _PROXY = _Tensor(), _Object(), _Tuple(), _Proxy()
+_BY_TYPE: dict[type, Copier] = {
+    **dict.fromkeys((list, set, collections.deque), _List()),
+    **dict.fromkeys((tuple, frozenset), _TUPLE),
+    **dict.fromkeys((dict, OrderedDict, collections.defaultdict, collections.Counter), _Dict()),
+    types.MappingProxyType: _Mapping(),
+    types.SimpleNamespace: _OBJECT,
+    types.CellType: CELL,
+    types.FunctionType: FUNCTION,
+    types.MethodType: METHOD,
+    weakref.ref: REFERENCE,
+    **dict.fromkeys((staticmethod, classmethod), WRAPPER),
+}
+
+
+def kind_of(value: Any) -> Copier | None:
+    """How an object is copied; None for what is shared with the live module."""
+    cls = type(value)
+    if cls in _BY_TYPE:
+        return _BY_TYPE[cls]
+    if isinstance(value, _ATOMS) or value is None:
+        return _OBJECT if _is_followed_value(value) else None
+    if isinstance(value, torch.Tensor):
+        return _TENSOR
+    if cls in (types.BuiltinFunctionType, types.MethodWrapperType):
+        owner = value.__self__
+        return None if owner is None or isinstance(owner, (types.ModuleType, type)) else METHOD
+    if isinstance(value, functools.partial):
+        return PARTIAL
+    if isinstance(value, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
+        return _TUPLE
+    if wrapping_of(value) is not None:
+        return _PROXY
+    return _OBJECT if _is_followed_object(value) else None
+
+
+def _is_followed_value(value: Any) -> bool:
+    """Whether a text or a number of the user's own class may hold something."""
+    return isinstance(value, (str, bytes, int, float)) and not isinstance(value, (enum.Enum, bool)) and bool(_attributes(value))
+
+
+def _is_followed_object(value: Any) -> bool:
+    cls = type(value)
+    if isinstance(value, nn.Module):
+        return True
+    if isinstance(value, _NOT_FOLLOWED) or any(base in registered or "__del__" in vars(base) for base in cls.__mro__):
+        return False
+    builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    return builtin in (object, *_BASES) and object_kind(cls) is not None
+
+
+def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf of a tensor's kind with its numbers in memory of its own."""
+    given = tensor.detach()
+    if given.is_neg():
+        made = torch._neg_view(numbers_of(torch._neg_view(given))).detach()
+    elif given.is_conj():
+        made = numbers_of(given.conj()).conj().detach()
+    else:
+        made = copied(given) if given.layout is torch.strided else given.clone()
+    if isinstance(tensor, nn.Parameter):
+        return torch.Tensor._make_subclass(type(tensor), made, tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    found = own_dict(value)
+    return {} if found is None else found
+
+
+def _base_of(value: Any) -> Any:
+    """The builtin class that an object is of."""
+    return next((base for base in _BASES if isinstance(value, base)), object)
+
+
+def _slots(value: Any) -> list[tuple[Any, Any]]:
+    """(descriptor, content) of every slot that is set."""
+    found: list[tuple[Any, Any]] = []
+    if type(value) is types.SimpleNamespace:  # whose dict of attributes is a member, too
+        return found
+    for _, member in slots_of(type(value), _base_of(value)):
+        with contextlib.suppress(AttributeError):
+            found.append((member, member.__get__(value)))
+    return found

@@ -1,0 +1,187 @@
+"""Private copies of a module and a call of it: exports and their trials run on them, so that nobody sees what they try.
+
+What leads to a tensor or to a module is copied: modules, containers, plain objects, functions with closures, bound methods,
+partials, weak references. One memo keeps identity: what was one object under several names is one object in the copy. All else
+(code, classes, plain settings, locks, process groups) is the live object itself. No code of a user's class runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from rekindle.export.copies.copied_callables import Copier
+from rekindle.export.copies.copied_kinds import TABLES, kind_of, numbers_of
+from rekindle.reasons import Bypass, Reason
+from rekindle.results import structure
+
+if TYPE_CHECKING:
+    from rekindle.export.request import ExportRequest
+
+__all__ = ["PrivateCopies", "numbers_of", "private_tensors", "twin"]
+
+_MOST_OBJECTS = 1 << 20
+
+
+class PrivateCopies:
+    """Makes copies of one call. Holds the call's request; reads the live module when it is made and at each copy."""
+
+    def __init__(self, request: ExportRequest) -> None:
+        self._request = request
+        self._tensors = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
+        given = _containers((request.args, request.kwargs)).values()
+        self._copied = _leading_to_tensors([request.module, request.args, request.kwargs, *self._tensors], given)
+
+    def around(self, tensors: Sequence[torch.Tensor]) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Any]]:
+        """A module and its call with `tensors` in the place of arguments, parameters and buffers, under every name these have;
+        then all that was made for them besides tensors and tuples, and the lists and dicts of the call, by identity.
+
+        Other tensors that the module leads to are copied with their numbers.
+        """
+        own = {id(live): tensor for live, tensor in zip(self._tensors, tensors, strict=True)}
+        request, copy = self._request, _Copy(self._copied, own)
+        try:
+            module, args, kwargs = copy.of(request.module), copy.of(request.args), copy.of(request.kwargs)
+            copy.fill()
+        except Exception as error:  # a hash or an order of the user's, of an object that is not complete yet
+            message = f"the module cannot be copied: {type(error).__name__}: {error}"
+            raise Bypass(Reason.OPAQUE_VALUE, message) from error
+        own = {id(made): made for made in copy.made() if not isinstance(made, (torch.Tensor, tuple))}
+        return module, args, kwargs, own | _containers((args, kwargs))
+
+    def copies(self, value: object) -> bool:
+        """Whether an object has a copy of its own."""
+        return id(value) in self._copied
+
+
+def _containers(value: Any) -> dict[int, Any]:
+    """The lists, dicts and dataclasses at every depth of what a call is given."""
+    items = structure.parts(value)
+    found = {} if items is None or isinstance(value, tuple) else {id(value): value}
+    for _, item in items or ():
+        found.update(_containers(item))
+    return found
+
+
+def private_tensors(request: ExportRequest) -> list[torch.Tensor]:
+    """Arguments, parameters and buffers for a run on the call's own numbers.
+
+    Parameters are in the memory of the live ones, which nothing may write; they have their own hooks, gradients and versions.
+    """
+    made: dict[int, torch.Tensor] = {}
+    for tensor in (*request.arguments, *request.buffers.values()):
+        made.setdefault(id(tensor), numbers_of(tensor))
+    for parameter in request.parameters.values():
+        made[id(parameter)] = twin(parameter, parameter.data)
+    return [made[id(live)] for live in (*request.arguments, *request.parameters.values(), *request.buffers.values())]
+
+
+def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """A leaf of a tensor's class with these numbers, that requires a gradient if the tensor does."""
+    if isinstance(tensor, nn.Parameter):
+        return torch.Tensor._make_subclass(type(tensor), numbers, tensor.requires_grad)
+    return numbers.detach().requires_grad_(tensor.requires_grad)
+
+
+def _leading_to_tensors(roots: list[Any], given: Iterable[Any]) -> dict[int, tuple[Any, Copier]]:
+    """What has to be copied, by identity: modules, tensors, and what leads to one, or to what is `given` to the call: lists,
+    dicts and dataclasses that the forward may change."""
+    search = _Search()
+    for root in roots:
+        search.meet(root)
+    for container in given:
+        search.copy(container)
+    return search.leading()
+
+
+class _Search:
+    """Looks for what has to be copied. seen: what is followed. holders: who leads to it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Any, Copier]] = {}
+        self._holders: dict[int, list[int]] = {}
+        self._left: deque[Any] = deque()
+        self._found: deque[int] = deque()
+
+    def meet(self, value: Any) -> bool:
+        """Follow a value, unless it is shared with the live module; returns whether it is followed."""
+        if id(value) in self._seen:
+            return True
+        kind = kind_of(value)
+        if kind is None:
+            return False
+        self._seen[id(value)] = value, kind
+        self._left.append(value)
+        if isinstance(value, (torch.Tensor, nn.Module)):
+            self._found.append(id(value))
+        for table in _tables_of(value):
+            self.copy(table)
+        return True
+
+    def copy(self, value: Any) -> None:
+        """Let a value have a copy, and what leads to it, if it is one that can be followed."""
+        if self.meet(value):
+            self._found.append(id(value))
+
+    def leading(self) -> dict[int, tuple[Any, Copier]]:
+        """Modules, tensors, and what leads to one, of all that was met."""
+        while self._left:
+            value = self._left.popleft()
+            for part in self._seen[id(value)][1].parts(value):
+                if self.meet(part):
+                    self._holders.setdefault(id(part), []).append(id(value))
+            if len(self._seen) > _MOST_OBJECTS:
+                message = f"the module leads to more than {_MOST_OBJECTS} objects; cut it off from them"
+                raise Bypass(Reason.OPAQUE_VALUE, message)
+        copied_ones: dict[int, tuple[Any, Copier]] = {}
+        while self._found:
+            key = self._found.popleft()
+            if key not in copied_ones:
+                copied_ones[key] = self._seen[key]
+                self._found += self._holders.get(key, [])
+        return copied_ones
+
+
+def _tables_of(value: Any) -> list[Any]:
+    """What a module registers things in, which is its own even if it is empty."""
+    return [value.__dict__[name] for name in TABLES if name in value.__dict__] if isinstance(value, nn.Module) else []
+
+
+class _Copy:
+    """One copy under way. own: tensors by the identity of those that they stand for."""
+
+    def __init__(self, copied_ones: dict[int, tuple[Any, Copier]], own: dict[int, torch.Tensor]) -> None:
+        self._copied = copied_ones
+        self._made: dict[int, Any] = dict(own)
+        self._left: deque[tuple[Copier, Any, Any]] = deque()
+        for key, tensor in own.items():
+            self._left.append((copied_ones[key][1], copied_ones[key][0], tensor))
+
+    def of(self, value: Any) -> Any:
+        """What stands for a live object: its copy, or the object itself. What a copy holds comes with `fill`."""
+        if id(value) in self._made:
+            return self._made[id(value)]
+        if id(value) not in self._copied:
+            return value
+        _, kind = self._copied[id(value)]
+        made = kind.make(value, self.of)
+        known = self._made.setdefault(id(value), made)  # it may lead back to itself
+        if known is made:
+            for old, new in kind.inner(value, made):
+                self._made.setdefault(id(old), new)
+            self._left.append((kind, value, made))
+        return known
+
+    def made(self) -> Iterable[Any]:
+        """All copies."""
+        return self._made.values()
+
+    def fill(self) -> None:
+        """Let the copies hold what the live objects do."""
+        while self._left:
+            kind, value, made = self._left.popleft()
+            kind.fill(value, made, self.of)

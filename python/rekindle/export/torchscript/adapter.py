@@ -1,0 +1,253 @@
+"""The first adapter: torch.onnx.export(dynamo=False), in the mode the module is in, with parameters as inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from rekindle import _native
+from rekindle.errors import first_line
+from rekindle.export.copies.private_copy import numbers_of, private_tensors
+from rekindle.export.request import Exported, ExportRequest, SizeGuard
+from rekindle.export.torchscript import onnx_model
+from rekindle.export.torchscript.corrections import corrected
+from rekindle.export.torchscript.function_nodes import Functions
+from rekindle.export.torchscript.module_state import attributes_kept
+from rekindle.export.torchscript.symbolics import OPSET, registered
+from rekindle.export.torchscript.traced_module import TracedModule
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.process.process_state import changed
+from rekindle.reasons import Bypass, Reason
+from rekindle.recording.warnings_shown import of_traces
+from rekindle.results.layouts import copied
+from rekindle.results.views import check_strides
+from rekindle.sizes.shapes import Shapes
+from rekindle.sizes.traced_sizes import Guard
+
+# How many items a tensor has is asked, see OpenSizes, or fixed. Numbers from Python are constants, as in torch.tensor: the
+# fingerprint has what they are made of, and a tensor among them is asked for its value.
+_OURS = str(Path(__file__).parents[2]) + os.sep
+_OF_TORCH = "(Triggered internally at "
+_NO_FINDINGS = ("Iterating over a tensor", "torch.Tensor results are registered")
+
+
+def load_exporter() -> None:
+    """Import what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
+    import numpy.random  # noqa: F401  (its state is compared, and an operator's first call may import it)
+    import onnx  # noqa: F401
+    import torch.onnx._internal.torchscript_exporter.utils
+    from torch._library.custom_ops import OPDEFS
+
+    if any(not operator._init_fn.__module__.startswith("torch.") for operator in OPDEFS.values()):
+        import torch._dynamo  # noqa: F401  (the first call of an operator defined in Python does)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep the exporter's chatter out of the user's log, and collect trace warnings, for they are findings.
+
+    Nor do nodes get the Python stack, which costs more than the trace.
+    """
+    stacks = _native.record_stacks(False)
+    try:
+        with _logs_kept(), of_traces() as found:
+            yield found
+    finally:
+        _native.record_stacks(stacks)
+
+
+def _logs_kept() -> contextlib.AbstractContextManager[None]:
+    """Keep what the exporter does to its settings and logs within; only errors are logged there."""
+    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
+
+    logger = logging.getLogger("torch.onnx")
+    level, graph_log, settings = logger.level, torch._C._jit_is_onnx_log_enabled(), dict(vars(GLOBALS))
+
+    def undo() -> None:
+        logger.setLevel(level)
+        torch._C._jit_set_onnx_log_enabled(graph_log)
+        vars(GLOBALS).update(settings)
+
+    logger.setLevel(logging.ERROR)
+    return changed(undo)
+
+
+def export(request: ExportRequest) -> Exported:
+    """See ExportRequest and Exported. Raises Bypass; errors of the user's own forward are raised as they are."""
+    tensors = private_tensors(request)
+    private = request.around(tensors)
+    before, buffers_before = _contents(private), {i: numbers_of(tensors[i]) for i in _positions_of_buffers(request)}
+    fingerprint = _described(request, private)
+    functions = Functions(private.module, request.inline_functions, request.sized_functions)
+    traced = TracedModule(request, functions, private)
+    names = [_name_of_argument(i) for i in range(len(request.arguments))] + [*request.parameters] + [*request.buffers]
+    random_state = torch.get_rng_state()
+    autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
+    try:
+        with attributes_kept(private.module), torch.set_grad_enabled(request.grad):
+            model = _run_exporter(traced, tuple(tensors), names, functions, _open_dims(request))
+    finally:
+        torch.set_autocast_cache_enabled(autocast_cache)
+        torch.set_rng_state(random_state)
+    if before != _contents(private):
+        raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
+    found = traced.found
+    assert found is not None
+    _check_unchanged(request, tensors, buffers_before, found.writes)
+    _check_same(fingerprint, private)
+    check_strides(found.structure, request.arguments)
+    given = list(tensors)
+    for i in found.writes:
+        given[i] = buffers_before[i] if i in buffers_before else copied(request.arguments[i])
+    sizes = found.sizes
+    parts = onnx_model.taken_apart(model, sizes.has_answers, [output.dim() for output in found.outputs])
+    return Exported(
+        model=parts.model,
+        used=[names.index(name) for name in parts.inputs],
+        structure=found.structure,
+        outputs=found.outputs,
+        random_states=(random_state, found.random_state),
+        given=given,
+        autocast_dtypes=found.autocast_dtypes,
+        writes=found.writes,
+        functions=functions.calls,
+        effects=found.effects,
+        fixed=dict(sizes.fixed),
+        guards=_plain(sizes.guards),
+        answers=parts.answers,
+        numbers=[number.value for number in sizes.numbers],
+        objects=found.objects,
+        strides=sizes.strides,
+        allowed=found.allowed,
+        data_guards=_plain(found.data_guards),
+        sized_by_data=found.sized_by_data,
+        function_sizes=functions.sizes,
+    )
+
+
+def _contents(private: ExportRequest) -> list[tuple[int, int]]:
+    """What changes where a parameter is written, or gets other memory."""
+    return [(tensor._version, tensor.data_ptr()) for tensor in private.parameters.values()]
+
+
+def _positions_of_buffers(request: ExportRequest) -> range:
+    return range(len(request.arguments) + len(request.parameters), len(request.tensors))
+
+
+def _described(request: ExportRequest, private: ExportRequest) -> Fingerprint | None:
+    """The fingerprint of the copy, which has to be the live module's."""
+    if request.describe is None:
+        return None
+    live, found = request.describe(request), request.describe(private)
+    if (why := live.besides_memory().difference(found.besides_memory())) is not None:
+        raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
+    return found
+
+
+def _check_same(fingerprint: Fingerprint | None, private: ExportRequest) -> None:
+    """Raise Bypass where the forward has changed something of the copy that it ran on."""
+    if fingerprint is None or private.describe is None:
+        return
+    try:
+        changed = fingerprint.difference(private.describe(private))
+    except Exception as error:  # what it holds now is of the trace, or cannot be digested any more
+        raise Bypass(Reason.STATE_MUTATED, "the forward changes what its module holds; keep state in buffers") from error
+    if changed is not None:
+        raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
+
+
+def _plain(guards: list[Guard]) -> list[SizeGuard]:
+    return [SizeGuard(guard.where, guard.what, guard.value) for guard in guards]
+
+
+def _name_of_argument(position: int) -> str:
+    return f"argument#{position}"
+
+
+def _open_dims(request: ExportRequest) -> list[tuple[str, dict[int, str]]]:
+    """Name and symbols by dimension of each argument that has any."""
+    dims = ({i: dim for i, dim in enumerate(dims) if isinstance(dim, str)} for dims in request.shapes.dims)
+    return [(_name_of_argument(i), symbols) for i, symbols in enumerate(dims) if symbols]
+
+
+def with_shapes(model: bytes, shapes: Shapes) -> bytes:
+    """An exported model whose arguments have these shapes."""
+    return onnx_model.with_input_dims(model, {_name_of_argument(i): dims for i, dims in enumerate(shapes.dims)})
+
+
+def _run_exporter(
+    traced: TracedModule,
+    tensors: tuple[torch.Tensor, ...],
+    names: list[str],
+    functions: Functions,
+    open_dims: list[tuple[str, dict[int, str]]],
+) -> bytes:
+    buffer = io.BytesIO()
+    opsets: dict[str, int] = {}
+    open_inputs = [names.index(name) for name, _ in open_dims]
+    with _failures_as_bypass(), _quiet() as warned, registered(), corrected(opsets, functions, open_inputs):
+        torch.onnx.export(
+            traced,
+            tensors,
+            buffer,
+            dynamo=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            opset_version=OPSET,
+            input_names=names,
+            do_constant_folding=False,
+            export_params=False,
+            keep_initializers_as_inputs=True,
+            custom_opsets=opsets,
+            autograd_inlining=False,
+            dynamic_axes=dict(open_dims),
+            verbose=True,  # the places that nodes come from are kept only then
+        )
+    for warning in warned:
+        text = (str(warning.message).splitlines() or [""])[0]
+        if warning.filename.startswith(_OURS):  # of what the recorder reads, not of the forward
+            continue
+        if _OF_TORCH in str(warning.message):  # once in a process, by an operator that the graph runs too
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            continue
+        if not issubclass(warning.category, torch.jit.TracerWarning):  # its user is to be shown it, by eager
+            raise Bypass(Reason.SIDE_EFFECT, f"the forward warns, which a graph would not: {text}")
+        if not text.startswith(_NO_FINDINGS):
+            raise Bypass(Reason.VALUE_SPECIALIZED, text)
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _failures_as_bypass() -> Iterator[None]:
+    try:
+        yield
+    except torch.onnx.errors.UnsupportedOperatorError as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, f"the exporter does not know {error.args[0].splitlines()[0]}") from error
+    except torch.onnx.errors.SymbolicValueError as error:
+        raise Bypass(Reason.UNSUPPORTED_OP, f"torch.onnx.export: {first_line(error)}") from error
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise Bypass(Reason.EXPORT_FAILED, f"torch.onnx.export: {first_line(error)}") from error
+    except Bypass:
+        raise
+    except Exception as error:
+        # The same error in eager, if the forward itself is at fault, reaches the user from there.
+        raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def _check_unchanged(
+    request: ExportRequest, tensors: Sequence[torch.Tensor], buffers: dict[int, torch.Tensor], writes: list[int]
+) -> None:
+    """Raise Bypass where the forward wrote to a tensor that is not among `writes`. buffers: as they were before, by position."""
+    before = {**dict(enumerate(request.arguments)), **buffers}
+    for i, old in before.items():
+        if i in writes or torch.equal(old.detach().nan_to_num(), tensors[i].detach().nan_to_num()):
+            continue
+        is_input = i < len(request.arguments)
+        what, reason = ("input", Reason.INPUT_MUTATED) if is_input else ("buffer", Reason.BUFFER_MUTATED)
+        raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(old.shape)}")

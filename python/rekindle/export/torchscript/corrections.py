@@ -1,0 +1,206 @@
+"""What torch's TorchScript exporter does otherwise than we need, corrected for the duration of one export, in its thread."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+from torch.nn.utils import stateless
+
+from rekindle.export.torchscript.dtypes import NUMBERS
+from rekindle.export.torchscript.function_nodes import Functions
+from rekindle.export.torchscript.operators import DOMAIN, keep_operators
+from rekindle.export.trace.refusals import refused_in_trace
+from rekindle.export.trace.traced_booleans import make_ints
+from rekindle.export.trace.traced_operators import forget_sizes
+from rekindle.process.process_state import in_this_thread, replaced
+
+
+@contextlib.contextmanager
+def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collection[int] = ()) -> Iterator[None]:
+    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own, `functions` its Functions.
+    open_inputs: positions of those that have sizes of which nothing may be known."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, correct in _corrections(opsets, functions, open_inputs):
+            theirs = getattr(owner, name)
+            stack.enter_context(replaced(owner, name, in_this_thread(correct(theirs), theirs)))
+        yield
+
+
+def _corrections(
+    opsets: dict[str, int], functions: Functions, open_inputs: Collection[int]
+) -> Iterator[tuple[Any, str, Callable[[Any], Callable[..., Any]]]]:
+    """What makes of a function of torch, which a module or class has under a name, the one that an export needs."""
+    from torch.onnx._internal.torchscript_exporter import utils
+
+    for module in (torch.nn.functional, torch.functional):
+        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+            if hasattr(module, name):
+                yield module, name, _never
+    yield torch.overrides, "has_torch_function", _false_in_attention
+    yield torch.autograd, "_engine_run_backward", refused_in_trace
+    yield stateless, "_functional_call", _as_if_untraced
+    yield utils, "_run_symbolic_function", _typed_as_traced
+    yield torch._C, "_jit_pass_canonicalize_graph_fuser_ops", _without_booleans
+    yield torch._C, "_jit_pass_onnx_preprocess", lambda run: _with_operators(run, functions, open_inputs)
+    yield torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex
+    yield (
+        torch._C,
+        "_jit_pass_onnx_scalar_type_analysis",
+        lambda run: _noting_domains(_casting_to_bfloat16(_with_0_dim_tensors(run)), opsets),
+    )
+
+
+def _never(asks: Callable[..., bool]) -> Callable[..., bool]:
+    """Torch's Python functions then run their bodies under TraceMode, which sees each op and size.
+
+    Otherwise the mode gets the function as a whole and is off inside, where sizes become traced tensors.
+    """
+    return lambda *args: False
+
+
+def _false_in_attention(asks: Callable[..., bool]) -> Callable[..., bool]:
+    """A multi-head attention that asks takes another way, to results that lie otherwise, where a mode sees what it calls."""
+    return lambda *args: sys._getframe(2).f_code is not _ATTENTION and asks(*args)  # 1: in_this_thread
+
+
+_ATTENTION = torch.nn.MultiheadAttention.forward.__code__
+
+
+def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
+    """torch.func.functional_call refuses to run in a trace, which could not hold its parameters; ours has them as values.
+
+    What the function itself asks is answered otherwise. torch.jit.is_tracing stays as it is, for forwards read it.
+    """
+    jit = types.SimpleNamespace(**{**vars(torch.jit), "is_tracing": lambda: False})
+    names = {**function.__globals__, "torch": types.SimpleNamespace(**{**vars(torch), "jit": jit})}
+    made = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
+    """What an op gives has the type that tracing saw, not the one that ONNX's promotion rules would give."""
+
+    def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
+        if node.kind().startswith(DOMAIN + "::"):
+            return None  # it stays as it is
+        result = run_symbolic(graph, block, node, *rest)
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        for traced, made in zip(node.outputs(), results, strict=False):
+            if not isinstance(made, torch._C.Value) or made.node().kind().startswith(DOMAIN + "::"):
+                continue  # nothing, or an operator that has its type
+            if _dtype(traced) is not None:
+                made.setType(traced.type())
+        return result
+
+    return run
+
+
+def _without_booleans(canonicalize: Callable[..., Any]) -> Callable[..., Any]:
+    """It makes Python numbers of constants, and then fails on booleans."""
+
+    def run(graph: Any) -> Any:
+        make_ints(graph)
+        return canonicalize(graph)
+
+    return run
+
+
+def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]) -> Callable[..., Any]:
+    """In-place operators are gone at this point, and arguments still have their types."""
+
+    def run(graph: Any) -> Any:
+        _type_placeholders(graph)
+        functions.keep(graph)
+        keep_operators(graph)
+        _forget_sizes(graph, open_inputs)
+        return preprocess(graph)
+
+    return run
+
+
+def _type_placeholders(graph: Any) -> None:
+    """Where a part of a value was written in place, the trace has a new value without sizes in its place."""
+    for node in graph.nodes():
+        if node.kind() == "onnx::Placeholder":
+            node.output().setType(next(iter(node.inputs())).type())
+
+
+def _forget_sizes(graph: Any, open_inputs: Collection[int]) -> None:
+    """Leave only rank and dtype to what depends on open inputs or is sized by data: what is known is written into the graph."""
+    inputs = list(graph.inputs())
+    opened = {inputs[i].debugName() for i in open_inputs}
+    changed = [inputs[i] for i in open_inputs]
+    for node in graph.nodes():
+        if node.hasAttribute("_sized_by_data") or any(value.debugName() in opened for value in node.inputs()):
+            outputs = list(node.outputs())
+            opened.update(value.debugName() for value in outputs)
+            changed += outputs
+    forget_sizes(changed)
+
+
+def _unless_complex(assign: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter has no type for complex outputs."""
+
+    def run(graph: Any, outputs: Any, *rest: Any) -> Any:
+        return graph if any(output.is_complex() for output in outputs) else assign(graph, outputs, *rest)
+
+    return run
+
+
+def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Callable[..., Any]:
+    """The exporter warns of a domain that is announced and not used, and fails on one that is not announced."""
+
+    def run(graph: Any, *args: Any) -> Any:
+        domains = {node.kind().split("::")[0] for node in graph.nodes()}
+        opsets.update({domain: 1 for domain in (DOMAIN, "rekindle", "com.microsoft") if domain in domains})
+        return analyse(graph, *args)
+
+    return run
+
+
+def _casting_to_bfloat16(analyse: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter casts to torch's number of the dtype, which to ONNX is complex128; nothing complex is written as ONNX."""
+
+    def run(graph: Any, *args: Any) -> Any:
+        result = analyse(graph, *args)
+        for node in graph.nodes():
+            if node.kind() == "onnx::Cast" and node.i("to") == NUMBERS[torch.complex128]:
+                node.i_("to", NUMBERS[torch.bfloat16])
+        return result
+
+    return run
+
+
+def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter takes a 0-dim tensor for a Python number and makes it float32; here it keeps its dtype.
+
+    A vector of one element is no number to it. Graphs that mix dtypes need the difference: left alone.
+    """
+
+    def run(graph: Any, *args: Any) -> Any:
+        values = [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]
+        computed = [value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS]
+        scalars = [value for value in computed if value.type().sizes() == []]
+        if len({_dtype(value) for value in computed}) != 1:
+            return analyse(graph, *args)
+        for value in scalars:
+            value.setType(value.type().with_sizes([1]))
+        result = analyse(graph, *args)
+        for value in scalars:
+            value.setType(value.type().with_sizes([]))
+        return result
+
+    return run
+
+
+_FLOATS = ("Double", "Float", "Half", "BFloat16")
+
+
+def _dtype(value: Any) -> str | None:
+    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None

@@ -1,0 +1,219 @@
+"""Calls of custom autograd Functions: nodes of the torch domain that call back into the live model (see functions/calls.py).
+
+While the forward of an export runs, each call goes through `Functions`: the Function runs as in eager and outside of the
+trace, whatever it does, and the trace gets one node with its tensors. A Function that is inlined, or has an export of its
+own, is traced like code of the module instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rekindle.export.torchscript.dtypes import NUMBERS
+from rekindle.export.torchscript.operators import DOMAIN
+from rekindle.export.trace.aliases import untraced
+from rekindle.export.trace.data_sizes import DataSizes, name_of
+from rekindle.export.trace.function_writes import Writes, address_of
+from rekindle.export.trace.open_sizes import OpenSizes
+from rekindle.export.trace.traced_operators import take_place_of
+from rekindle.functions.calls import Call, describe_call, note_results, tensors_among
+from rekindle.functions.inlining import inlined
+from rekindle.functions.interception import intercepted
+from rekindle.functions.result_sizes import Observed
+from rekindle.process.world import called_back
+from rekindle.reasons import Bypass, Reason, SizedByData
+from rekindle.recording.warnings_shown import not_logged
+from rekindle.results.layouts import overlap
+from rekindle.sizes.traced_sizes import swapped
+
+if TYPE_CHECKING:
+    from rekindle.export.trace.trace_mode import TraceMode
+
+Node = Any  # torch._C.Node
+Value = Any  # torch._C.Value
+
+# Of the first input these read the shape only.
+_OF_SHAPES = {f"aten::{name}_like" for name in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")} | {
+    f"aten::{name}" for name in ("new_zeros", "new_ones", "new_full", "new_empty", "size", "numel")
+}
+
+
+class _Recorded(torch.autograd.Function):
+    """Stands for a call in the trace: takes its tensors, gives what is in `results`."""
+
+    @staticmethod
+    def forward(ctx: Any, number: int, results: list[torch.Tensor], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(results)
+
+
+class Functions:
+    """Those of one export; `calls` are numbered as the nodes call them.
+
+    inline: whether every Function is inlined. sized_by_data: those whose results have sizes that depend on data.
+    """
+
+    def __init__(self, model: torch.nn.Module, inline: bool = False, sized_by_data: frozenset[type] = frozenset()) -> None:
+        self.calls: list[Call] = []
+        self._effects: list[
+            tuple[list[Value], torch.Tensor]
+        ] = []  # (results, what keeps them), of calls and random draws in order
+        self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
+        self.sizes: list[Observed] = []  # of the calls
+        self._model = model
+        self._inline = inline
+        self._sized_by_data = sized_by_data
+        self._sizes: OpenSizes | None = None
+        self._data = DataSizes()
+        self._mode: TraceMode | None = None
+
+    def follow(self, sizes: OpenSizes | None, data: DataSizes, mode: TraceMode) -> None:
+        """Where the trace keeps what it knows of sizes, and of memory."""
+        self._sizes, self._data, self._mode = sizes, data, mode
+
+    def recorded(self) -> contextlib.AbstractContextManager[None]:
+        """See every call of this thread's trace."""
+        return intercepted(self._apply)
+
+    def _apply(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
+        if torch._C._get_tracing_state() is None or function is _Recorded:
+            return run(*arguments)
+        found, result = inlined(function, arguments, self._inline)
+        return result if found else self._record(function, swapped(arguments, int), run)
+
+    def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
+        given = tensors_among(arguments)
+        assert self._mode is not None
+        self._mode.up_to_date(given)
+        with untraced():
+            call = describe_call(function, arguments, given, self._model)
+            writes, result = self._watched(function, arguments, given, run)
+            results = list(result) if isinstance(result, tuple) else [result]
+            tensors = [item for item in results if isinstance(item, torch.Tensor)]
+            note_results(call, results, self._model, function)
+            call["dirty"] = _dirty(function, given, writes)
+            why = f"the autograd Function {function.__qualname__} writes in place to memory that is read later"
+            self._mode.wrote_unseen([*writes.memories.values()], tensors, why)
+            tensors = tensors or [torch.zeros(())]  # something that shows that it ran
+            if any(tensor.layout is not torch.strided for tensor in tensors):
+                raise Bypass(
+                    Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns a tensor that is not dense"
+                )
+            stand_ins = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in tensors]
+        with torch.no_grad():
+            recorded = _Recorded.apply(len(self.calls), stand_ins, *given)
+        for tensor, stand_in in zip(tensors, recorded, strict=True):
+            torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
+        self._mode.up_to_date(tensors)
+        self.calls.append(call)
+        self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
+        self._facts.append(self._facts_of(function, given, tensors))
+        with untraced():
+            self.sizes.append(Observed.of(function, given, tensors))
+        return result
+
+    def _watched(self, function: type, arguments: tuple[Any, ...], given: list[torch.Tensor], run: Any) -> tuple[Writes, Any]:
+        """What a call writes that was there before, and its result."""
+        assert self._mode is not None
+        before = [tensor._version for tensor in given]
+        writes = Writes(self._mode.protected, f"the autograd Function {function.__qualname__}")
+        before_it, called_back.active = called_back.active, True
+        try:
+            with writes, not_logged():  # the graph, which then runs, calls it and logs
+                result = run(*arguments)
+        finally:
+            called_back.active = before_it
+        if writes.refused is not None:  # and the Function has caught it
+            raise writes.refused
+        for tensor, version in zip(given, before, strict=True):
+            if tensor._version != version:  # by a kernel that is no operator
+                writes.note(tensor)
+        return writes, result
+
+    def note_draw(self, drawn: torch.Tensor) -> None:
+        """Called inside the trace with a result that random numbers were drawn for."""
+        self._effects.append(([torch._C._get_value_trace(drawn)], drawn.detach().clone()))  # it may be written to
+
+    def _facts_of(self, function: type, given: list[torch.Tensor], results: list[torch.Tensor]) -> dict[str, list[int]]:
+        facts = {"_differentiable": [i for i, tensor in enumerate(results) if tensor.requires_grad]}
+        if function in self._sized_by_data:
+            if self._sizes is None:
+                raise SizedByData(f"the autograd Function {function.__qualname__}", function)
+            self._data.note(results)
+            return {**facts, "_sized_by_data": [1]}
+        if self._sizes is not None:
+            self._sizes.settle(given, results)
+        with untraced():
+            if all(tensor.dtype in NUMBERS for tensor in results):
+                facts["_layouts"] = [n for x in results for n in (NUMBERS[x.dtype], x.dim(), *x.shape, *x.stride())]
+            facts["_sizes"] = [number for x in given for number in (x.dim(), *x.shape)]
+        return facts
+
+    def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """One result of each call and random draw that no output depends on: as a further output it keeps it in the graph."""
+        needed: set[Any] = set()
+        left = [torch._C._get_value_trace(tensor).node() for tensor in outputs]
+        found = []
+        for results, kept in reversed(self._effects):
+            _add_ancestors(left, needed)
+            if not any(name_of(result.node()) in needed for result in results):
+                found.append(kept.detach())
+                left = [results[0].node()]
+        return found
+
+    def keep(self, graph: Any) -> None:
+        """Replace the calls in a traced graph by nodes of the torch domain."""
+        for node in [node for node in graph.nodes() if node.kind() == "prim::PythonOp"]:
+            function = getattr(node.pyobj(), "__self__", None)
+            if function is not _Recorded:
+                raise Bypass(Reason.PYTHON_OP, f"the Python operator {node.pyname()} is no autograd Function")
+            self._replace(graph, node)
+
+    def _replace(self, graph: Any, node: Node) -> None:
+        number = node.scalar_args()[0]
+        results = _results(node)
+        inputs = list(node.inputs())
+        made = graph.create(f"{DOMAIN}::rekindle.call_host.default", len(results))
+        made.insertBefore(node)
+        made.copyMetadata(node)
+        for value in inputs:
+            made.addInput(value)
+        made.i_("inputs", len(inputs))
+        made.i_("function", number)
+        made.i_("_results", len(results))
+        made.is_("_unused", [i for i, value in enumerate(results) if not value.uses()])
+        for name, numbers in self._facts[number].items():
+            made.i_(name, numbers[0]) if name == "_sized_by_data" else made.is_(name, numbers)
+        made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
+        take_place_of(node, made, results)
+
+
+def _dirty(function: type, given: list[torch.Tensor], writes: Writes) -> list[int]:
+    """Positions of the tensors that a call writes: the graph gives it copies of these."""
+    strided = [(i, address_of(tensor)) for i, tensor in enumerate(given) if tensor.layout is torch.strided and tensor.numel() > 0]
+    dirty = [i for i, address in strided if address in writes.memories]
+    for i in dirty:
+        if any(overlap(given[i], given[j]) for j, address in strided if i != j and address == address_of(given[i])):
+            raise Bypass(
+                Reason.PYTHON_OP,
+                f"the autograd Function {function.__qualname__} writes in place to memory that several of its inputs share",
+            )
+    return dirty
+
+
+def _add_ancestors(left: list[Node], needed: set[Any]) -> None:
+    while left:
+        node = left.pop()
+        if name_of(node) not in needed:
+            needed.add(name_of(node))
+            left += [value.node() for value in list(node.inputs())[node.kind() in _OF_SHAPES :]]
+
+
+def _results(node: Node) -> list[Value]:
+    outputs = list(node.outputs())
+    if len(outputs) == 1 and isinstance(outputs[0].type(), torch._C.TupleType):
+        (unpack,) = [use.user for use in outputs[0].uses()]
+        return list(unpack.outputs())
+    return outputs

@@ -1,0 +1,168 @@
+"""The module as torch's tracer sees it: a function of tensors, and what the one run of it left besides its outputs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.export.request import ExportRequest
+from rekindle.export.torchscript.function_nodes import Functions
+from rekindle.export.torchscript.module_state import state_kept
+from rekindle.export.trace.aliases import untraced
+from rekindle.export.trace.assumptions import Assumptions
+from rekindle.export.trace.data_sizes import DataSizes
+from rekindle.export.trace.open_sizes import OpenSizes, following
+from rekindle.export.trace.trace_mode import TraceMode
+from rekindle.export.trace.traced_booleans import take_for_numbers
+from rekindle.export.trace.user_place import user_place
+from rekindle.export.trace.view_records import steps_in_result
+from rekindle.export.unchecked import Allowed
+from rekindle.modules.partial_capture import run_eager
+from rekindle.reasons import Bypass, Reason
+from rekindle.results import structure
+from rekindle.results.contract import flatten_outputs
+from rekindle.results.layouts import sharing
+from rekindle.sizes.traced_sizes import Guard, SizeTrace, stacked
+
+
+@dataclass
+class Findings:
+    """What a traced forward left, besides the graph.
+
+    outputs: those of the module, then `effects`, then what it left in its tensors at `writes`. The other fields are as
+    Exported has them.
+    """
+
+    structure: Any
+    outputs: list[torch.Tensor]
+    objects: list[Any]
+    random_state: torch.Tensor
+    effects: int
+    writes: list[int]
+    sizes: SizeTrace
+    data_guards: list[Guard]
+    sized_by_data: bool
+    autocast_dtypes: frozenset[torch.dtype]
+    allowed: Allowed
+
+
+class TracedModule(nn.Module):
+    """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own.
+
+    private: the copy of the request that runs, of these tensors. found: of the last run; None before.
+    """
+
+    def __init__(self, request: ExportRequest, functions: Functions, private: ExportRequest) -> None:
+        super().__init__()
+        self.request, self.functions, self.private = request, functions, private
+        self.found: Findings | None = None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The outputs of `found` and, if the forward asked for sizes, the answers as one vector."""
+        torch._C._jit_set_onnx_log_enabled(False)  # the exporter has just switched it on, whatever it was told
+        versions = [tensor._version for tensor in tensors]
+        sizes, data, assumptions = SizeTrace(user_place), DataSizes(), Assumptions()
+        mode, result = self._run(tensors, sizes, data, assumptions)
+        objects: list[Any] = []
+        with untraced():
+            steps = functools.partial(steps_in_result, mode.views, sizes, data)
+            layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps, self.private.own)
+            mode.check_views(layout)
+        mode.failed_calls.check()
+        _check_numbers(sizes, data)
+        mode.renew([*outputs, *tensors])
+        writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
+        written = [_written(i, tensors, self.request) for i in writes]
+        effects = self.functions.unread([*outputs, *written])
+        if not (outputs or effects or written):
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
+        guards = sizes.split_off(data.reach) + assumptions.guards(self.functions.calls, mode.allowed)
+        checked = stacked(guards)
+        if checked is not None:
+            effects.append(checked)
+        outputs += effects + written
+        self.found = Findings(
+            layout, outputs, objects, torch.get_rng_state(), len(effects), writes, sizes, guards, data.any,
+            frozenset(mode.autocast_dtypes), mode.allowed,
+        )  # fmt: skip
+        answers = sizes.answers()
+        take_for_numbers(torch._C._get_tracing_state().graph())
+        return tuple(outputs) if answers is None else (*outputs, answers)
+
+    def _run(
+        self, tensors: tuple[torch.Tensor, ...], sizes: SizeTrace, data: DataSizes, assumptions: Assumptions
+    ) -> tuple[TraceMode, Any]:
+        """Run the module on `tensors`; gives the mode it ran under, and its result."""
+        request, functions = self.private, self.functions
+        if not {id(tensor) for tensor in request.tensors}.issubset(map(id, tensors)):
+            raise Bypass(Reason.EXPORT_FAILED, "the exporter runs the module on other tensors than it was given")
+        arguments = request.arguments
+        args, kwargs = request.args, request.kwargs
+        given = structure.snapshot((args, kwargs))
+        follows = bool(request.shapes.symbols) or request.data_sizes
+        opened = (
+            OpenSizes(sizes, list(zip(arguments, request.shapes.open_dims(), strict=True)), request.tensors[len(arguments) :])
+            if follows
+            else None
+        )
+        writable = [*arguments, *request.buffers.values()]
+        mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
+        functions.follow(opened, data, mode)
+        with request.watch, state_kept(request.module), functions.recorded(), following(follows), mode:
+            result = run_eager(request.module, args, kwargs)
+        if not structure.same_items(given, (args, kwargs)):
+            raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
+        return mode, result
+
+
+def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
+    """Raise Bypass(unsupported_output) for a number in the result that depends on data: it comes after the structure."""
+    for number in sizes.numbers:
+        if data.reach(number.traced):
+            message = f"the result has the size {number.value}, which depends on data; return a tensor of it"
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, message)
+
+
+def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRequest) -> torch.Tensor:
+    """What a forward leaves in an argument or a buffer, as an output."""
+    tensor, arguments = tensors[position], len(request.arguments)
+    if position < arguments:
+        if tensor.requires_grad:
+            raise Bypass(
+                Reason.INPUT_MUTATED,
+                f"the forward writes in place to {_name(tensor)}, which then requires a gradient; write to a clone",
+            )
+        live = request.arguments[position]
+        with untraced():
+            shared = live.stride() != tensor.stride() or sharing(position, request.tensors) is not None
+        if shared:
+            raise Bypass(
+                Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone"
+            )
+    elif position < arguments + len(request.parameters):
+        raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
+    elif tensor.requires_grad:
+        name = [*request.buffers][position - arguments - len(request.parameters)]
+        raise Bypass(Reason.BUFFER_MUTATED, f"buffer {name!r} keeps the autograd graph of what is written to it; detach it first")
+    else:
+        _check_shared(position, request)
+    return tensor.detach()
+
+
+def _check_shared(position: int, request: ExportRequest) -> None:
+    """Raise Bypass for a buffer that is written and that others see."""
+    names = [*(f"argument {i}" for i in range(len(request.arguments))), *request.parameters, *request.buffers]
+    with untraced():
+        other = sharing(position, request.tensors)
+    if other is not None:
+        message = f"the forward writes in place to {names[position]}, which shares memory with {names[other]}; clone one of them"
+        raise Bypass(Reason.BUFFER_MUTATED, message)
+
+
+def _name(argument: torch.Tensor) -> str:
+    with untraced():
+        return f"the input of shape {tuple(argument.shape)}"

@@ -1,0 +1,71 @@
+"""What a forward may do with torch that no graph can repeat. What it may ask: questions.py."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Container
+from typing import Any
+
+import torch
+
+from rekindle.export.trace.questions import name_of
+from rekindle.export.trace.user_place import user_place
+from rekindle.reasons import Bypass, Reason
+
+_GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
+_HOOKS = {
+    torch.Tensor.register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook,
+    torch.Tensor.retain_grad,
+    torch.Tensor.grad_fn.__get__,
+}
+_REQUIRES_GRAD = {torch.Tensor.requires_grad.__set__, torch.Tensor.requires_grad_}
+_GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
+
+
+def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType, given: Container[int]) -> None:
+    """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does.
+
+    given: the identities of the tensors that the forward has not made: its arguments, parameters and buffers."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
+        raise Bypass(Reason.UNSUPPORTED_OP, message)
+    if function in _GRADIENTS:
+        raise Bypass(
+            Reason.STATE_MUTATED, f"{user_place()} reads or writes the gradient of a tensor in the forward; do so outside"
+        )
+    if (name := _set_for_good(function, args, kwargs, given)) is not None:
+        message = f"{user_place()} sets {name} of a tensor, which a graph would not do; write in place, or do so outside"
+        raise Bypass(Reason.STATE_MUTATED, message)
+    # A checkpoint asks whether what it was given has a gradient.
+    if function in _HOOKS and caller.f_globals.get("__name__") != "torch.utils.checkpoint":
+        raise Bypass(
+            Reason.SIDE_EFFECT,
+            f"{user_place()} uses {name_of(function)} of a tensor in the forward, where the graph has none; register it outside",
+        )
+    if function in _GENERATORS or kwargs.get("generator") is not None:
+        raise Bypass(Reason.NONDETERMINISTIC, f"{user_place()} uses a random generator of its own; use torch's default one")
+
+
+def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Container[int]) -> str | None:
+    """The attribute of a tensor that a call exchanges, if that is seen after the forward, or by the trace not at all."""
+    if function == torch.Tensor.data.__set__:
+        return "data"
+    if function not in _REQUIRES_GRAD or id(args[0]) not in given:
+        return None
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    return "requires_grad" if args[0].requires_grad is not wanted else None
+
+
+def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:
+    """As `run_backward`, but not from within a trace: that follows none, and one that accumulates gradients may run once only."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if torch._C._get_tracing_state() is None:
+            return run_backward(*args, **kwargs)
+        if kwargs.get("accumulate_grad", True):
+            raise Bypass(Reason.SIDE_EFFECT, f"{user_place()} runs a backward, which accumulates gradients; do so outside")
+        message = f"{user_place()} asks for gradients in the forward (torch.autograd.grad), which a graph has only after it"
+        raise Bypass(Reason.UNSUPPORTED_OP, message)
+
+    return run

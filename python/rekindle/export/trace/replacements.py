@@ -1,0 +1,296 @@
+"""Functions of torch that a trace gets wrong, written so that it gets them right: writes, and the order of random draws."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from rekindle.export.trace.aliases import take_value_of, untraced
+from rekindle.export.trace.open_sizes import sizes_to_follow
+from rekindle.reasons import Bypass, Reason
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """torch.batch_norm, whose operator writes the running statistics without a word; here the writes are seen."""
+    with untraced():
+        empty = x.numel() == 0
+    if training and empty:
+        return torch.batch_norm(x, weight, bias, None, None, training, momentum, eps, cudnn)  # the statistics stay as they are
+    if not training or mean is None:
+        return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    if (count := _batches_averaged()) is not None:
+        y, _, _, of_batch, variance_of_batch = normalize(x, weight, bias, mean.clone(), variance.clone(), True, 1.0, eps)
+        share = count.to(torch.float64).reciprocal()
+        mean.copy_(share * of_batch + (1 - share) * mean)
+        variance.copy_(share * variance_of_batch + (1 - share) * variance)
+        return y
+    y, _, _, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return y
+
+
+def counts_batches(asking: types.FrameType) -> bool:
+    """Whether a batch norm without momentum asks for the number of its batches, of which `_batch_norm` takes the tensor."""
+    return asking.f_code is _BATCH_NORM_MODULE
+
+
+def _batches_averaged() -> Any:
+    """How many batches the batch norm that calls has seen, a tensor, if it averages over all of them: its momentum is a number
+    that differs from call to call."""
+    frame: Any = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith("rekindle."):
+        frame = frame.f_back
+    module = frame.f_back.f_locals.get("self") if frame.f_code is F.batch_norm.__code__ and frame.f_back else None
+    averages = module is not None and counts_batches(frame.f_back) and module.momentum is None
+    return module.num_batches_tracked if averages and module.track_running_stats else None
+
+
+def _native_batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, Any, Any]:
+    """torch.native_batch_norm and the operator that says that it writes, in the same way."""
+    if not training or mean is None:
+        return torch.native_batch_norm(x, weight, bias, mean, variance, training, momentum, eps)
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    *results, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), True, momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return tuple(results)
+
+
+def _batch_norm_with_update(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> tuple[Any, Any, Any, Any]:
+    """The operator of that name, whose fourth result is for its own backward."""
+    normalize = torch.ops.aten._batch_norm_with_update_functional
+    *results, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), momentum, eps)
+    mean.copy_(new_mean)
+    variance.copy_(new_variance)
+    return tuple(results)
+
+
+def _instance_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """torch.instance_norm, in the same way: a batch norm of one sample whose channels are all samples' channels."""
+    if not use_input or mean is None:
+        return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
+    samples, channels, *rest = sizes = sizes_to_follow(x)
+    repeated = [None if each is None else each.repeat(samples) for each in (weight, bias, mean, variance)]
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    as_one = x.contiguous().view(1, samples * channels, *rest)
+    y, _, _, new_mean, new_variance = normalize(as_one, *repeated, True, momentum, eps)
+    mean.copy_(new_mean.view(samples, channels).mean(0))
+    variance.copy_(new_variance.view(samples, channels).mean(0))
+    return y.view(sizes)
+
+
+def _copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """torch.Tensor.copy_, whose form without a write has no gradient."""
+    sizes = sizes_to_follow(target)
+    return _overwrite(target, source.to(target.dtype).expand(sizes), lambda: target.copy_(source))
+
+
+def overwrite_out(target: Any, value: Any) -> Any:
+    """What an argument `out` is given."""
+    with untraced():
+        if target.shape != value.shape:
+            raise Bypass(Reason.UNSUPPORTED_OP, "an argument out= is resized; pass one of the result's shape")
+    return _copy(target, value)
+
+
+def _fill(target: Any, value: Any) -> Any:
+    """torch.Tensor.fill_, which the exporter takes for a constant that requires no gradient."""
+    if isinstance(value, torch.Tensor):
+        return _copy(target, value)
+    return _overwrite(target, torch.full_like(target, value), lambda: target.fill_(value))
+
+
+def _normal(target: Any, mean: float = 0, std: float = 1) -> Any:
+    """torch.Tensor.normal_, of which a trace makes another operator."""
+    value = torch.ops.aten.normal_functional(target, mean, std)
+    return _overwrite(target, value, lambda: target.copy_(value))
+
+
+def _filled(tensor: Any, value: Any) -> Any:
+    """torch.fill, which the tracer takes for another operator."""
+    return _fill(tensor.clone(), value)
+
+
+def _fill_diagonal(target: Any, value: float, wrap: bool = False) -> Any:
+    """torch.Tensor.fill_diagonal_, which has no form without a write."""
+    if target.dim() == 2 and not wrap:
+        everywhere = torch.ones_like(target, dtype=torch.bool)
+        mask = everywhere.tril() & everywhere.triu()
+    else:
+        with untraced():
+            mask = torch.zeros(target.shape, dtype=torch.bool).fill_diagonal_(True, wrap)
+    return _overwrite(target, target.masked_fill(mask, value), lambda: target.fill_diagonal_(value, wrap))
+
+
+def _zero(target: Any) -> Any:
+    return _fill(target, 0)
+
+
+def _overwrite(target: Any, value: Any, write: Any) -> Any:
+    """The target, which is `value` from now on; what it was before has a gradient still, of zeros."""
+    with untraced():
+        differentiable = target.requires_grad
+    everywhere = torch.ones_like(target, dtype=torch.bool)
+    value = torch.where(everywhere, value, target) if differentiable else value.clone()
+    with untraced():
+        write()
+    take_value_of(target, value)
+    return target
+
+
+def _set_item(target: Any, index: Any, value: Any) -> None:
+    """torch.Tensor.__setitem__, which the exporter knows for real numbers only, and without an ellipsis beside tensors."""
+    with untraced():
+        is_complex = target.is_complex()
+        index = _without_ellipsis(index, target.dim())
+    if not is_complex:
+        target[index] = value
+        return
+    parts = torch.view_as_real(target).clone()
+    places = index if type(index) is tuple else (index,)
+    has_ellipsis = any(place is Ellipsis for place in places)
+    with untraced():
+        given = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    parts[(*places, slice(None)) if has_ellipsis else places] = torch.view_as_real(given.to(target.dtype).resolve_conj())
+    with untraced():
+        target[index] = value
+    take_value_of(target, torch.view_as_complex(parts))
+
+
+def _without_ellipsis(index: Any, rank: int) -> Any:
+    """The index with full slices for an ellipsis, if it has tensors too."""
+    if type(index) is not tuple or not any(isinstance(place, torch.Tensor) for place in index):
+        return index
+    ellipses = [i for i, place in enumerate(index) if place is Ellipsis]
+    if len(ellipses) != 1:
+        return index
+    masks = [place.dim() for place in index if isinstance(place, torch.Tensor) and place.dtype in (torch.bool, torch.uint8)]
+    others = [place for place in index if not (place is None or place is Ellipsis or isinstance(place, bool))]
+    full = rank - sum(masks) - (len(others) - len(masks))
+    return (*index[: ellipses[0]], *[slice(None)] * full, *index[ellipses[0] + 1 :])
+
+
+def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
+    """torch.gradient, dimension by dimension where each has a number for its spacing: the tracer takes no list of numbers."""
+    if not isinstance(spacing, (list, tuple)) or any(isinstance(item, torch.Tensor) for item in spacing):
+        given = {} if dim is None else {"dim": dim}
+        return torch.gradient(x, **({} if spacing is None else {"spacing": spacing}), **given, edge_order=edge_order)
+    dims = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    if len(spacing) != len(dims):
+        return torch.gradient(x, spacing=spacing, dim=list(dims), edge_order=edge_order)  # raises what eager does
+    parts = zip(spacing, dims, strict=True)
+    return tuple(torch.gradient(x, spacing=step, dim=each, edge_order=edge_order)[0] for step, each in parts)
+
+
+def _grouped(function: Any) -> Any:
+    """A convolution, the groups of which the tracer takes for a constant even where they are one a sample."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        groups = args[_GROUPS] if len(args) > _GROUPS else kwargs.get("groups")
+        result = function(*args, **kwargs)
+        node = torch._C._get_value_trace(result).node()
+        if isinstance(groups, torch.Tensor) and node.kind() == "aten::_convolution":
+            number = torch._C._get_tracing_state().graph().create("aten::Int")
+            number.insertBefore(node)
+            number.addInput(torch._C._get_value_trace(groups))
+            number.output().setType(torch._C.IntType.get())
+            node.replaceInput(_GROUPS_IN_TRACE, number.output())
+        return result
+
+    return call
+
+
+_GROUPS = 6  # the position of this argument
+_GROUPS_IN_TRACE = 8
+_CONVOLUTIONS = (
+    torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+)  # fmt: skip
+
+
+def _in_order_of_memory(function: Any) -> Any:
+    """A function that draws a number for each element, in the order in which they lie in memory: in a graph they may lie in
+    another one, and it is made explicit."""
+
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        order = _order_in_memory(tensor)
+        if order is None or kwargs.get("memory_format", torch.preserve_format) is not torch.preserve_format:
+            return function(tensor, *args, **kwargs)
+        sizes = sizes_to_follow(tensor)
+        in_memory, back = [sizes[dim] for dim in order], [order.index(dim) for dim in range(len(order))]
+        if function is torch.randn_like:  # it draws otherwise for what is contiguous
+            return function(tensor.new_zeros(in_memory).permute(back), *args, **kwargs)
+        drawn = function(tensor.permute(order).reshape(-1), *args, **kwargs)
+        return drawn.reshape(in_memory).permute(back)
+
+    return call
+
+
+def _order_in_memory(tensor: Any) -> list[int] | None:
+    """Dimensions by descending strides; None where that is their own order, or several elements share a place."""
+    with untraced():
+        strides = tensor.stride()
+        if tensor.is_contiguous() or 0 in strides:
+            return None
+    return sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+
+
+def _in_place(write: Any, function: Any) -> Any:
+    """A write that draws a number for each element, in the same order."""
+    draw = _in_order_of_memory(function)
+
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        with untraced():
+            is_plain = tensor.is_contiguous()
+        return write(tensor, *args, **kwargs) if is_plain else _copy(tensor, draw(tensor, *args, **kwargs))
+
+    return call
+
+
+def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch.Tensor.contiguous where it copies: to the exporter it is nothing, and what draws next depends on it."""
+    with untraced():
+        copies = not tensor.is_contiguous() and not args and not kwargs
+    return tensor.reshape(-1).clone().reshape(sizes_to_follow(tensor)) if copies else tensor.contiguous(*args, **kwargs)
+
+
+_BATCH_NORM_MODULE = torch.nn.modules.batchnorm._BatchNorm.forward.__code__
+# Not bernoulli, which draws in the order of its result, a contiguous one.
+DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout, torch.rand_like, torch.randn_like)
+REPLACEMENTS: dict[Any, Any] = {
+    torch.batch_norm: _batch_norm,
+    torch.native_batch_norm: _native_batch_norm,
+    torch._native_batch_norm_legit: _native_batch_norm,
+    torch.ops.aten._native_batch_norm_legit.default: _native_batch_norm,
+    torch.ops.aten._batch_norm_with_update: _batch_norm_with_update,
+    torch.ops.aten._batch_norm_with_update.default: _batch_norm_with_update,
+    torch.instance_norm: _instance_norm,
+    torch.Tensor.copy_: _copy,
+    torch.Tensor.fill_: _fill,
+    torch.fill: _filled,
+    torch.fill_: _fill,
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
+    torch.Tensor.zero_: _zero,
+    torch.Tensor.__setitem__: _set_item,
+    torch.Tensor.normal_: _normal,
+    torch.zero_: _zero,
+    torch.gradient: _gradient,
+    torch.Tensor.contiguous: _contiguous,
+    **{function: _grouped(function) for function in _CONVOLUTIONS},
+    **{function: _in_order_of_memory(function) for function in DRAWING},
+    torch.dropout_: _in_place(torch.dropout_, torch.dropout),
+    torch.alpha_dropout_: _in_place(torch.alpha_dropout_, torch.alpha_dropout),
+}

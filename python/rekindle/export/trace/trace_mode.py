@@ -1,0 +1,305 @@
+"""What a trace would silently lose, made visible while the module's forward runs.
+
+A TorchFunctionMode sees every torch call of the forward. It makes stop-gradients explicit (`detach`, `.data`, `no_grad`
+regions), answers questions about sizes (open_sizes.py; outside the trace where all are fixed), and refuses what a
+graph cannot repeat: branches on tensor values, in-place writes to parameters, changes of grad mode.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from rekindle import _native
+from rekindle.export.trace.aliases import Aliases, take_value_of, untraced
+from rekindle.export.trace.assumptions import Assumptions
+from rekindle.export.trace.data_sizes import DataSizes
+from rekindle.export.trace.failed_calls import FailedCalls
+from rekindle.export.trace.in_place import exchanged, is_in_place, target_of, written_by
+from rekindle.export.trace.interpolated_sizes import SizeInTrace, interpolates
+from rekindle.export.trace.leaves import tensors_of
+from rekindle.export.trace.open_sizes import SIZE_QUERIES, OpenSizes
+from rekindle.export.trace.questions import refuse_answer
+from rekindle.export.trace.refusals import refuse
+from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, counts_batches, overwrite_out
+from rekindle.export.trace.user_place import user_place
+from rekindle.export.trace.view_records import ViewRecords
+from rekindle.export.unchecked import Allowed, allowed_by
+from rekindle.reasons import Bypass, Reason, SizedByData
+
+_IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
+_straight_through = torch.ops.rekindle.straight_through.default  # found once: looking it up changes torch.ops
+
+
+_UNANSWERED = object()
+
+
+class TraceMode(TorchFunctionMode):
+    """Active around the one forward of an export.
+
+    `parameters` must not be written, `writable` (arguments and buffers) may be; `grad` is the caller's grad mode; `sizes` is
+    None where all sizes are fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values.
+    note_draw: called with what random numbers were drawn for.
+
+    autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
+    allowed: what the forward may be tried on. protected: addresses of the parameters' memory.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.Tensor],
+        writable: Iterable[torch.Tensor],
+        grad: bool,
+        sizes: OpenSizes | None,
+        data: DataSizes,
+        assumptions: Assumptions,
+        note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
+    ) -> None:
+        super().__init__()
+        parameters, writable = [*parameters], [*writable]
+        self._given = {id(tensor) for tensor in (*parameters, *writable)}
+        self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
+        self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
+        self._grad = grad
+        self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
+        self._sizes = sizes
+        self._data = data
+        self.autocast_dtypes: set[torch.dtype] = set()
+        self.allowed = Allowed.ANYTHING
+        self.views = None if sizes is None else ViewRecords(sizes.shape)
+        self._aliases = Aliases(grad, self.views, [*parameters, *writable])
+        self.wrote_unseen, self._note_draw = self._aliases.wrote_unseen, note_draw
+        self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
+        self._assumptions = assumptions
+        self.failed_calls = FailedCalls(sizes, data)
+        self._refused: Bypass | None = None
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return self._on_call(function, kinds, args, kwargs or {}, sys._getframe(1))
+        except Bypass as bypass:
+            self._refused = self._refused or bypass
+            raise
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Raises what was refused, should the forward have caught it."""
+        super().__exit__(kind, error, trace)
+        del self._note_draw  # of those who hold this mode: garbage for the collector would keep the copy of the module
+        if self._refused is not None and error is not self._refused:
+            raise self._refused from error
+
+    def _on_call(self, function: Any, kinds: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
+        self.allowed = min(self.allowed, allowed_by(function))
+        if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
+            return function(*args, **kwargs)
+        if function in SIZE_QUERIES:
+            return self._size(function, args, kwargs, caller)
+        asked = function, args, kwargs
+        if self._sizes is not None:
+            if (constant := self._sizes.constant(function, args, kwargs)) is not None:
+                return constant
+            if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
+                return tuple(self._on_call(torch.Tensor.__getitem__, kinds, (cuts[0], place), {}, caller) for place in cuts[1])
+            args, kwargs = self._sizes.given(function, args, kwargs)
+        if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
+            return answer
+        refuse(function, args, kwargs, caller, self._given)
+        if function == torch.Tensor.data.__get__:  # a new object each time it is asked for
+            self.up_to_date(args[0])
+            data = args[0].detach()
+            self.up_to_date(data)
+            self._aliases.gave_data(data)
+            self._note_views(function, args, kwargs, data)
+            return data
+        self.autocast_dtypes.update(map(torch.get_autocast_dtype, filter(torch.is_autocast_enabled, ("cpu", "cuda"))))
+        return self._recorded(function, args, kwargs, asked)
+
+    def _answer(self, function: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
+        """What is a Python value, or a constant, to the trace; _UNANSWERED for all else."""
+        if function == torch.tensor and not tensors_of((args, kwargs)):
+            with untraced():  # a constant, whatever it is made of
+                return function(*args, **kwargs)
+        if function == torch.Tensor.__bool__ and caller.f_code is _IS_CAUSAL_MASK:
+            return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
+        if self._assumptions.is_question(function, caller):
+            self.up_to_date(args)
+            return self._assumptions.answer(args[0], user_place(), caller)
+        if function == torch.Tensor.__float__ and counts_batches(caller):
+            with untraced():
+                return function(*args)
+        if isinstance(function, torch._ops.OpOverload) and function.namespace == "profiler":
+            with untraced():  # a range of a profile, for which a graph has no place
+                return function(*args, **kwargs)
+        return _UNANSWERED
+
+    def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
+        """The result of a call that becomes part of the graph. asked: the call as the forward made it."""
+        in_place = is_in_place(function, args, kwargs)
+        self._check_writes(function, args, kwargs)
+        stopped = self._grad and not torch.is_grad_enabled()
+        if in_place and stopped:
+            if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
+                return self._written_unseen(function, args, kwargs)
+            args, kwargs = self._without_gradients(args, kwargs)
+        if not (in_place and function in DRAWING):
+            function = REPLACEMENTS.get(function, function)
+        try:
+            result = self._call(function, args, kwargs, in_place)
+        except Exception as error:
+            self.failed_calls.note(*asked, error)
+            raise
+        refuse_answer(function, args, result, self._given)
+        self._check_grad_mode((result, target_of(args, kwargs)) if in_place else result)
+        sized_by_data = self._data.made(result)
+        if self._sizes is not None:
+            self._sizes.check(function, args, kwargs, result, sized_by_data)
+        elif sized_by_data:
+            raise SizedByData(f"{user_place()} ({getattr(function, '__name__', function)})")
+        if stopped and not in_place:
+            result = tree_map_only(torch.Tensor, self._stopped, result)
+            self.up_to_date(result)
+        self._note_views(*asked, result)
+        return result
+
+    def _check_grad_mode(self, made: Any) -> None:
+        if torch.is_grad_enabled() and not self._grad and _requires_grad(made):
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call, and computes one")
+
+    def _note_views(self, function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        if self.views is not None:
+            self.views.made(function, args, kwargs, result)
+
+    def _size(self, function: Any, args: Any, kwargs: Any, caller: types.FrameType) -> Any:
+        """The answer to a question about sizes."""
+        if self._sizes is not None:
+            answer = self._sizes.answer(function, args, kwargs)
+        else:
+            with untraced():
+                answer = function(*args, **kwargs)
+        return SizeInTrace(int(answer)) if len(args) > 1 and function is torch.Tensor.size and interpolates(caller) else answer
+
+    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Any:
+        self.up_to_date((args, kwargs))
+        target = target_of(args, kwargs)
+        if isinstance(kwargs.get("out"), torch.Tensor):
+            value = function(*args, **{name: item for name, item in kwargs.items() if name != "out"})
+            return self._call(overwrite_out, (target, value), {}, True)
+        if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
+
+            def change(copy: torch.Tensor) -> Any:
+                return self._traced_with_draws(function, exchanged(args, target, copy), exchanged(kwargs, target, copy))
+
+            result = self._aliases.write(target, change)
+        else:
+            if in_place and isinstance(target, torch.Tensor):
+                self._set_apart(target)
+            result = self._traced_with_draws(function, args, kwargs)
+        self.up_to_date(result)
+        return result
+
+    def _set_apart(self, target: torch.Tensor) -> None:
+        """Called before a write that no other tensor sees: the exporter moves down to it what made the target, past other draws
+        if that draws, and takes a write to an empty view for one to all that it is a view of."""
+        if torch._C._get_value_trace(target).unique() in self._drawn or target._is_view():
+            take_value_of(target, target.clone())
+
+    def up_to_date(self, values: Any) -> None:
+        """Make what is traced of the tensors in `values` what they hold, should their memory have been written through others."""
+        for value in tensors_of(values):
+            self._aliases.meet(value)
+
+    def renew(self, tensors: Iterable[torch.Tensor]) -> None:
+        """As up_to_date, for what the forward leaves behind; some of it are views' bases, which no call has shown."""
+        for tensor in tensors:
+            self._aliases.renew(tensor)
+
+    def _traced_with_draws(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What draws random numbers is kept, whether its results are read or not: the next draw gives what follows."""
+        with untraced():
+            before = torch.get_rng_state()
+        result = self._traced(function, args, kwargs)
+        with untraced():
+            drew = not torch.equal(before, torch.get_rng_state())
+        drawn = tensors_of(result)
+        if drew and drawn:
+            self._drawn.update(torch._C._get_value_trace(value).unique() for value in drawn)
+            self._note_draw(drawn[0])
+        return result
+
+    @staticmethod
+    def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The tracer is off after a call that failed, and holds what it knows of it; but the forward may go on."""
+        state = torch._C._get_tracing_state()
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            torch._C._set_tracing_state(state)
+            _native.forget_failed_call()
+            raise
+
+    def _keeps_its_gradient(self, target: Any) -> bool:
+        """Whether a write in a no_grad region leaves a tensor that the forward has computed the gradient that it has."""
+        is_tensor = isinstance(target, torch.Tensor) and target.requires_grad and not target.is_leaf
+        return is_tensor and not self._is_writable(target) and not self._aliases.shared(target)
+
+    def _written_unseen(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A write that autograd does not see: the tensor has another value, and to autograd it is what it was."""
+        target = target_of(args, kwargs)
+        self.up_to_date((args, kwargs))
+        written = target.detach().clone()
+        args, kwargs = self._without_gradients(exchanged(args, target, written), exchanged(kwargs, target, written))
+        result = self._call(REPLACEMENTS.get(function, function), args, kwargs, in_place=True)
+        value = _straight_through(written, target)
+        with untraced():
+            target.copy_(written)
+        take_value_of(target, value)
+        return target if result is written else result
+
+    def _without_gradients(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The arguments of a write in a no_grad region: autograd does not see what is written."""
+        target = target_of(args, kwargs)
+        if isinstance(target, torch.Tensor) and target.requires_grad:
+            raise Bypass(
+                Reason.GRAD_MODE_REGION, f"{user_place()} writes in place inside a no_grad region to a tensor that has a gradient"
+            )
+        self.up_to_date((args, kwargs))
+
+        def stop(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.detach() if tensor.requires_grad and tensor is not target else tensor
+
+        return tree_map_only(torch.Tensor, stop, (args, kwargs))
+
+    def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._views_without_grad |= tensor._is_view()
+        detached = tensor.detach()
+        if self._sizes is not None:
+            self._sizes.check(torch.Tensor.detach, (tensor,), {}, detached, sized_by_data=False)
+        return detached
+
+    def check_views(self, layout: Any) -> None:
+        """Raises Bypass(unsupported_output) for a result (results/contract.py) that may hold a view made in a no_grad region."""
+        if self._views_without_grad and any(view["detached"] for view in layout.get("with_views", ())):
+            raise Bypass(Reason.UNSUPPORTED_OUTPUT, "an output may be a view that was made in a no_grad region; return a clone")
+
+    def _is_writable(self, target: Any) -> bool:
+        return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._writable
+
+    def _check_writes(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        for target in written_by(function, args, kwargs):
+            if self._is_writable(target) and target.is_leaf and target.requires_grad:
+                raise Bypass(
+                    Reason.INPUT_MUTATED, f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
+                )
+            if target.layout is torch.strided and target.untyped_storage().data_ptr() in self.protected:
+                name = getattr(function, "__name__", function)
+                raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
+
+
+def _requires_grad(values: Any) -> bool:
+    return any(tensor.requires_grad for tensor in tensors_of(values))

@@ -1,0 +1,119 @@
+"""What a node of a traced graph says of its operator: schema, arguments, types."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from rekindle.export.trace.traced_booleans import is_boolean
+from rekindle.reasons import Bypass, Reason
+
+Node = Any  # torch._C.Node
+Value = Any  # torch._C.Value
+
+
+def constant_argument(node: Node, name: str) -> Any:
+    """The Python value of an argument; None where it is computed."""
+    schema = schema_of(node)
+    position = [argument.name for argument in schema.arguments].index(name)
+    return list(node.inputs())[position].toIValue()
+
+
+def type_of_argument(node: Node, name: str) -> Any:
+    """The type that tracing saw."""
+    schema = schema_of(node)
+    return list(node.inputs())[[argument.name for argument in schema.arguments].index(name)].type()
+
+
+def listed_values(node: Node) -> list[Value]:
+    """The items of all list arguments."""
+    return [item for value in node.inputs() if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
+
+
+def scalar_type(value: Value) -> str | None:
+    """A tensor's dtype by its name in the trace ("Float"); None for what is no tensor, or unknown."""
+    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
+
+
+_sizes_seen: dict[str, list[int]] = {}  # by the name of a value whose type has forgotten its sizes
+
+
+def forget_sizes(values: list[Value]) -> None:
+    """Leave rank and dtype to the types of these values, and nothing to those forgotten before."""
+    _sizes_seen.clear()
+    for value in values:
+        kind = value.type()
+        if isinstance(kind, torch._C.TensorType) and kind.dim() is not None:
+            if value.debugName().isdigit():  # passes that replace a value keep a name that it was given
+                value.setDebugName(f"sized_{value.debugName()}")
+            _sizes_seen[value.debugName()] = kind.sizes() or []
+            value.setType(kind.with_sizes([None] * kind.dim()))
+
+
+def sizes_if_seen(value: Value) -> list[int] | None:
+    """Those of the traced call; None for a value that a pass has made. What follows from them has to be right at all other sizes,
+    or to be refused there."""
+    known = value.type().sizes()
+    return list(known) if known is not None else _sizes_seen.get(value.debugName())
+
+
+def sizes_seen(value: Value) -> list[int]:
+    """As sizes_if_seen, of a value of the trace itself."""
+    found = sizes_if_seen(value)
+    assert found is not None, value
+    return found
+
+
+def has_dimensions(value: Value) -> bool:
+    """Whether it is a tensor that is known to be no 0-dim one."""
+    return isinstance(value.type(), torch._C.TensorType) and bool(value.type().dim())
+
+
+def has_open_sizes(value: Value) -> bool:
+    """Whether sizes_seen() tells of the traced call only."""
+    return value.type().sizes() is None
+
+
+def schema_of(node: Node) -> Any:
+    """The operator's schema, for an in-place one that of its functional variant if any; None where the tracer has no operator."""
+    text = node.schema()
+    if text.startswith("("):
+        return None
+    name, _, overload = text.split("(")[0].partition(".")
+    overload = overload.removesuffix("hacked_twin").removesuffix("_")  # the same with a list of tensors, which none of is None
+    schema = torch._C._get_schema(PUBLIC.get(name, name), overload)
+    if schema.is_mutable and name.endswith("_"):
+        with contextlib.suppress(RuntimeError):  # fill_diagonal_ and a few more have no other
+            return torch._C._get_schema(name[:-1], overload)
+    return schema
+
+
+def operator_of(schema: Any) -> Any:
+    """The overload under torch.ops."""
+    namespace, _, name = schema.name.partition("::")
+    return getattr(getattr(getattr(torch.ops, namespace), name), schema.overload_name or "default")
+
+
+def known_value(value: Value, what: str) -> Any:
+    """The Python value of a constant or a list of constants; Bypass, naming `what`, when it is computed."""
+    if value.node().kind() == "prim::ListConstruct":
+        return [known_value(item, what) for item in value.node().inputs()]
+    if value.node().kind() != "prim::Constant":
+        raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
+    return bool(value.toIValue()) if is_boolean(value) else value.toIValue()
+
+
+# What the tracer names by its inner part, which takes more arguments at the end.
+PUBLIC = {"aten::_convolution": "aten::convolution"}
+
+
+def take_place_of(node: Node, made: Node, results: list[Value]) -> None:
+    """Let the outputs of `made` stand for `results`, which `node` gives, if need be through lists; `node` is gone then."""
+    for old, new in zip(results, made.outputs(), strict=True):
+        new.setType(old.type())
+        old.replaceAllUsesWith(new)
+    for unpack in [use.user for output in node.outputs() for use in output.uses()]:
+        unpack.destroy()
+    node.destroy()

@@ -1,0 +1,13 @@
+"""Where in the user's code something happens."""
+
+from __future__ import annotations
+
+from rekindle import _native
+from rekindle.process.origin import REKINDLE_DIRECTORY, TORCH_DIRECTORY
+
+_native.set_library_directories([TORCH_DIRECTORY, REKINDLE_DIRECTORY])
+
+
+def user_place() -> str:
+    """`file.py:12 in forward`: the innermost frame outside of torch and Rekindle, as the nodes of a trace have it."""
+    return _native.user_place() or "unknown code"

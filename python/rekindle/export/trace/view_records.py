@@ -1,0 +1,86 @@
+"""The views that a traced forward makes, each with the steps (results/view_steps.py) from the tensors that it is a view of."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rekindle.export.trace.data_sizes import DataSizes
+from rekindle.reasons import Bypass, Reason
+from rekindle.results.view_steps import NotAStep, Step, decoded, encoded, recorded, repeated
+from rekindle.results.views import place_of
+from rekindle.sizes.traced_sizes import SizeTrace
+
+_Path = list[tuple[weakref.ref[torch.Tensor], Step]]  # from the tensor that is no view, each with the step that comes next
+
+
+class ViewRecords:
+    """Of one export. A tensor that others are views of is never turned in place: aliases.py refuses that.
+
+    shape: the sizes of a tensor, as the forward sees them.
+    """
+
+    def __init__(self, shape: Callable[[torch.Tensor], Any]) -> None:
+        self._shape = shape
+        self._paths: dict[int, tuple[weakref.ref[torch.Tensor], _Path]] = {}
+
+    def made(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Called for each call, with Python's own arguments."""
+        source = args[0] if args else None
+        if not isinstance(source, torch.Tensor):
+            return
+        step = recorded(function, args[1:], kwargs, self._shape)
+        if step is None:
+            return
+        several = isinstance(result, (list, tuple))
+        for i, view in enumerate(result if several else [result]):
+            if isinstance(view, torch.Tensor) and view is not source and _share_memory(view, source):
+                path = [*self._path(source), (weakref.ref(source), [*step[:3], i if several else None])]
+                self._paths[id(view)] = weakref.ref(view), path
+
+    def steps(self, tensor: torch.Tensor, base: torch.Tensor) -> list[Step] | None:
+        """Those that make the tensor of `base`, whatever its sizes; None where they are not known."""
+        if tensor is base:
+            return []
+        path = self._path(tensor)
+        start = next((i for i, (ref, _) in reversed([*enumerate(path)]) if ref() is base), None)
+        return None if start is None else [step for _, step in path[start:]]
+
+    def root(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What a tensor is a view of and is no view itself, as far as is known; None if it is gone."""
+        path = self._path(tensor)
+        return path[0][0]() if path else tensor
+
+    def _path(self, tensor: torch.Tensor) -> _Path:
+        ref, path = self._paths.get(id(tensor), (None, []))
+        return path if ref is not None and ref() is tensor else []
+
+
+def steps_in_result(
+    made: ViewRecords | None, sizes: SizeTrace, data: DataSizes, view: torch.Tensor, base: torch.Tensor
+) -> list[Step] | None:
+    """How a result is a view of another one or of an input, as JSON, whatever the sizes are; None where that is not known.
+
+    Raises Bypass(unsupported_output) for one that is not known where sizes depend on data.
+    """
+    found = None if made is None else made.steps(view, base)
+    before = len(sizes.numbers)
+    with contextlib.suppress(NotAStep):
+        steps = None if found is None else encoded(found, sizes.number)
+        numbers = [number.value for number in sizes.numbers]
+        if steps is not None and place_of(repeated(steps, base.detach(), decoded(numbers)), base) == place_of(view, base):
+            return steps
+    del sizes.numbers[before:]
+    if data.any:
+        message = f"a view of shape {tuple(view.shape)} is in the result, and sizes depend on data; return a clone"
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, message)
+    return None
+
+
+def _share_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    both = all(one.layout is torch.strided for one in (tensor, other))
+    return both and tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

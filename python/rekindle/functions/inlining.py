@@ -1,0 +1,91 @@
+"""Functions of which the graph gets the operations instead of a call: inlined ones, and those with an export of their own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import FunctionCtx, _is_setup_context_defined
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import CheckpointFunction, _NoopSaveInputs
+
+from rekindle.functions.interception import Handler, intercepted
+from rekindle.functions.quantized import matmul_4bit
+from rekindle.functions.registry import declaration_of
+from rekindle.reasons import Bypass, Reason
+
+
+def inlined(function: type, arguments: tuple[Any, ...], every: bool) -> tuple[bool, Any]:
+    """(True, the result) when the operations of a call were traced, (False, None) when the Function is to be called back.
+
+    every: whether Functions that say nothing are inlined.
+    """
+    declared = declaration_of(function)
+    export = declared.export
+    if export is None and declared.inline is None:
+        export = _EXPORTS.get(function) or _EXPORTS_OF_LIBRARIES.get((function.__module__, function.__qualname__))
+    if export is not None and (result := export(*arguments)) is not NotImplemented:
+        return True, result
+    if declared.inline or (every and declared.inline is None):
+        return True, _traced(function, arguments)
+    return False, None
+
+
+class _Context(FunctionCtx):
+    """What a forward is given that autograd differentiates itself."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.needs_input_grad = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
+
+
+def _traced(function: Any, arguments: tuple[Any, ...]) -> Any:
+    context = _Context(arguments)
+    if _is_setup_context_defined(function.setup_context):
+        result = function.forward(*arguments)
+        function.setup_context(context, arguments, result)
+    else:
+        result = function.forward(context, *arguments)
+    without = getattr(context, "non_differentiable", ())
+    return tree_map_only(
+        torch.Tensor, lambda tensor: tensor.detach() if any(tensor is each for each in without) else tensor, result
+    )
+
+
+def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: Any) -> Any:
+    """Re-entrant activation checkpointing: the same numbers and gradients without running the forward twice."""
+    before = torch.get_rng_state()
+    result = run(*arguments)
+    if not preserve_rng_state and not torch.equal(before, torch.get_rng_state()):
+        raise Bypass(
+            Reason.PYTHON_OP, "a checkpoint with preserve_rng_state=False draws other numbers in its backward than in its forward"
+        )
+    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments):
+        return result
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), result)
+
+
+def _save_inputs(*arguments: Any) -> torch.Tensor:
+    """What a checkpoint that is not re-entrant keeps its inputs in; nothing reads the result."""
+    assert any(isinstance(each, torch.Tensor) for each in tree_leaves(arguments))
+    return torch.empty((0,))
+
+
+def checkpoints_inlined(
+    watch: Handler = lambda function, arguments, run: run(*arguments),
+) -> contextlib.AbstractContextManager[None]:
+    """Run checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for. watch: gets the other
+    Functions."""
+
+    def handle(function: type, arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
+        return _checkpoint(*arguments) if function is CheckpointFunction else watch(function, arguments, run)
+
+    return intercepted(handle)
+
+
+# By module and name: the libraries need not be there.
+_EXPORTS_OF_LIBRARIES: dict[tuple[str, str], Callable[..., Any]] = {
+    ("bitsandbytes.autograd._functions", "MatMul4Bit"): matmul_4bit,
+}
+_EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}

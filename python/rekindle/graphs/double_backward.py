@@ -1,0 +1,214 @@
+"""A backward with create_graph=True or is_grads_batched=True: eager's own gradients of the same call, which can be
+differentiated again, and mapped over."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+from rekindle.export.request import ExportRequest
+from rekindle.graphs.saved_writes import note_own_writes
+from rekindle.graphs.snapshot import Snapshot
+from rekindle.modules.hooks import without_hooks
+from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.modules.partial_capture import as_made, run_eager
+from rekindle.results.contract import flatten_outputs, is_like, rebuild_arguments
+from rekindle.sizes.shapes import Shapes
+
+
+@contextlib.contextmanager
+def _not_mapped() -> Iterator[None]:
+    """Outside of every vmap: the forward was not mapped, and may draw random numbers."""
+    level = torch._C._vmapmode_increment_nesting()
+    for _ in range(level):
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        with temporarily_clear_interpreter_stack():
+            yield
+    finally:
+        for _ in range(level - 1):
+            torch._C._vmapmode_increment_nesting()
+
+
+_ROUNDING = 1e-5  # of buffers, relative
+_Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+
+
+def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
+    size, stride, dtype, device = layout
+    if sizes is None or sizes == list(size):
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return torch.empty(sizes, dtype=dtype, device=device)
+
+
+class Replay:
+    """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
+
+    request: the call. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes
+    as long as the module is what it was at the forward; it is asked when the snapshot is restored. Keeps no tensor of the call.
+    """
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        contract: dict[str, Any],
+        shapes: Shapes,
+        gradient_of: list[int],
+        guard: Any,
+        snapshot: Snapshot,
+    ) -> None:
+        self._module = request.module
+        self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in request.arguments]
+        self._template = rebuild_arguments(request.args, request.kwargs, [torch.empty(0) for _ in request.arguments])
+        self._contract = contract
+        self._shapes = shapes
+        self._gradient_of = gradient_of
+        self._guard, self._snapshot = guard, snapshot
+
+    def __call__(
+        self,
+        inputs: list[torch.Tensor],
+        random_state: torch.Tensor | None,
+        cotangents: list[torch.Tensor | None],
+        cut: list[int],
+        ending: bool,
+    ) -> list[torch.Tensor | None]:
+        """As of Replay in session/session.h."""
+        every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._contract["state"]))
+        for position, tensor in zip(self._contract["used"], inputs, strict=True):
+            every[position] = tensor
+        given = every[: len(self._layouts)]
+        layouts = zip(self._layouts, self._shapes.like(given), strict=True)
+        arguments = [
+            # What nothing reads has sizes only.
+            (_empty(layout, sizes) if tensor is None else tensor)
+            for tensor, (layout, sizes) in zip(given, layouts, strict=True)
+        ]
+        create_graph = torch.is_grad_enabled()
+        arguments, apart = self._apart(arguments)
+        args, kwargs = rebuild_arguments(*self._template, arguments)
+        own = [*arguments, *every[len(arguments) :]]
+        wanted = [own[self._contract["used"][i]] for i in self._gradient_of]
+        with as_made(self._module), self._snapshot.restored():
+            with self._snapshot.switches(), torch.enable_grad(), _not_mapped():
+                self._check(every)
+                outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
+            with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
+                gradients = _differentiate(outputs, wanted, cotangents, create_graph)
+            return [coming.get(i) for i in cut] if ending else gradients
+
+    def _apart(self, arguments: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The arguments with a history, and those that eager writes, as views and copies, and these alone: eager may write to
+        them, and a hook of an argument runs when the gradient gets there, not here."""
+        views: dict[int, torch.Tensor] = {}
+        with torch.enable_grad():
+            for i, argument in enumerate(arguments):
+                if i in self._contract["writes"]:
+                    views[id(argument)] = argument.clone()
+                elif argument.grad_fn is not None:
+                    views.setdefault(id(argument), argument.view_as(argument))
+        return [views.get(id(argument), argument) for argument in arguments], list(views.values())
+
+    def _check(self, every: list[torch.Tensor | None]) -> None:
+        live = {**named_parameters(self._module), **named_buffers(self._module)}
+        state = enumerate(zip(self._contract["state"], every[len(self._layouts) :], strict=True))
+        written = [position - len(self._layouts) for position in self._contract["writes"]]  # the graph got copies of these
+        same = all(given is None or i in written or live.get(name) is given for i, (name, given) in state)
+        if not (same and self._guard.check()):
+            raise RuntimeError(
+                f"{type(self._module).__name__} was changed between a forward and its backward with create_graph=True; "
+                "differentiate before changing the module"
+            )
+
+    def _forward(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: list[torch.Tensor],
+        state: list[torch.Tensor | None],
+        random_state: torch.Tensor | None,
+    ) -> list[torch.Tensor]:
+        now = torch.get_rng_state()
+        buffers = [(buffer, buffer.detach().clone()) for buffer in named_buffers(self._module).values()]
+        live = named_buffers(self._module)
+        versions = [(buffer, buffer._version) for buffer, _ in buffers]
+        try:
+            for position in self._contract["writes"]:
+                before = state[position - len(arguments)] if position >= len(arguments) else None
+                if before is not None:
+                    live[self._contract["state"][position - len(arguments)]].detach().copy_(before)
+            if random_state is not None:
+                torch.set_rng_state(random_state)
+            result = run_eager(self._module, args, kwargs)
+        finally:
+            torch.set_rng_state(now)
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    if not torch.equal(buffer, before):  # the call it repeats has written it already
+                        _put_back(buffer, before)
+            note_own_writes(versions)
+        every = {**named_parameters(self._module), **live}
+        structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
+        if not is_like(self._contract["structure"], json.loads(json.dumps(structure))):
+            raise RuntimeError(
+                f"{type(self._module).__name__} returned another structure than in the forward that is differentiated"
+            )
+        return [output for output in outputs if output.requires_grad]
+
+
+def _differentiate(
+    outputs: list[torch.Tensor], wanted: list[torch.Tensor], cotangents: list[torch.Tensor | None], create_graph: bool
+) -> list[torch.Tensor | None]:
+    given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+    if not given:
+        return [None] * len(wanted)
+    results, weights = zip(*given, strict=True)
+    return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
+
+
+def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
+    """Where a graph's own rounding is all that differs, what the repeated forward has saved of the buffer stays good."""
+    is_rounding = buffer.is_floating_point() and torch.allclose(buffer, before, rtol=_ROUNDING, atol=0.0)
+    with torch.autograd._unsafe_preserve_version_counter(buffer) if is_rounding else contextlib.nullcontext():
+        buffer.copy_(before)
+
+
+@contextlib.contextmanager
+def _ending_at(tensors: list[torch.Tensor]) -> Iterator[None]:
+    """Let a backward end at these, no leaves: it is asked for their gradients, and the outer one goes on from there."""
+
+    def end(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+        return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
+
+    hooks = [tensor.grad_fn.register_prehook(end) for tensor in tensors if tensor.grad_fn is not None]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def _cut(
+    outputs: list[torch.Tensor], cotangents: list[torch.Tensor | None], results: list[int]
+) -> Iterator[dict[int, torch.Tensor]]:
+    """Let a backward go on from these results with their cotangents only; gives what has come to each."""
+    coming: dict[int, torch.Tensor] = {}
+
+    def go_on(position: int, gradient: torch.Tensor) -> torch.Tensor:
+        coming[position] = gradient
+        own = cotangents[position]
+        return torch.zeros_like(gradient) if own is None else own
+
+    hooks = [outputs[position].register_hook(functools.partial(go_on, position)) for position in results]
+    try:
+        yield coming
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,212 @@
+"""The live objects behind a fingerprint and its observations, for a guard that compares by identity on every call."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import logging
+import operator
+import os
+import sys
+import types
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rekindle.key.ambient import PLACES
+from rekindle.key.code.module_names import names_of, own_names
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.key.patches import NAMESPACES
+from rekindle.key.values.callables import SINGLE_DISPATCH
+from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
+from rekindle.key.values.classes import one_pass, referred, walk_members
+from rekindle.key.values.names import ABSENT
+from rekindle.key.values.walker import Walker
+from rekindle.process.origin import is_covered_class, is_covered_function
+from rekindle.process.world import ALL_NAMES, ALL_VALUES
+from rekindle.recording import cached_functions, queries
+from rekindle.recording.logger_reads import chain_of
+from rekindle.sizes.lengths import builtin_named
+
+_HEAP_TYPE = 1 << 9
+# Observations that stay as they are as long as the process lives, or whose change the results already follow.
+_OF_THE_PROCESS = frozenset({"version", "binary", "order"})
+
+
+# A number that changes whenever anything is registered with any abstract class.
+_REGISTERED = seen_only(lambda _: (abc.get_cache_token(),))
+# Of a class, whose version and dictionary do not tell of them.
+_NAMES = seen_only(operator.attrgetter("__name__", "__qualname__"))
+
+
+def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
+    """As of the cells of _native.Guard, for what only weak references may lead to."""
+    if cells.how in ("object", "bytes"):
+        return value, "weak" if cells.how == "object" else "bytes"
+
+    def take(reference: weakref.ref[Any]) -> tuple[Any, ...]:
+        target = weakref.ref.__call__(reference)
+        return () if target is None else tuple(cells.take(target))
+
+    return weakref.ref(value), take
+
+
+# What the process answers now; a guard compares by identity.
+_ANSWER = seen_only(lambda question: (sys.intern(str(queries.answer(*question))),))
+
+
+class Watched:
+    """As long as all of it is unchanged, the fingerprint's fields and the observations are.
+
+    items: (dict or class, key) pairs, whose value or absence is compared. registered: (value, digest) that only a registered
+    digest function can compare.
+    """
+
+    def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
+        self._cells: dict[tuple[int, Any], tuple[Any, Cells]] = {}
+        self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
+        self._weak: set[int] = set()
+        self.registered: list[tuple[Any, str]] = []
+        self._add_parts(fingerprint)
+        for _, namespace in NAMESPACES:
+            self._watch(namespace, CLASS) if isinstance(namespace, type) else self._watch(vars(namespace), ITEMS)
+        for namespace, name in PLACES:
+            self._add_item(namespace, name)
+        with one_pass():
+            for kind, module, name, _ in observations:
+                assert kind is not None and module is not None and name is not None
+                self._observe(kind, module, name)
+
+    @property
+    def cells(self) -> list[tuple[Any, Any]]:
+        """What changes, and how it is compared, as of _native.Guard."""
+        return [
+            _weakly(value, cells) if id(value) in self._weak else (value, cells.comparison)
+            for value, cells in self._cells.values()
+        ]
+
+    @property
+    def items(self) -> list[tuple[Any, Any]]:
+        """What is compared one by one."""
+        return list(self._items.values())
+
+    def _observe(self, kind: str, module: str, name: str) -> None:
+        if kind in _OF_THE_PROCESS:
+            return
+        if kind == "env":
+            self._add_variable(name)
+            return
+        if kind == "query":
+            kept = queries.KEPT.get((module, name))
+            self._watch((module, name), _ANSWER) if kept is None else self._watch(kept, VARIABLE)
+            return
+        if kind == "logger":
+            self._add_logger(name)
+            return
+        if kind == "setting":
+            self._add_setting(module, name)
+            return
+        self._add_item(sys.modules, module)
+        loaded = sys.modules.get(module)
+        if loaded is None:
+            return
+        if kind == "module":
+            self._add_value(module, loaded)
+        elif name:
+            value = self._follow(vars(loaded), name.split("."))
+            if kind not in ("code", "library"):
+                self._add_value(f"{module}.{name}", value)
+            elif type(value) is types.FunctionType:
+                self._watch(value, FUNCTION)
+
+    def _add_variable(self, name: str) -> None:
+        data = os.environ._data  # type: ignore[attr-defined]
+        if name in (ALL_NAMES, ALL_VALUES):
+            self._watch(data, ITEMS)
+        else:
+            self._add_item(data, os.environ.encodekey(name))  # type: ignore[attr-defined]
+
+    def _add_logger(self, name: str) -> None:
+        self._watch(logging.root.manager, OBJECT)
+        for logger in chain_of(name):
+            self._watch(logger, OBJECT)
+            self._watch(logger.handlers, LIST)
+            self._watch(logger.filters, LIST)
+
+    def _add_setting(self, module: str, name: str) -> None:
+        namespace = names_of(module)
+        if namespace is None:
+            return
+        value = self._follow(namespace, name.split("."))
+        if isinstance(value, type):
+            self._watch(value, CLASS)
+        else:
+            self._add_value(name, value)
+
+    def _follow(self, namespace: dict[str, Any], chain: list[str]) -> Any:
+        """The value at the end of a chain, as observations._follow finds it; every link is watched."""
+        self._add_item(namespace, chain[0])
+        value = namespace.get(chain[0], ABSENT)
+        if value is ABSENT:
+            self._add_item(vars(builtins), chain[0])
+            value = builtin_named(chain[0], ABSENT)
+        for name in chain[1:]:
+            if type(value) is types.ModuleType or (isinstance(value, types.ModuleType) and name in own_names(value, name)):
+                self._add_item(vars(value), name)
+                self._add_item(own_names(value, name), name)
+                value = own_names(value, name).get(name, ABSENT)
+            elif isinstance(value, type):
+                value = self._class_attribute(value, name)
+            else:
+                break
+        return value
+
+    def _class_attribute(self, cls: type, name: str) -> Any:
+        for base in cls.__mro__:
+            self._add_item(base, name)
+            if name in vars(base):
+                return vars(base)[name]
+        return ABSENT
+
+    def _add_value(self, path: str, value: Any) -> None:
+        if value is ABSENT or (isinstance(value, type) and is_covered_class(value)):
+            return
+        if type(value) is types.FunctionType and is_covered_function(value) and value.__code__ is not SINGLE_DISPATCH:
+            return
+        walker = Walker()
+        walker.walk(path, value)
+        self._add_parts(walker)
+
+    def _add_parts(self, found: Any) -> None:
+        """What a Walker or a Fingerprint met."""
+        self._weak |= found.weak
+        for value, cells in found.cells:
+            self._watch(value, cells)
+            for held, inner in cached_functions.cells_in(value) if cells is ANSWERS else ():
+                self._watch(held, inner)
+        for function in found.functions:
+            self._watch(function, FUNCTION)
+        self.registered += found.registered
+        classes = found.classes.values() if isinstance(found.classes, dict) else found.classes
+        for cls in classes:
+            self._add_class(cls)
+
+    def _add_class(self, cls: type) -> None:
+        for base in (*cls.__mro__, *type(cls).__mro__, *referred(cls)):
+            if not isinstance(base, type):
+                self._add_value(base.__name__, base)
+                continue
+            if (id(base), CLASS.how) in self._cells or not base.__flags__ & _HEAP_TYPE:
+                continue
+            self._watch(base, CLASS)
+            if not is_covered_class(base):
+                self._watch(base, _NAMES)
+                self._add_parts(walk_members(base))
+                if "_abc_impl" in vars(base):
+                    self._watch(base, _REGISTERED)
+
+    def _watch(self, value: Any, cells: Cells) -> None:
+        self._cells.setdefault((id(value), cells.how or id(cells)), (value, cells))
+
+    def _add_item(self, container: Any, key: Any) -> None:
+        self._items[id(container), key] = (container, key)

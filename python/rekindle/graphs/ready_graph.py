@@ -1,0 +1,255 @@
+"""One graph that is ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rekindle import _native
+from rekindle.errors import OF_TORCH, first_line
+from rekindle.export.request import ExportRequest
+from rekindle.functions.binding import bind
+from rekindle.graphs.double_backward import Replay
+from rekindle.graphs.guard_inputs import Watched
+from rekindle.graphs.saved_writes import refuse_later_writes, version_only
+from rekindle.graphs.shared_memory import Memory
+from rekindle.graphs.snapshot import Snapshot
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.key.values.walker import still_registered
+from rekindle.modules.module_tables import named_modules
+from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
+from rekindle.recording import cached_functions
+from rekindle.recording.observations import verify
+from rekindle.results.contract import Structure
+from rekindle.sizes.shapes import Shapes, sizes_of
+
+_MOST_NUMBERS = 1024
+
+
+@dataclass(eq=False)
+class Variant:
+    """One graph that is ready to run, and what must still hold for it to be right. guards: the questions that it asks
+    of sizes, if it does."""
+
+    prekey: str
+    observations: list[Any]
+    session: Any
+    contract: dict[str, Any]  # see miss/pipeline.py
+    source: str
+    entry: str | None
+    guards: Any = None
+    guard: Any = None
+    modes: dict[str, Any] = field(default_factory=dict)  # see _modes; when it was armed
+    memory: Any = None  # what the graph writes, and who else sees it
+    registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
+    state: list[torch.Tensor] = field(default_factory=list)
+    keeps_random_state: bool = False  # whether run may raise after random numbers were drawn
+    failures: int = 0  # runs that raised an error where eager did not
+    numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
+
+    def __post_init__(self) -> None:
+        self.structure = Structure(self.contract["structure"])
+        self.used, self.record = self.contract["used"], self.contract["grad"]
+        self.writes = self.contract["writes"]
+        self.data_guards, self.sized_by_data = self.contract["data_guards"], self.contract["sized_by_data"]
+        self.shapes = Shapes.observed(self.observations)
+
+    def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
+        """Bind the module's live state and remember what it looks like. Raises Bypass where it cannot serve the call."""
+        state = {**request.parameters, **request.buffers}
+        self.state = [state[name] for name in self.contract["state"]]
+        self.bind_functions(request.module)
+        writes_arguments = any(i < len(request.arguments) for i in self.writes)
+        self.keeps_random_state = (
+            bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
+        )
+        cached_functions.ask_again(self.observations)
+        watched = Watched(fingerprint, self.observations)
+        self.registered = watched.registered
+        self.guard = _native.Guard([], self.state, watched.items, watched.cells)
+        self.modes = _modes(request.module)
+        writes = [i - len(request.arguments) for i in self.writes]
+        constants = [value for value, how in watched.cells if how == "bytes"]
+        self.memory = Memory(self.state, constants, request.arguments, writes, self.record)
+        if any(i >= 0 for i in writes) and (shared := self.memory.shared([])) is not None:
+            message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
+            raise Bypass(Reason.BUFFER_MUTATED, message)
+        if self.record:
+            snapshot = Snapshot(request.module, state.values(), [value for value, how in watched.cells if how != "weak"])
+            self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
+
+    def bind_functions(self, module: torch.nn.Module) -> None:
+        """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
+        functions = [bind(call, module) for call in self.contract["functions"]]
+        self.session.set_functions(functions)
+        if self.guards is not None:
+            self.guards.set_functions(functions)
+
+    def ready(self, arguments: list[torch.Tensor]) -> bool:
+        """Whether the variant is right now for a call, by identity of what it depends on."""
+        guard, memory = self.guard, self.memory  # another thread may release them
+        return (
+            guard is not None
+            and memory is not None
+            and memory.fits(arguments)
+            and guard.check()
+            and (not self.registered or all(still_registered(value, digest) for value, digest in self.registered))
+        )
+
+    def release(self, module: torch.nn.Module) -> None:
+        """Keep nothing alive that the module has let go of: weak references would tell. To be armed again; a variant for
+        another mode, as of `eval`, is kept as it is, for that mode comes again."""
+        if self.guard is None or self.guard.check():
+            return
+        now = _modes(module)
+        if all(now.get(name, mode) == mode for name, mode in self.modes.items()):
+            self.guard, self.memory, self.registered, self.state = None, None, [], []
+            self.session.set_replay(None)
+
+    def fits(self, prekey: str) -> bool:
+        """Whether the variant is right for a call of this key, by content."""
+        return self.prekey == prekey and verify(self.observations) is None
+
+    def admits(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> bool:
+        """Whether the graph is for arguments of these sizes, and has a plan for them."""
+        sizes, about = sizes_of(arguments), self.contract["shapes"]
+        if self.shapes.bind(sizes) is None:
+            return False
+        if sizes == about["sizes"]:
+            return True
+        every = [*arguments, *state]
+        if max(self.used, default=0) >= len(every):  # the module has lost state since
+            return False
+        if self._numbers_at(arguments, state) is None:
+            return False
+        inputs = [every[i] for i in self.used]
+        try:
+            self.session.prepare(inputs, self.record)
+        except OF_TORCH as error:
+            _native.log_debug(f"a graph has no plan for sizes {sizes}: {first_line(error)}")
+            return False
+        return True
+
+    def _numbers_at(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> list[int] | None:
+        """Those in the result that depend on sizes; None if the graph is not for the sizes of these arguments."""
+        if self.guards is None:
+            return []
+        about = self.contract["shapes"]
+        every = [*arguments, *state]
+        return numbers_of(self.guards, [value for *_, value in about["guards"]], [every[i] for i in self.used])
+
+    def _numbers(self, arguments: list[torch.Tensor]) -> list[int]:
+        """Those of a call that the graph is for."""
+        at_export = self.contract["shapes"]["numbers"]
+        if not at_export or not self.shapes.symbols:
+            return at_export
+        sizes = tuple(tensor.shape for tensor in arguments)
+        found = self.numbers.get(sizes)
+        if found is None:
+            found = self._numbers_at(arguments, self.state)
+            if found is None:
+                raise RuntimeError(f"a graph was run at sizes {sizes}, which it is not for")
+            if len(self.numbers) >= _MOST_NUMBERS:
+                self.numbers.clear()
+            self.numbers[sizes] = found
+        return found
+
+    def run(self, arguments: list[torch.Tensor]) -> Any:
+        """The module's result for a call's tensors, in flattening order; buffers and arguments are written as eager does."""
+        inputs = arguments + self.state
+        if self.writes:
+            return self._run_and_write(inputs, arguments)
+        outputs = self._forward(inputs)
+        if self.contract["saved_results"]:
+            self._refuse_later_writes(outputs, [])
+        return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
+
+    def _refuse_later_writes(self, outputs: list[torch.Tensor], written: list[torch.Tensor]) -> None:
+        results = [version_only(outputs[place]) for place in self.contract["saved_results"]]
+        refuse_later_writes(outputs, results + [written[place] for place in self.contract["saved_writes"]])
+
+    @property
+    def depends_on_data(self) -> bool:
+        """Whether it is up to the data of a call if the graph is for it."""
+        return bool(self.data_guards) or self.sized_by_data
+
+    def _forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        used = [inputs[i] for i in self.used]
+        try:
+            outputs = self.session.forward(used, self.record)
+        except OF_TORCH as error:
+            if isinstance(error, _native.PlanMismatch) and not self.contract["functions"]:
+                raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
+            if not self.depends_on_data:
+                raise
+            raise not_for_this_data(self.data_guards, error) from error  # where eager branches, or checks, the graph goes on
+        check_answers(self.data_guards, len(self.writes), outputs)
+        return outputs
+
+    def _name(self, position: int) -> str:
+        """Of a tensor that the graph writes; position: among the module's, negative for arguments."""
+        return "an input" if position < 0 else f"the buffer {self.contract['state'][position]}"
+
+    def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
+        """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
+        given = list(inputs)
+        if (shared := self.memory.shared(arguments)) is not None:
+            raise SharedMemory(self._name(shared))
+        for position in self.writes:
+            given[position] = inputs[position].detach().clone()
+        outputs = self._forward(given)
+        written = [inputs[position] for position in self.writes]
+        try:
+            with torch.no_grad():
+                torch._foreach_copy_(written, outputs[-len(self.writes) :])
+            if self.contract["saved_writes"] or self.contract["saved_results"]:
+                self._refuse_later_writes(outputs, written)
+            return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
+        except Exception:
+            with torch.no_grad():  # all or nothing: eager runs the call again
+                torch._foreach_copy_(written, [given[position] for position in self.writes])
+            raise
+
+
+def _modes(module: torch.nn.Module) -> dict[str, Any]:
+    """Returns what programs switch to and fro: the training of every module by its name, and the ambient state of torch."""
+    return {"ambient state": _native.ambient_state()} | {name: child.training for name, child in named_modules(module).items()}
+
+
+def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:
+    """Raise Bypass when the data of a call answers a question otherwise than when the graph was made.
+    guards: [where, what, value] each; writes: how many outputs follow the one with the answers."""
+    if not guards:
+        return
+    for (where, what, value), now in zip(guards, outputs[-1 - writes].tolist(), strict=True):
+        if now != value and what == TRUTH:
+            raise OtherBranch(where)
+        if now != value:
+            raise Bypass(
+                Reason.VALUE_SPECIALIZED,
+                f"{where} asks for a size that depends on data ({what}), and the graph is for that answer only; "
+                "use torch.where, or give torch the size without asking for it",
+            )
+
+
+def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
+    """Why a graph in which sizes depend on data does not run for a call. guards: as of check_answers."""
+    places = "; ".join(dict.fromkeys(f"{where} asks for one ({what})" for where, what, _ in guards[:8]))
+    return Bypass(
+        Reason.VALUE_SPECIALIZED,
+        f"the graph is not for this call's data{places and ': '}{places}; {type(error).__name__}: {first_line(error)}",
+    )
+
+
+def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> list[int] | None:
+    """What a graph that answers questions about sizes gives after the expected answers; None if these are others, or it
+    cannot be run at the sizes of the inputs."""
+    try:
+        found = list(guards.answers(inputs))
+    except OF_TORCH as error:
+        _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {first_line(error)}")
+        return None
+    return found[len(expected) :] if found[: len(expected)] == expected else None

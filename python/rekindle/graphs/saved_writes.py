@@ -1,0 +1,51 @@
+"""Results, and buffers and arguments that a forward writes, which its backward reads: a later write makes it an error in eager.
+
+A graph's backward reads what the graph has saved, which may be something else (of `F.elu(x, inplace=True)` the input, where eager
+saves the result). What eager would say is found out at the export (miss/saved_by_backward.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+SAYS = "has been modified by an inplace operation"
+_own = WeakIdKeyDictionary()  # how often Rekindle has written a tensor without a change
+
+
+def note_own_writes(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
+    """Let what was written since these versions be no write of the user's: it has left the values as they were."""
+    for tensor, version in versions:
+        if tensor._version != version:
+            _own[tensor] = _own.get(tensor, 0) + tensor._version - version
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return tensor._version - _own.get(tensor, 0)
+
+
+def version_only(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without content and history whose version is always that of the given one."""
+    alias = tensor.detach()
+    alias.data = tensor.new_empty(0)
+    return alias
+
+
+def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
+    """Let the backward of a graph's outputs raise where these tensors, none of them with a history, were written since."""
+    node = next((output.grad_fn for output in outputs if output.grad_fn is not None), None)
+    versions = [(tensor, _version(tensor)) for tensor in written]
+
+    def check(gradients: Any) -> None:
+        for tensor, version in versions:
+            if (now := _version(tensor)) != version:
+                raise RuntimeError(
+                    f"one of the variables needed for gradient computation {SAYS}: a tensor that "
+                    f"the wrapped module has made or written is at version {now}; expected version {version} instead"
+                )
+
+    if node is not None:
+        node.register_prehook(check)

@@ -1,0 +1,87 @@
+"""What a module and its surroundings were like at a forward, so that they can be so again for the time of a replay."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle import _native
+from rekindle.graphs.call_key import tables_of
+from rekindle.key.ambient import PLACES
+from rekindle.modules.module_tables import named_modules
+
+
+class Snapshot:
+    """Taken of a module with its parameters and buffers. containers: dicts and lists that it depends on besides its own tables.
+
+    Holds what was in them, and copies nothing of it.
+    """
+
+    def __init__(self, module: nn.Module, state: Iterable[torch.Tensor], containers: Iterable[Any]) -> None:
+        tables = {id(table): table for child in named_modules(module).values() for table in tables_of(child)}
+        # Not what modules of Python define: it is much, and who changes it means all calls.
+        own = (one for one in containers if type(one) is list or (type(one) is dict and "__spec__" not in one))
+        tables.update((id(one), one) for one in own)
+        self._contents = [(table, _copy(table)) for table in tables.values()]
+        self._flags = [(tensor, tensor.requires_grad) for tensor in state]
+        self._ambient = _native.ambient_state()
+        self._places = [(namespace, name, namespace[name]) for namespace, name in PLACES]
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """The containers and which tensors require a gradient, as they were then; afterwards as they are now."""
+        with contextlib.ExitStack() as after:
+            for table, was in self._contents:
+                if not _same(table, was):
+                    after.callback(_fill, table, _copy(table))
+                    _fill(table, was)
+            for tensor, was in self._flags:
+                if tensor.requires_grad != was and tensor.is_leaf:
+                    after.callback(tensor.requires_grad_, not was)
+                    tensor.requires_grad_(was)
+            yield
+
+    @contextlib.contextmanager
+    def switches(self) -> Iterator[None]:
+        """The ambient state of torch, as it was then; afterwards as it is now. What autocast casts inside is not kept."""
+        now, places = _native.ambient_state(), [(namespace, name, namespace[name]) for namespace, name in PLACES]
+        torch.autocast_increment_nesting()
+        try:
+            self._set(self._ambient, self._places)
+            yield
+        finally:
+            self._set(now, places)
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+
+    @staticmethod
+    def _set(ambient: list[int], places: list[tuple[dict[str, Any], str, Any]]) -> None:
+        _native.set_ambient_state(ambient)
+        for namespace, name, value in places:
+            namespace[name] = value
+
+
+def _copy(table: Any) -> list[Any]:
+    return list(table.items()) if isinstance(table, dict) else list(table)
+
+
+def _same(table: Any, was: list[Any]) -> bool:
+    if len(table) != len(was):
+        return False
+    if isinstance(table, dict):
+        return all(key is old[0] and value is old[1] for (key, value), old in zip(table.items(), was, strict=True))
+    return all(item is old for item, old in zip(table, was, strict=True))
+
+
+def _fill(table: Any, was: list[Any]) -> None:
+    """In one step where only values differ, so that no other thread finds it empty."""
+    if isinstance(table, list):
+        table[:] = was
+        return
+    if list(table) != [key for key, _ in was]:
+        table.clear()
+    table.update(was)

@@ -1,0 +1,50 @@
+"""Leaves of the ambient state that decides what a forward computes and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from rekindle import _native
+from rekindle.key.values.walker import Walker
+from rekindle.reasons import Bypass, Reason
+
+_EINSUM = torch.backends.opt_einsum.set_flags.__globals__
+# (namespace, name): the switches that torch keeps in Python. bindings/ambient.h has the others.
+PLACES: tuple[tuple[dict[str, Any], str], ...] = (
+    (vars(torch.backends.mha), "_is_fastpath_enabled"),
+    (_EINSUM, "enabled"),
+    (_EINSUM, "strategy"),
+)
+
+
+def add_ambient(walker: Walker) -> None:
+    """Add the leaves of the ambient state; raises Bypass where a mode that may rewrite any call is active."""
+    _refuse_modes()
+    for name, value in _native.ambient_fields():
+        walker.emit(f"ambient.{name}", value)
+    walker.emit("ambient.default_device", str(torch.get_default_device()))
+    for namespace, name in PLACES:
+        walker.emit(f"ambient.{namespace['__name__']}.{name}", namespace[name])
+
+
+def _refuse_modes() -> None:
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if not isinstance(mode, DeviceContext):  # the default device, which has a leaf of its own
+            raise _active(f"TorchFunctionMode {type(mode).__qualname__}")
+    for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+        raise _active(f"TorchDispatchMode {type(mode).__qualname__}")
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise _active("functorch transform (vmap, grad or functionalize)")
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        raise _active("pair of saved-tensor hooks")
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise _active("level of forward-mode differentiation")
+    if torch.jit.is_tracing() or torch.compiler.is_compiling():
+        raise _active("trace or compilation")
+
+
+def _active(what: str) -> Bypass:
+    return Bypass(Reason.MODE_STACK, f"a {what} is active around the call; call the module outside of it")

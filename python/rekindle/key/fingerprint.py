@@ -1,0 +1,97 @@
+"""What decides whether a cached graph fits: the fields known before an export, and what the export observed.
+
+`describe` gives the fields of the key without running user code. `observe.Recorder` notes, while an export
+runs, the code that ran and what it read; `observe.verify` tells later whether all of it still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from rekindle.key.ambient import add_ambient
+from rekindle.key.module_tree import add_module_tree, module_paths
+from rekindle.key.patches import add_patches
+from rekindle.key.registries import add_registries
+from rekindle.key.shared_memory import FIELD, add_memory
+from rekindle.key.signature import add_signature
+from rekindle.key.values.cells import Cells
+from rekindle.key.values.classes import one_pass
+from rekindle.key.values.tensors import DeviceNames
+from rekindle.key.values.walker import Walker, register_digest
+from rekindle.key.versions import add_versions
+from rekindle.process.digest import Leaf, digest_leaves
+
+__all__ = ["Fields", "Fingerprint", "describe", "register_digest"]
+
+Fields = list[Leaf]
+
+
+@dataclass
+class Fingerprint:
+    """All that is known of a call before it runs.
+
+    fields: ordered, uniquely named leaves of the key. cells, weak: what was read and may change; see Walker. inputs: the
+    call's tensors in the order of the fields. functions, classes: what the fields cover by code.
+    registered: (value, digest) of values whose type has a registered digest function.
+    """
+
+    fields: Fields
+    cells: list[tuple[Any, Cells]] = field(repr=False)
+    weak: set[int] = field(repr=False)
+    inputs: list[torch.Tensor] = field(repr=False)
+    functions: list[Any] = field(repr=False)
+    classes: list[type] = field(repr=False)
+    registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)
+
+    def digest(self) -> str:
+        """Digest of the fields; equal fingerprints have equal digests."""
+        return digest_leaves(self.fields)
+
+    def besides_memory(self) -> Fingerprint:
+        """Without what tells which tensors share memory: private copies have memory of their own."""
+        return replace(self, fields=[field for field in self.fields if not field[0].startswith(FIELD)])
+
+    def difference(self, other: Fingerprint) -> str | None:
+        """The first field that differs as `name: old -> new`, or None."""
+        if self.fields == other.fields and self.digest() == other.digest():
+            return None
+        old, new = dict(self.fields), dict(other.fields)
+        for name in [*old, *new]:
+            if name not in old or name not in new or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])]):
+                return f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+        return "the order of the fields changed"
+
+
+def describe(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options_fields: Mapping[str, Any],
+    excluded: Iterable[str] = (),
+    open_sizes: bool = False,
+) -> Fingerprint:
+    """Fields of the call `module(*args, **kwargs)`; runs no user code but registered digest functions, and
+    raises Bypass where it cannot tell. The module's own hooks are left out: they run around the call.
+
+    excluded: as of Options.exclude_attributes; it has to be among the options_fields too. open_sizes: leave
+    out the sizes of arguments that may be symbols of a shape guard.
+    """
+    walker = Walker()
+    walker.excluded = frozenset(excluded)
+    devices = DeviceNames()
+    with one_pass(module_paths(module)):
+        for name, value in options_fields.items():
+            walker.walk(f"option.{name}", value)
+        add_ambient(walker)
+        state = add_module_tree(walker, module, devices)
+        inputs = add_signature(walker, args, dict(kwargs), devices, open_sizes)
+        add_memory(walker, state, inputs)
+        add_patches(walker)
+        add_registries(walker)
+        classes = list(walker.classes.values())
+        add_versions(walker, (base for cls in classes for base in cls.__mro__))
+    return Fingerprint(walker.leaves, walker.cells, walker.weak, inputs, walker.functions, classes, walker.registered)

@@ -1,0 +1,32 @@
+"""Names of what the key leaves out on purpose: code that reads one of them cannot be served from the cache."""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from rekindle.key.values.classes import SKIPPED
+from rekindle.key.values.objects import VOLATILE_FIELDS
+from rekindle.reasons import Bypass, Reason
+
+# Texts and places of code, which may be edited without a miss; and ways to values around every name.
+_UNKEPT = frozenset(
+    "co_firstlineno co_filename co_linetable co_lines co_positions f_lineno tb_lineno "
+    "__globals__ __builtins__ __subclasses__ f_globals f_locals f_builtins f_back".split()
+).union(SKIPPED, *VOLATILE_FIELDS.values())
+
+# Functions that read them for their callers, and what they give besides what the key has.
+_ASKED = frozenset("get_annotations get_type_hints getdoc getcomments getsource getsourcelines getfullargspec".split())
+_OF_SIGNATURES = frozenset("annotation return_annotation".split())
+
+
+def refuse_unkept(code: CodeType, where: str) -> None:
+    """Raises Bypass if the code reads such an attribute, by name or as getattr's text."""
+    texts = {const for const in code.co_consts[1:] if type(const) is str}
+    found = _UNKEPT.intersection(code.co_names) or _UNKEPT.intersection(texts) or _ASKED.intersection(code.co_names)
+    if "signature" in code.co_names:
+        found |= _OF_SIGNATURES.intersection(code.co_names)
+    if found and not where.startswith("transformers."):
+        raise Bypass(
+            Reason.OPAQUE_VALUE,
+            f"{where} reads {min(found)}, which the key leaves out; keep the value as an attribute of the module",
+        )

@@ -1,0 +1,156 @@
+"""Leaves of a module tree: code, mode, attributes by value, parameters and buffers by description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.modules import module as module_globals
+
+from rekindle.key.values import tensors
+from rekindle.key.values.cells import ITEMS, OBJECT
+from rekindle.key.values.library_values import tensor_attributes
+from rekindle.key.values.objects import volatile_fields, watch_slots
+from rekindle.key.values.proxies import around_forward
+from rekindle.key.values.walker import Walker, attribute_path
+from rekindle.modules.hooks import GLOBAL_HOOKS, HOOKS
+from rekindle.modules.proxy import unwrapped, wrapping_of
+from rekindle.reasons import Bypass, Reason
+
+# What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
+_HANDLED = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+# Bookkeeping of the hooks below, and hooks that run outside a forward (saving and loading).
+_BOOKKEEPING = frozenset(
+    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks_with_kwargs "
+    "_is_full_backward_hook _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks "
+    "_load_state_dict_post_hooks".split()
+)
+_NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
+
+
+def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> list[tuple[str, torch.Tensor]]:
+    """Add the leaves of `root` and everything below it, and return its parameters and buffers by path; raises Bypass for hooks,
+    but for those of `root` itself, which run around it, and what cannot be digested."""
+    for name in GLOBAL_HOOKS:
+        hooks = getattr(module_globals, name)
+        if hooks:
+            raise _hooked("torch.nn.Module (global)", name, hooks)
+        walker.watch(hooks, ITEMS)
+    walk = _TreeWalk(walker, devices, root)
+    walk.add("model", root)
+    return walk.state
+
+
+class _TreeWalk:
+    def __init__(self, walker: Walker, devices: tensors.DeviceNames, with_hooks: torch.nn.Module) -> None:
+        self._walker = walker
+        self._with_hooks = with_hooks
+        self._devices = devices
+        self.state: list[tuple[str, torch.Tensor]] = []
+
+    def add(self, path: str, module: torch.nn.Module) -> None:
+        """Add a module, then its children in order. A module met before becomes a reference."""
+        walker = self._walker
+        wrapping = wrapping_of(module)
+        if wrapping is not None:
+            self.add(path, wrapping.module)
+            around_forward(walker, path, module)
+            return
+        if walker.seen(path, module):
+            return
+        _refuse_unsupported(path, module)
+        state = module.__dict__
+        walker.watch(module, OBJECT)
+        for name in HOOKS:
+            hooks = state.get(name)
+            if hooks and module is not self._with_hooks:
+                raise _hooked(path, name, hooks)
+            if hooks is not None:
+                walker.watch(hooks, ITEMS)
+        walker.emit(f"{path}.class", walker.add_class(type(module)))
+        walker.emit(f"{path}.training", module.training)
+        self._add_tensors(path, module)
+        # Children come before attributes, so that a reference to a module leads to its place in the tree.
+        children = state["_modules"]
+        walker.watch(children, ITEMS)
+        for name, child in children.items():
+            child_path = child_name(path, name)
+            if child is None:
+                walker.emit(child_path, None)
+            else:
+                self.add(child_path, child)
+        skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
+        for name, value in state.items():
+            if name not in skipped and not walker.left_out(path, type(module), name):
+                walker.walk(attribute_path(path, name), value)
+        watch_slots(walker, path, module)
+
+    def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
+        walker = self._walker
+        state = module.__dict__
+        walker.watch(state["_parameters"], ITEMS)
+        walker.watch(state["_buffers"], ITEMS)
+        for name, parameter in state["_parameters"].items():
+            self._add_tensor(attribute_path(path, name), parameter, "")
+        transient = state["_non_persistent_buffers_set"]
+        for name, buffer in state["_buffers"].items():
+            self._add_tensor(attribute_path(path, name), buffer, " transient" if name in transient else " persistent")
+
+    def _add_tensor(self, path: str, tensor: torch.Tensor | None, suffix: str) -> None:
+        walker = self._walker
+        if tensor is None:
+            walker.emit(path, f"None{suffix}")
+            return
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            raise Bypass(Reason.OPAQUE_VALUE, f"{path} is not initialized; a lazy module is when it has been called once")
+        if not tensors.is_plain(tensor) and tensors.is_traceable_parameter(tensor):
+            walker.emit(f"{path}.class", walker.add_class(type(tensor)))
+        elif not tensors.is_plain(tensor):
+            kind = type(tensor)
+            raise Bypass(
+                Reason.OPAQUE_VALUE,
+                f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors",
+            )
+        if walker.seen(path, tensor):
+            return
+        self.state.append((path, tensor))
+        walker.emit(path, tensors.describe(tensor, self._devices) + suffix)
+        tensor_attributes(walker, path, tensor)
+
+
+def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
+    """Every module of the tree by identity, with the path of its first place."""
+    found: dict[int, tuple[str, object]] = {}
+    _add_paths(found, "model", root)
+    return found
+
+
+def _add_paths(found: dict[int, tuple[str, object]], path: str, module: torch.nn.Module) -> None:
+    module = unwrapped(module)
+    if id(module) not in found:
+        found[id(module)] = (path, module)
+        for name, child in module._modules.items():
+            if child is not None:
+                _add_paths(found, child_name(path, name), child)
+
+
+def child_name(path: str, name: str) -> str:
+    """Path of a child as one would write it in Python."""
+    return f"{path}[{name}]" if name.isdigit() else attribute_path(path, name)
+
+
+def _refuse_unsupported(path: str, module: torch.nn.Module) -> None:
+    if isinstance(module, torch.nn.DataParallel):
+        raise Bypass(
+            Reason.DATA_PARALLEL,
+            f"{path} is torch.nn.DataParallel; use DistributedDataParallel around the wrapped module",
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Bypass(Reason.OPAQUE_VALUE, f"{path} is a scripted module; wrap the Python module it was made from")
+
+
+def _hooked(path: str, name: str, hooks: Any) -> Bypass:
+    hook = next(iter(hooks.values()))
+    shown = getattr(hook, "__qualname__", None) or type(hook).__qualname__
+    kind = name.replace("_global", "").strip("_").replace("_", " ").removesuffix("s")
+    return Bypass(Reason.HOOKS, f"{path} has a {kind} {shown}; remove the hook, or move its work into the forward")

@@ -1,0 +1,48 @@
+"""What has been registered with torch: operators implemented in Python, libraries of operators, the exporter's symbolics."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+
+from rekindle.key.code.binaries import build_id
+from rekindle.key.values.names import codes_of
+from rekindle.key.values.walker import Walker
+from rekindle.process.origin import Origin, origin_of
+from rekindle.reasons import Bypass, Reason
+
+# Keys under which a call on the CPU or on CUDA may find an implementation; torch itself registers others, as Meta.
+_RUN = {
+    "", "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA", "ADInplaceOrView",
+    "BackendSelect", "Functionalize", "CompositeImplicitAutograd", "CompositeExplicitAutograd",
+}  # fmt: skip
+_OURS = (Origin.TORCH, Origin.STDLIB, Origin.REKINDLE)
+_SYMBOLICS = "torch.onnx._internal.torchscript_exporter.registration"
+
+
+def add_registries(walker: Walker) -> None:
+    """Add the leaves; raises Bypass where an operator of torch runs Python code that cannot be seen."""
+    for registered in sorted(torch.library._impls):
+        namespace, operator, key = registered.split("/", 2)
+        if namespace == "aten" and key in _RUN:
+            raise Bypass(
+                Reason.OPAQUE_VALUE,
+                f"aten::{operator} is implemented for {key} by a Python function given to torch.library, whose code cannot be "
+                "seen; replace the calls instead of the operator",
+            )
+    for path in sorted(torch.ops.loaded_libraries):
+        walker.emit(f"registered.library.{os.path.basename(path)}", build_id(path))
+    _add_symbolics(walker)
+
+
+def _add_symbolics(walker: Walker) -> None:
+    """Those that somebody else registered: torch's own, and Rekindle's during an export, are covered by versions."""
+    loaded = sys.modules.get(_SYMBOLICS)
+    if loaded is None:
+        return
+    for name in sorted(loaded.registry.all_functions()):
+        for opset, function in loaded.registry.get_function_group(name)._functions._overrides.items():
+            if any(origin_of(code.co_filename) not in _OURS for code in codes_of(function)):
+                walker.walk(f"registered.symbolic.{name}.{opset}", function)

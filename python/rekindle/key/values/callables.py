@@ -1,0 +1,218 @@
+"""Handlers for functions, classes, modules and references; see `walker.Walker`."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rekindle.key.code.binaries import build_of
+from rekindle.key.code.code_objects import code_digest
+from rekindle.key.values.cells import ANSWERS, FUNCTION, ITEMS, OBJECT, VARIABLE, seen_only
+from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
+from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
+
+SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
+_VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id"})  # an address, differs from process to process
+_HEAP_TYPE = 1 << 9
+_DESCRIPTORS = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
+# What functions of torch have in their closures for its address only, such as the module that a class of parametrized modules
+# was made for, which need not be the one that has the class: it may be a copy.
+_ADDRESSED = {("torch.nn.utils.parametrize", "get_cached_parametrization", "module")}
+_SETTINGS = (bool, int, float, str, type(None))
+# What functools.wraps copies from the function that is walked besides.
+_OF_WRAPPED = frozenset(
+    {"__doc__", "__annotations__", "__module__", "__name__", "__qualname__", "__wrapped__", "__type_params__"}
+)
+
+
+@handles(*_DESCRIPTORS, cells=IMMUTABLE)
+def named(walker: Walker, path: str, value: Any) -> None:
+    """A C descriptor: its name."""
+    walker.leaves.append((path, f"{type(value).__name__} {label(value)}"))
+
+
+@handles(types.CodeType, cells=IMMUTABLE)
+def _code(walker: Walker, path: str, value: types.CodeType) -> None:
+    walker.leaves.append((path, f"code {code_digest(value)}"))
+
+
+@handles(types.FunctionType, cells=(FUNCTION,), attributes=False)
+def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
+    walker.functions.append(value)
+    called = "" if value.__name__ == value.__code__.co_name else f" called {value.__name__}"
+    walker.leaves.append((path, f"function {value.__qualname__}{called} {code_digest(value.__code__)}"))
+    if value.__code__ is SINGLE_DISPATCH:  # its closure holds a cache that fills as it runs
+        walker.walk(f"{path}.registry", value.registry)  # type: ignore[attr-defined]
+        return
+    if value.__defaults__ is not None:
+        walker.walk(f"{path}.__defaults__", value.__defaults__)
+    if value.__kwdefaults__ is not None:
+        walker.walk(f"{path}.__kwdefaults__", value.__kwdefaults__)
+    if value.__closure__ is not None:
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
+            if (value.__module__, value.__name__, name) in _ADDRESSED:
+                continue
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                walker.leaves.append((f"{path}.{name}", "empty cell"))
+                continue
+            walker.walk(f"{path}.{name}", content)
+    for name, item in vars(value).items():
+        if name not in _VOLATILE_ATTRIBUTES:
+            walker.walk(f"{path}.{name}", item)
+
+
+@handles(types.BuiltinFunctionType, types.MethodWrapperType, cells=IMMUTABLE)
+def _builtin(walker: Walker, path: str, value: Any) -> None:
+    owner = value.__self__
+    build = build_of(getattr(value, "__module__", None))
+    walker.leaves.append((path, f"builtin {label(value)}{build}"))
+    of_pybind11 = type(owner).__module__ == "pybind11_builtins"  # the record of a C++ function, which its name stands for
+    if owner is not None and not of_pybind11 and not isinstance(owner, (types.ModuleType, type)):
+        walker.walk(f"{path}.__self__", owner)
+
+
+@handles(types.MethodType, cells=IMMUTABLE, attributes=False)
+def _method(walker: Walker, path: str, value: types.MethodType) -> None:
+    walker.leaves.append((path, f"method {value.__func__.__qualname__}"))
+    walker.walk(f"{path}.__func__", value.__func__)
+    walker.walk(f"{path}.__self__", value.__self__)
+
+
+def _partial_of(value: Any) -> Any:
+    function, arguments, keywords, _ = functools.partial.__reduce__(value)[2]  # type: ignore[misc]
+    return functools.partial(function, *arguments, **keywords)
+
+
+@handles(functools.partial, cells=(), by_identity=True, exact=_partial_of)
+def _partial(walker: Walker, path: str, value: functools.partial) -> None:
+    walker.leaves.append((path, "partial"))
+    walker.walk(f"{path}.func", value.func)
+    walker.walk(f"{path}.args", value.args)
+    walker.walk(f"{path}.keywords", value.keywords)
+
+
+class _Listener(threading.local):
+    """Who is told of the cached functions that walks of this thread meet."""
+
+    of_cached: Callable[[str, Any], None] | None = None
+
+
+_listener = _Listener()
+
+
+@contextlib.contextmanager
+def told_of_cached(listener: Callable[[str, Any], None]) -> Iterator[None]:
+    """Context in which walks of this thread call `listener(path, function)` for each cached function that they meet."""
+    before, _listener.of_cached = _listener.of_cached, listener
+    try:
+        yield
+    finally:
+        _listener.of_cached = before
+
+
+@handles(functools._lru_cache_wrapper, cells=(ANSWERS, OBJECT), attributes=False)
+def _cached_function(walker: Walker, path: str, value: Any) -> None:
+    """A function with a cache: its code; what it has answered is an observation."""
+    walker.leaves.append((path, f"{type(value).__name__} {sorted(value.cache_parameters().items())}"))
+    walker.walk(f"{path}.__wrapped__", value.__wrapped__)
+    walker.attributes(path, value, _OF_WRAPPED | {"cache_parameters"})
+    if _listener.of_cached is not None:
+        _listener.of_cached(path, value)
+
+
+@handles(staticmethod, classmethod, cells=IMMUTABLE, by_identity=False, attributes=False)
+def _wrapper(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, type(value).__name__))
+    walker.walk(f"{path}.__func__", value.__func__)
+
+
+def _property_of(value: Any) -> property:
+    return property(*(vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel")))
+
+
+@handles(property, cells=IMMUTABLE, exact=_property_of)
+def _property(walker: Walker, path: str, value: property) -> None:
+    walker.leaves.append((path, "property"))
+    for name in ("fget", "fset", "fdel"):
+        walker.walk(f"{path}.{name}", getattr(value, name))
+
+
+@handles(functools.cached_property, cells=(OBJECT,), attributes=False)
+def _cached_property(walker: Walker, path: str, value: functools.cached_property) -> None:
+    walker.leaves.append((path, "cached_property"))
+    walker.walk(f"{path}.func", value.func)
+    walker.attributes(path, value, _OF_WRAPPED | {"func", "lock"})
+
+
+@handles(type, cells=IMMUTABLE, attributes=False)
+def _class_value(walker: Walker, path: str, value: type) -> None:
+    """A class: its name, and its code unless a version stands for it."""
+    deep = value.__flags__ & _HEAP_TYPE and not is_covered_class(value)
+    walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value) + build_of(value.__module__)}"))
+
+
+@handles(types.ModuleType, cells=IMMUTABLE, attributes=False)
+def _module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
+    """A module: its name, and what is in it unless a version stands for it. Modules in it are only named."""
+    walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
+    if type(value) is not types.ModuleType:  # one that makes some of its attributes when asked, as those of torch.backends
+        walker.watch(vars(value), ITEMS)
+        for name, item in vars(value).items():
+            if type(item) in _SETTINGS and name not in OF_IMPORT:
+                walker.leaves.append((attribute_path(path, name), repr(item)))
+        return
+    if not _is_the_users(value):
+        return
+    if not walker.deep_classes:
+        walker.named.append(value)
+    elif not walker.inside_module and not walker.seen(f"{path}.__dict__", vars(value)):
+        walker.watch(vars(value), ITEMS)
+        walker.inside_module = True
+        for name, item in vars(value).items():
+            if name not in OF_IMPORT:
+                walker.walk(attribute_path(path, name), item)
+        walker.inside_module = False
+
+
+def _is_the_users(module: types.ModuleType) -> bool:
+    file = vars(module).get("__file__")
+    return isinstance(file, str) and origin_of(file) is Origin.USER and not installed(file)
+
+
+_IS_DEAD = seen_only(lambda value: (weakref.ref.__call__(value) is None,))
+
+
+@handles(weakref.ref, cells=(_IS_DEAD,), by_identity=False, exact=lambda value: value)
+def _weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
+    """A weak reference: what it refers to, which nothing that watches it may keep alive."""
+    walker.leaves.append((path, "weakref"))
+    target = weakref.ref.__call__(value)
+    if target is not None:
+        walker.weak.add(id(target))
+    walker.walk(f"{path}()", target)
+
+
+@handles(contextvars.ContextVar, cells=(VARIABLE,), by_identity=False)
+def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
+    walker.leaves.append((path, f"context variable {value.name}"))
+    try:
+        walker.walk(f"{path}.get()", value.get())
+    except LookupError:
+        walker.leaves.append((f"{path}.get()", "unset"))
+
+
+CLASS_VALUE, MODULE_VALUE = kinds[type], kinds[types.ModuleType]

@@ -1,0 +1,264 @@
+"""Cells: the parts of a value that can change after it was digested, how they are compared at each call, and how they are put
+back after a trial run of the user's code."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import gc
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+
+from rekindle.key.code.module_names import is_of_library
+
+Parts = Any
+ABSENT = object()
+
+
+def _identical(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
+
+
+def _typed(value: Any, _: Any) -> str:
+    return f"a {type(value).__module__}.{type(value).__qualname__}"
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """How one kind of mutable parts is taken, compared, put back and named.
+
+    how: what a guard does, as of _native.Guard: "content", "object" or "bytes"; None: it calls `take`, whose result is then
+    a tuple. put_back: changes what differs from parts taken before, and nothing else; None: what happens to them is no
+    concern of a trial run. is_effect: whether a change, from parts to parts, is one that a graph would leave out.
+    """
+
+    how: str | None
+    take: Callable[[Any], Parts]
+    put_back: Callable[[Any, Parts], None] | None
+    title: Callable[[Any, Parts], str] = _typed
+    same: Callable[[Parts, Parts], bool] = _identical
+    is_effect: Callable[[Parts, Parts], bool] = lambda before, now: True
+
+    @property
+    def comparison(self) -> Any:
+        """As of the cells of _native.Guard."""
+        return self.how or self.take
+
+
+def _items(pairs: Any) -> tuple[Any, ...]:
+    return tuple(part for pair in pairs for part in pair)
+
+
+def pairs(parts: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+    """The (key, value) pairs that a flat tuple holds."""
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _base(value: dict[Any, Any]) -> type[dict[Any, Any]]:
+    return OrderedDict if isinstance(value, OrderedDict) else dict
+
+
+def _put_back_items(value: dict[Any, Any], parts: tuple[Any, ...]) -> None:
+    """Only what changed, key by key: a namespace may have got what Python needs in it."""
+    if is_of_library(value):
+        return
+    base, before = _base(value), pairs(parts)
+    kept = {key for key, _ in before}
+    for key in [key for key in base.keys(value) if key not in kept and key != "__builtins__"]:
+        base.__delitem__(value, key)
+    for key, item in before:
+        if base.get(value, key, ABSENT) is not item:
+            base.__setitem__(value, key, item)
+    if not _identical(tuple(key for key in base.keys(value) if key in kept), tuple(key for key, _ in before)):
+        for key, item in before:
+            base.__delitem__(value, key)
+            base.__setitem__(value, key, item)
+
+
+def _put_back_set(value: set[Any], parts: tuple[Any, ...]) -> None:
+    set.intersection_update(value, parts)
+    set.update(value, parts)
+
+
+def _put_back_deque(value: collections.deque[Any], parts: tuple[Any, ...]) -> None:
+    collections.deque.clear(value)
+    collections.deque.extend(value, parts)
+
+
+def _put_back_class(value: type, parts: tuple[Any, ...]) -> None:
+    before, now = dict(pairs(parts)), dict(vars(value))
+    for name in now.keys() - before.keys():
+        type.__delattr__(value, name)
+    for name, item in before.items():
+        if now.get(name, ABSENT) is not item:
+            type.__setattr__(value, name, item)
+
+
+_OF_FUNCTIONS = ("__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__")
+
+
+def _function_parts(value: types.FunctionType) -> tuple[Any, ...]:
+    cells = tuple(map(_cell_content, value.__closure__ or ()))
+    return (len(cells), *cells, *(getattr(value, name) for name in _OF_FUNCTIONS), *_items(vars(value).items()))
+
+
+def _cell_content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
+
+
+def _put_back_function(value: types.FunctionType, parts: tuple[Any, ...]) -> None:
+    count = parts[0]
+    for cell, content in zip(value.__closure__ or (), parts[1 : 1 + count], strict=True):
+        if content is not _cell_content(cell):
+            if content is ABSENT:
+                del cell.cell_contents
+            else:
+                cell.cell_contents = content
+    for name, before in zip(_OF_FUNCTIONS, parts[1 + count :], strict=False):
+        if getattr(value, name) is not before:
+            setattr(value, name, before)
+    _put_back_items(vars(value), parts[1 + count + len(_OF_FUNCTIONS) :])
+
+
+def own_dict(value: Any) -> dict[str, Any] | None:
+    """The dict of an object's attributes, whatever its class makes of the name `__dict__`."""
+    if not type(value).__dictoffset__:
+        return None
+    for base in type(value).__mro__:
+        member = vars(base).get("__dict__")
+        if type(member) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            found = member.__get__(value)
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def _object_parts(value: Any) -> tuple[Any, ...]:
+    attributes = own_dict(value)
+    return (type(value), attributes, *_items((attributes or {}).items()))
+
+
+def _put_back_object(value: Any, parts: tuple[Any, ...]) -> None:
+    cls, attributes, *items = parts
+    if type(value) is not cls:
+        object.__setattr__(value, "__class__", cls)
+    if own_dict(value) is not attributes:
+        object.__setattr__(value, "__dict__", attributes)
+    if attributes is not None and not _identical(_items(attributes.items()), tuple(items)):
+        _put_back_items(attributes, tuple(items))
+
+
+def _put_back_variable(value: contextvars.ContextVar[Any], parts: tuple[Any, ...]) -> None:
+    """A value that was set in between cannot be unset without its token."""
+    if parts[0] is not ABSENT:
+        value.set(parts[0])
+
+
+def _put_back_binding(value: tuple[dict[str, Any], str], parts: tuple[Any, ...]) -> None:
+    namespace, name = value
+    if parts[0] is ABSENT:
+        namespace.pop(name, None)
+    else:
+        namespace[name] = parts[0]
+
+
+def _tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+
+
+def _put_back_tensor(tensor: torch.Tensor, content: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.copy_(content.view(tensor.dtype).reshape(tensor.shape))
+
+
+def _put_back_array(array: Any, content: Any) -> None:
+    if array.dtype != content.dtype:
+        array.dtype = content.dtype
+    if array.shape != content.shape:
+        array.shape = content.shape
+    if not _same_bytes(array, content):
+        array[...] = content
+
+
+def _same_bytes(now: Any, before: Any) -> bool:
+    return bool(now.shape == before.shape and now.dtype == before.dtype and now.tobytes() == before.tobytes())
+
+
+def _sized(value: Any, parts: Any) -> str:
+    count = len(parts) // 2 if isinstance(value, dict) else len(parts)
+    return f"a {type(value).__name__} of {count} items that its module holds or reads"
+
+
+def _named(value: Any, _: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _bound(value: tuple[dict[str, Any], str], _: Any) -> str:
+    return f"global {value[0].get('__name__')}.{value[1]}"
+
+
+def _table_of(function: Any) -> dict[Any, Any]:
+    """The cache of a cached function; only the garbage collector sees it."""
+    return next(item for item in gc.get_referents(function) if type(item) is dict and item is not function.__dict__)
+
+
+def answers_of(function: Any) -> list[tuple[Any, Any]]:
+    """The questions and answers that a cached function has kept."""
+    if not function.cache_info().currsize:
+        return []
+    held, table = gc.get_referents(function), _table_of(function)
+    if function.cache_parameters()["maxsize"] is None:
+        return list(table.items())
+    link = type(next(iter(table.values())))  # a key and its result come before the type of their link
+    live = {id(key) for key in table}
+    # The links of keys that were removed stay, the oldest first: of two with one key the last counts.
+    found = {id(held[i - 2]): (held[i - 2], held[i - 1]) for i, item in enumerate(held) if item is link}
+    return [pair for key, pair in found.items() if key in live]
+
+
+def _put_back_answers(function: Any, parts: tuple[Any, ...]) -> None:
+    """What was answered since is forgotten; what was forgotten since cannot be known again."""
+    if not parts:
+        function.cache_clear()
+        return
+    before, table = {id(key) for key, _ in pairs(parts)}, _table_of(function)
+    for key, _ in answers_of(function):
+        if id(key) not in before:
+            table.pop(key, None)
+
+
+def _forgets(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    return not {(id(key), id(answer)) for key, answer in pairs(before)} <= {(id(key), id(answer)) for key, answer in pairs(now)}
+
+
+ITEMS = Cells("content", lambda value: _items(_base(value).items(value)), _put_back_items, _sized)
+LIST = Cells(
+    "content", lambda value: tuple(list.__iter__(value)), lambda value, parts: list.__setitem__(value, slice(None), parts), _sized
+)
+SET = Cells("content", lambda value: tuple(sorted(set.__iter__(value), key=id)), _put_back_set, _sized)
+DEQUE = Cells(None, lambda value: tuple(collections.deque.__iter__(value)), _put_back_deque, _sized)
+FUNCTION = Cells("content", _function_parts, _put_back_function, _named)
+CLASS = Cells("content", lambda value: _items(vars(value).items()), _put_back_class, _named)
+OBJECT = Cells("object", _object_parts, _put_back_object)  # its class and its attributes
+TENSOR = Cells("bytes", _tensor_bytes, _put_back_tensor, same=torch.equal)
+ARRAY = Cells("bytes", numpy.copy, _put_back_array, same=_same_bytes)
+BYTES = Cells("bytes", bytes, lambda value, content: value.__setitem__(slice(None), content), same=bytes.__eq__)
+VARIABLE = Cells(None, lambda value: (value.get(ABSENT),), _put_back_variable)
+BINDING = Cells(None, lambda value: (value[0].get(value[1], ABSENT),), _put_back_binding, _bound)
+
+
+def seen_only(take: Callable[[Any], tuple[Any, ...]]) -> Cells:
+    """Cells that a guard compares and nothing puts back."""
+    return Cells(None, take, None)
+
+
+# What is answered in a trial run is no effect of it: a graph's first call has it answered again (recording/cached_functions.py).
+ANSWERS = Cells(None, lambda value: _items(answers_of(value)), _put_back_answers, _named, is_effect=_forgets)

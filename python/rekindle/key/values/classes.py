@@ -1,0 +1,188 @@
+"""Digest of a class: the code and the plain attributes of every Python class in its MRO."""
+
+from __future__ import annotations
+
+import _abc
+import dataclasses
+import operator
+import threading
+import types
+from typing import Any
+
+from rekindle.key.code.binaries import build_of
+from rekindle.key.values.cells import ITEMS, Cells
+from rekindle.key.values.ingredients import note
+from rekindle.key.values.walker import OF_IMPORT, Walker, label, resolved, steps
+from rekindle.process.digest import digest_leaves, digest_parts
+from rekindle.process.origin import is_covered_class, is_of_library
+from rekindle.reasons import Bypass
+
+# Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python,
+# autograd and pickle keep on the class. What reads one that is not the same in every process is refused; see left_out.py.
+SKIPPED = frozenset(
+    "__doc__ __annotations__ __annotate__ __annotate_func__ __annotations_cache__ __firstlineno__ __static_attributes__ "
+    "__slotnames__ __protocol_attrs__ __non_callable_proto_members__".split()
+)
+_SKIPPED = SKIPPED | frozenset(
+    "__module__ __qualname__ __dict__ __weakref__ __weakrefoffset__ _abc_impl _backward_cls __abstractmethods__ "
+    "__dataclass_fields__ __dataclass_params__".split()
+)
+_FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only", "type")
+_HEAP_TYPE = 1 << 9
+
+_FIELD_PARTS = Cells("object", operator.attrgetter(*_FIELD), None)
+
+
+class _Pass(threading.local):
+    """What a pass of this thread has found so far. depth: of passes within it."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.cached: dict[int, tuple[type, str]] = {}
+        self.own_cached: dict[int, tuple[Any, str, list[Any]]] = {}
+        self.known: dict[int, tuple[str, object]] = {}
+
+
+_pass = _Pass()
+
+
+class one_pass:
+    """Context in which this thread computes class digests at most once; nothing may edit a class inside it.
+
+    known: objects by identity, with the path that names them where a class refers to them, as the classes
+    that parametrizations make for one module do.
+    """
+
+    def __init__(self, known: dict[int, tuple[str, object]] | None = None) -> None:
+        self._own_known = known or {}
+
+    def __enter__(self) -> None:
+        _pass.depth += 1
+        _pass.known.update(self._own_known)
+
+    def __exit__(self, *_: object) -> None:
+        _pass.depth -= 1
+        if _pass.depth == 0:
+            _pass.cached.clear()
+            _pass.own_cached.clear()
+            _pass.known.clear()
+            resolved.clear()  # a class may hold the module that it was made for
+
+
+def class_digest(cls: type) -> str:
+    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of its metaclasses if they
+    are the user's, and of the user's classes and modules that all these refer to, and so on."""
+    known = _pass.cached.get(id(cls))
+    if known is None:
+        metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
+        owners = [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
+        digests = [(_name(owner), _own(owner)[0]) for owner in owners]
+        digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in digests)
+        note(digest, "", ((f" {name}", own) for name, own in digests))
+        known = (cls, digest)
+        if _pass.depth:
+            _pass.cached[id(cls)] = known
+    return known[1]
+
+
+steps.class_digest = class_digest
+
+
+def _name(owner: Any) -> str:
+    if isinstance(owner, type):
+        called = "" if owner.__name__ == owner.__qualname__.rpartition(".")[2] else f" called {owner.__name__}"
+        return f"{owner.__module__}.{owner.__qualname__}{called}{build_of(owner.__module__)}"
+    return f"module {owner.__name__}"
+
+
+def referred(cls: type) -> list[Any]:
+    """The user's classes and modules that the class leads to, without those of its own MRO."""
+    own = {id(base) for base in cls.__mro__}
+    seen: dict[int, Any] = {}
+    todo: list[Any] = list(cls.__mro__)
+    while todo:
+        found = todo.pop()
+        if id(found) in seen:
+            continue
+        seen[id(found)] = found
+        if not isinstance(found, type) or (found.__flags__ & _HEAP_TYPE and not is_covered_class(found)):
+            for named in _own(found)[1]:
+                if isinstance(named, type):
+                    todo += (base for base in named.__mro__ if not is_covered_class(base))
+                elif isinstance(found, type):  # modules in a module are only named
+                    todo.append(named)
+    return [found for key, found in seen.items() if key not in own]
+
+
+def _own(owner: Any) -> tuple[str | None, list[Any]]:
+    """Digest of what one class body or one module defines, None for a builtin; the classes and modules that it names."""
+    if isinstance(owner, type) and not owner.__flags__ & _HEAP_TYPE:
+        return None, []
+    known = _pass.own_cached.get(id(owner))
+    if known is None:
+        walker = walk_members(owner)
+        known = (owner, digest_leaves(walker.leaves), walker.named)
+        note(known[1], "", ((f".{path}", value) for path, value in walker.leaves))
+        if _pass.depth:
+            _pass.own_cached[id(owner)] = known
+    return known[1], known[2]
+
+
+def walk_members(owner: Any) -> Walker:
+    """A walk over what one class body or one module defines; raises Bypass for what cannot be digested."""
+    members = vars(owner)
+    is_class = isinstance(owner, type)
+    skipped = _SKIPPED if is_class else OF_IMPORT
+    walker = Walker(deep_classes=False, known=_pass.known)
+    try:
+        for key in sorted(members):
+            made = key.startswith("__pydantic_") or (key == "__signature__" and "__pydantic_fields__" in members)
+            if key not in skipped and not made and not _is_of_an_export(members[key]):
+                walker.walk(key, members[key])
+        if is_class:
+            _add_hidden(walker, owner)
+    except Bypass as bypass:
+        raise Bypass(bypass.reason, f"in {'class ' if is_class else ''}{_name(owner)}: {bypass.message}") from None
+    return walker
+
+
+_WATCHERS = (
+    "rekindle.export.",
+    "rekindle.functions.inlining",
+    "rekindle.functions.interception",
+    "rekindle.key.",
+    "rekindle.recording.",
+    "rekindle.sizes.",
+)
+
+
+def _is_of_an_export(member: Any) -> bool:
+    """Whether it is what watches the calls of autograd Functions, or the reads of loggers, while an export runs."""
+    function = member.__func__ if isinstance(member, classmethod) else member
+    if type(function) is not types.FunctionType:
+        return False
+    return str(function.__module__).startswith(_WATCHERS)
+
+
+def _add_hidden(walker: Walker, base: type) -> None:
+    """What is registered with an abstract class, and what a dataclass keeps about its fields."""
+    if "_abc_impl" in vars(base):
+        registered = (reference() for reference in _abc._get_dump(base)[0])
+        names = sorted(label(cls) for cls in registered if cls is not None and not is_of_library(cls))
+        walker.leaves.append(("_abc_registry", repr(names)))
+    parameters = vars(base).get("__dataclass_params__")
+    if parameters is not None:
+        walker.leaves.append(("__dataclass_params__", repr(parameters)))
+    fields = vars(base).get("__dataclass_fields__")
+    if type(fields) is not dict:
+        return
+    walker.watch(fields, ITEMS)
+    for name, field in fields.items():
+        walker.watch(field, _FIELD_PARTS)
+        walker.leaves.append((f"__dataclass_fields__.{name}", str(getattr(field, "_field_type", None))))
+        for part in _FIELD:
+            item = getattr(field, part, None)
+            if item is dataclasses.MISSING or (part == "metadata" and not item):
+                continue
+            if part != "type" or isinstance(item, str | type):
+                walker.walk(f"__dataclass_fields__.{name}.{part}", item)

@@ -1,0 +1,133 @@
+"""Handlers for values of torch and NumPy; see `walker.Walker`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed
+from torch._library.custom_ops import CustomOpDef
+
+from rekindle.key.values.cells import ARRAY, ITEMS, OBJECT, TENSOR, seen_only
+from rekindle.key.values.names import parts_of_operator
+from rekindle.key.values.tensors import content_text
+from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, opaque
+from rekindle.process.digest import digest128
+
+_TEXTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
+
+
+@handles(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, cells=(TENSOR, OBJECT))
+def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
+    walker.leaves.append((path, content_text(path, value, walker.content_limit)))
+
+
+def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
+    """Leaves of what was set on a tensor as on any Python object."""
+    walker.watch(tensor, OBJECT)
+    if tensor.__dict__:
+        walker.attributes(path, tensor)
+
+
+@handles(*_TEXTS, cells=IMMUTABLE)
+def _text(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"{type(value).__name__} {value}"))
+
+
+@handles(torch.Size, cells=IMMUTABLE)
+def _size(walker: Walker, path: str, value: torch.Size) -> None:
+    walker.leaves.append((path, f"Size {list(value)}"))
+
+
+@handles(torch._ops.OpOverload, torch._ops.OpOverloadPacket, cells=IMMUTABLE, attributes=False)
+def _operator(walker: Walker, path: str, value: Any) -> None:
+    """Named: what implements it is a field of its own."""
+    walker.leaves.append((path, f"torch operator {value}"))
+
+
+# What torch adds as it runs is its own business.
+_REGISTRATIONS = (dataclasses.replace(OBJECT, put_back=None), dataclasses.replace(ITEMS, put_back=None))
+
+
+@handles(CustomOpDef, cells=_REGISTRATIONS[:1], attributes=False)
+def _custom_op(walker: Walker, path: str, value: CustomOpDef) -> None:
+    """An operator defined in Python: its schema, kernels, shapes and derivative."""
+    walker.leaves.append((path, f"custom operator {value._qualname}{value._schema}"))
+    for part in vars(value).values():
+        if type(part) is dict:
+            walker.watch(part, _REGISTRATIONS[1])
+    for name, part in parts_of_operator(value).items():
+        walker.walk(f"{path}.{name}", part)
+
+
+def _ops_namespace(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"torch namespace {value.__name__}"))
+
+
+def _process_group(walker: Walker, path: str, value: Any) -> None:
+    """Who is in it, and what talks; not which of them this process is, so that ranks share graphs."""
+    from torch.distributed import get_backend, get_process_group_ranks
+
+    walker.leaves.append((path, f"process group {get_process_group_ranks(value)} {get_backend(value)}"))
+
+
+@handles(numpy.ndarray, cells=(ARRAY,))
+def _ndarray(walker: Walker, path: str, value: Any) -> None:
+    if value.dtype.hasobject or value.nbytes > 1 << 20:
+        raise opaque(path, value, f" of dtype {value.dtype} and {value.nbytes} bytes, which is not digested")
+    layout = f"{_dtype_text(value.dtype)} {list(value.shape)}"
+    if not value.flags.c_contiguous:
+        layout += f" strides {list(value.strides)}"
+    if not value.flags.writeable:
+        layout += " readonly"
+    walker.leaves.append((path, f"ndarray {layout} {digest128(value.tobytes())}"))
+
+
+def _dtype_text(dtype: Any) -> str:
+    """The layout of an item; of one with fields all of it."""
+    return dtype.str if dtype.names is None and dtype.subdtype is None else repr(dtype)
+
+
+def _dtype(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"{type(value).__name__} {value.str} {value!r}"))
+    if value.metadata:
+        walker.walk(f"{path}.metadata", dict(value.metadata))
+
+
+def _numpy_scalar(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"numpy {value.dtype.str} {value.tobytes().hex()}"))
+
+
+def _ufunc(walker: Walker, path: str, value: Any) -> None:
+    """A function of NumPy or SciPy, by name; not one that was made of a Python function."""
+    owners = [numpy, numpy.linalg, numpy.fft, sys.modules.get("scipy.special"), sys.modules.get("numpy._core.umath")]
+    if isinstance(value, numpy.ufunc) and all(getattr(owner, value.__name__, None) is not value for owner in owners):
+        raise opaque(path, value)
+    walker.leaves.append((path, f"numpy function {value.__name__}"))
+
+
+_NAMED = Kind(_ufunc, IMMUTABLE, False)
+_NAMESPACES = (torch._ops._OpNamespace, torch._ops._Ops, torch._classes._ClassNamespace)
+_DTYPE_NAMES = seen_only(lambda value: (value.names,))
+
+
+def find(cls: type) -> Kind | None:
+    """The kind of a class of torch's or NumPy's that is one of a family, or None."""
+    if issubclass(cls, torch.Tensor):  # content_text refuses what is not plain
+        return Kind(_tensor, (TENSOR, OBJECT), True, attributes=True)
+    if torch.distributed.is_available() and issubclass(cls, torch.distributed.ProcessGroup):
+        return Kind(_process_group, IMMUTABLE, False)
+    if issubclass(cls, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return Kind(_operator, IMMUTABLE, False)
+    if issubclass(cls, _NAMESPACES):
+        return Kind(_ops_namespace, IMMUTABLE, False)
+    if issubclass(cls, numpy.generic) and not issubclass(cls, numpy.object_ | numpy.void) and cls.__module__ == "numpy":
+        return Kind(_numpy_scalar, IMMUTABLE, False)
+    if issubclass(cls, numpy.dtype):
+        return Kind(_dtype, (_DTYPE_NAMES,), False)
+    if cls is numpy.ufunc or cls.__name__ == "_ArrayFunctionDispatcher":
+        return _NAMED
+    return None

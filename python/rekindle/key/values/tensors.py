@@ -1,0 +1,87 @@
+"""Texts that describe tensors: by metadata for what the graph binds, by content for what it would bake in."""
+
+from __future__ import annotations
+
+import torch
+
+from rekindle.process.digest import digest128
+from rekindle.reasons import Bypass, Reason
+from rekindle.results.layouts import arrangement
+from rekindle.sizes.shapes import is_open
+
+CONTENT_LIMIT = 1 << 20  # bytes
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class DeviceNames:
+    """Names devices by order of first use, so that ranks that differ only in the device index agree."""
+
+    def __init__(self) -> None:
+        self._names: dict[torch.device, str] = {}
+
+    def name(self, device: torch.device) -> str:
+        """`cpu`, or the device's type and its place among those of that type."""
+        known = self._names.get(device)
+        if known is None:
+            place = sum(other.type == device.type for other in self._names)
+            known = self._names[device] = device.type if device.type == "cpu" else f"{device.type}#{place}"
+        return known
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's class is torch's own: subclasses change what an op means."""
+    return type(tensor) in _PLAIN_TYPES
+
+
+def is_traceable_parameter(tensor: torch.Tensor) -> bool:
+    """Whether it is a parameter of a class that changes torch's functions at most, which a trace sees, not its operators."""
+    kind = type(tensor)
+    return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+
+
+def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = False) -> str:
+    """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are
+    read. If `open_sizes`, a tensor whose sizes may be symbols is described by its rank and its arrangement."""
+    kind = type(tensor).__name__
+    is_described = open_sizes and is_open(tensor)
+    sizes = ["?"] * tensor.dim() if is_described else list(tensor.shape)
+    text = f"{kind} {tensor.dtype} [{', '.join(map(str, sizes))}] {devices.name(tensor.device)}"
+    if tensor.layout is not torch.strided:
+        text += f" {tensor.layout}"
+    elif not tensor.is_contiguous():
+        text += f" arranged {arrangement(tensor)}" if is_described else f" strides {list(tensor.stride())}"
+    if tensor.requires_grad:
+        text += " grad"
+    if tensor.is_conj():
+        text += " conj"
+    if tensor.is_neg():
+        text += " neg"
+    if tensor.is_inference():
+        text += " inference"
+    if tensor.has_names():
+        text += f" names {tensor.names}"
+    return text
+
+
+def content_text(path: str, tensor: torch.Tensor, limit: int = CONTENT_LIMIT) -> str:
+    """Text of a tensor that an export would bake in as a constant: metadata and a digest of its bytes, at most `limit`."""
+    if not is_plain(tensor):
+        raise _refused(path, f"a tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__}")
+    if tensor.requires_grad:
+        raise _refused(path, "a tensor that requires a gradient but is not a parameter of the module tree")
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
+        raise _refused(path, f"a tensor on {tensor.device} with layout {tensor.layout}")
+    size = tensor.numel() * tensor.element_size()
+    if size > limit:
+        raise _refused(path, f"a tensor of {size} bytes (at most {limit} are digested)")
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy().tobytes() if size else b""
+    return f"content {describe(tensor, DeviceNames())} {digest128(data)}"
+
+
+def _refused(path: str, what: str) -> Bypass:
+    return Bypass(
+        Reason.OPAQUE_VALUE,
+        f"{path} is {what}, held as a plain value; register it as a parameter or buffer of the module that uses it",
+    )

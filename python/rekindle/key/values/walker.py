@@ -1,0 +1,293 @@
+"""Canonical leaves of Python values.
+
+A `Walker` turns any value into ordered (path, leaf) pairs. Leaves are None, bool, int, float or text; text
+of a real string is quoted, so it never reads like the text of something else. What cannot be digested raises
+`Bypass` with the path of the value. The kinds of values register themselves, with what of them can change; see `find` for
+the types that nobody registered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rekindle.key.values.cells import OBJECT, Cells, own_dict
+from rekindle.key.values.ingredients import note
+from rekindle.key.values.tensors import CONTENT_LIMIT
+from rekindle.process.digest import Leaf, digest128, digest_leaves
+from rekindle.reasons import Bypass, Reason
+
+Handler = Callable[["Walker", str, Any], None]
+
+# What the import system and Python keep in a module's namespace.
+OF_IMPORT = frozenset(
+    "__name__ __doc__ __package__ __loader__ __spec__ __path__ __file__ __cached__ __builtins__ __annotations__ "
+    "__warningregistry__ __version__".split()
+)
+
+
+class _Kept(threading.local):
+    """What `walks_kept` fills in this thread."""
+
+    walks: list[Walker] | None = None
+
+
+_kept = _Kept()
+
+IMMUTABLE: tuple[Cells, ...] = ()
+_MOST_NESTED = 40  # calls inside of each other; what lies deeper is walked later
+_LONGEST_PATH = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """All that is known of the values of one type.
+
+    leaves: adds what a value is. cells: the parts of it that can change; none if it is immutable. by_identity: a second meeting
+    is a reference. attributes: what users may set on it is walked and watched here, not by `leaves`. exact: makes a value of
+    the type itself of one of a subclass, without a method of the subclass; None: subclasses are refused.
+    """
+
+    leaves: Handler
+    cells: tuple[Cells, ...]
+    by_identity: bool
+    attributes: bool = False
+    exact: Callable[[Any], Any] | None = None
+
+
+kinds: dict[type, Kind] = {}  # by exact type
+resolved: dict[type, Kind] = {}  # every type met in a pass
+registered: dict[type, Callable[[Any], Any]] = {}  # by a user, for a type and its subclasses
+
+
+def register_digest(kind: type, function: Callable[[Any], Any] | None) -> None:
+    """Make values of `kind` and its subclasses digestible, wherever they are met.
+
+    `function(value)` returns plain data, nested if need be, that stands for the value: whatever may change what a
+    forward does has to change the data. It is called at every call of a module that holds such a value, so it
+    should be fast. Its code is part of the key as well. None removes a registration.
+    """
+    if not isinstance(kind, type):
+        raise TypeError(f"register_digest takes a type, not {kind!r}")
+    if function is None:
+        registered.pop(kind, None)
+    else:
+        registered[kind] = function
+    resolved.clear()
+
+
+def registered_walk(path: str, value: Any, function: Callable[[Any], Any]) -> Walker:
+    """A walk over what a digest function says of a value; raises Bypass if it does not say."""
+    try:
+        data = function(value)
+    except Exception as error:
+        why = f", whose registered digest function raised {type(error).__name__}: {error}"
+        raise opaque(path, value, why) from error
+    if type(data) is type(value):
+        raise opaque(path, value, ", whose registered digest function returned another such value")
+    walker = Walker()
+    walker.walk(f"{path}.digest", data)
+    return walker
+
+
+def still_registered(value: Any, digest: str, path: str = "") -> bool:
+    """Whether the digest function of a value's type says of it what it said before; not if it raises, which the next
+    description of the module tells its user."""
+    function = next((registered[base] for base in type(value).__mro__ if base in registered), None)
+    try:
+        return function is not None and digest_leaves(registered_walk(path, value, function).leaves) == digest
+    except Bypass:
+        return False
+
+
+def handles(
+    *types_: type,
+    cells: tuple[Cells, ...],
+    by_identity: bool | None = None,
+    exact: Callable[[Any], Any] | None = None,
+    attributes: bool | None = None,
+) -> Callable[[Handler], Handler]:
+    """Decorator of the function that adds the leaves of values of exactly these types; see Kind. What can change is told apart
+    by identity, and attributes that can be set are walked, unless it is said otherwise."""
+
+    def register(leaves: Handler) -> Handler:
+        for cls in types_:
+            own = cls.__dictoffset__ != 0 if attributes is None else attributes
+            watched = (*cells, OBJECT) if own and OBJECT not in cells else cells
+            kinds[cls] = Kind(leaves, watched, bool(watched) if by_identity is None else by_identity, own, exact)
+        return leaves
+
+    return register
+
+
+def opaque(path: str, value: object, why: str = "") -> Bypass:
+    """The bypass for a value that cannot be digested."""
+    kind = type(value)
+    return Bypass(
+        Reason.OPAQUE_VALUE,
+        f"{path} is a {kind.__module__}.{kind.__qualname__}{why or ', whose content cannot be digested'}; "
+        "replace it by plain data, move it out of the forward's reach, "
+        "or register its type with rekindle.register_digest",
+    )
+
+
+def label(value: Any) -> str:
+    """Module and qualified name of a class or function."""
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
+    return f"{getattr(value, '__module__', None) or '?'}.{name}"
+
+
+def attribute_path(path: str, name: str) -> str:
+    """Path of an attribute; a name that is no identifier is quoted, so that it never reads like two."""
+    return f"{path}.{name}" if name.isidentifier() else f"{path}.{name!r}"
+
+
+class _Steps:
+    """The steps of a walk that walk themselves: filled by the modules that define them, kinds.py and classes.py."""
+
+    find_kind: Callable[[type], Kind]
+    class_digest: Callable[[type], str]
+
+
+steps = _Steps()
+
+
+class Walker:
+    """One walk over values that may share parts. Not reentrant; one use per digest.
+
+    cells: (value, Cells) of everything met that can change, in order. weak: objects of these that a weak reference led to.
+    functions, classes: what the walk covers by code. registered: (value, digest) of values of registered types. excluded:
+    attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their code; inside the
+    digest of a class other classes are named only, so that no digest depends on where the walk began, and collected in
+    `named`. known: objects by identity that have a path already. level: of walks inside of each other. content_limit: bytes of a
+    tensor that may be digested.
+    """
+
+    def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None, level: int = 0) -> None:
+        self.leaves: list[Leaf] = []
+        self.cells: list[tuple[Any, Cells]] = []
+        self.weak: set[int] = set()
+        self.functions: list[types.FunctionType] = []
+        self.registered: list[tuple[Any, str]] = []
+        self.excluded: frozenset[str] = frozenset()
+        self.classes: dict[int, type] = {}
+        self.named: list[Any] = []
+        self.deep_classes = deep_classes
+        self.inside_module = False
+        self.level = level
+        self.content_limit = CONTENT_LIMIT
+        self._depth = 0
+        self._later: deque[tuple[str, Any, bool]] = deque()
+        self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
+
+    def emit(self, path: str, value: str | int | float | bool | None) -> None:
+        """Add one leaf."""
+        self.leaves.append((path, value))
+
+    def seen(self, path: str, value: object) -> bool:
+        """Whether the object was met before; then a reference leaf is added. Remembers it otherwise."""
+        known = self._memo.get(id(value))
+        if known is not None:
+            self.leaves.append((path, f"ref {known[0]}"))
+            return True
+        self._memo[id(value)] = (path, value)
+        return False
+
+    def watch(self, value: Any, *cells: Cells) -> None:
+        """Add parts of a value that can change."""
+        for one in cells:
+            self.cells.append((value, one))
+
+    def take_parts(self, inner: Walker) -> None:
+        """What another walk met becomes part of this one; its leaves do not."""
+        self.functions += inner.functions
+        self.classes |= inner.classes
+        self.cells += inner.cells
+        self.weak |= inner.weak
+        self.registered += inner.registered
+        self.named += inner.named
+
+    def left_out(self, path: str, cls: type, name: str) -> bool:
+        """Whether the user excluded an attribute of the object of class `cls` at `path`."""
+        return bool(self.excluded) and (
+            f"{path}.{name}" in self.excluded
+            or any(f"{base.__module__}.{base.__qualname__}.{name}" in self.excluded for base in cls.__mro__)
+        )
+
+    def walk(self, path: str, value: Any) -> None:
+        """Add the leaves of a value; of what lies too deep, once the rest is done."""
+        if self._depth >= _MOST_NESTED:
+            if len(path) > _LONGEST_PATH:
+                path = f"...{digest128(path.encode('utf-8', 'surrogatepass'))}"
+            self._later.append((path, value, self.inside_module))
+            return
+        self._depth += 1
+        self._visit(path, value)
+        while self._depth == 1 and self._later:
+            path, value, self.inside_module = self._later.popleft()
+            self._visit(path, value)
+            self.inside_module = False
+        self._depth -= 1
+
+    def _visit(self, path: str, value: Any) -> None:
+        cls = type(value)
+        kind = resolved.get(cls)
+        if kind is None:
+            kind = resolved[cls] = steps.find_kind(cls)
+        if kind.by_identity and self.seen(path, value):
+            return
+        for cells in kind.cells:
+            self.cells.append((value, cells))
+        kind.leaves(self, path, value)
+        if kind.attributes:
+            self.attributes(path, value)
+
+    def attributes(self, path: str, value: Any, skipped: frozenset[str] = frozenset()) -> None:
+        """Add the leaves of what is set on an object."""
+        cls = type(value)
+        for name, item in list((own_dict(value) or {}).items()):
+            if name not in skipped and not self.left_out(path, cls, name):
+                self.walk(attribute_path(path, name), item)
+
+    def add_class(self, cls: type) -> str:
+        """Label and digest of a class's code, MRO included; the class is noted as covered."""
+        if not self.deep_classes:
+            self.named.append(cls)
+            return label(cls)
+        self.classes[id(cls)] = cls
+        return f"{cls.__module__}.{cls.__qualname__} {steps.class_digest(cls)}"
+
+
+def value_text(path: str, value: Any) -> str:
+    """One line that stands for a value: the value itself when short, else its kind and digest."""
+    walker = Walker()
+    walker.walk(path, value)
+    if _kept.walks is not None:
+        _kept.walks.append(walker)
+    return leaves_text(walker.leaves)
+
+
+@contextlib.contextmanager
+def walks_kept(walks: list[Walker]) -> Iterator[None]:
+    """Context in which the walks behind this thread's `value_text` are added to `walks`: the texts cover what they met."""
+    before, _kept.walks = _kept.walks, walks
+    try:
+        yield
+    finally:
+        _kept.walks = before
+
+
+def leaves_text(leaves: list[Leaf]) -> str:
+    """One line that stands for a list of leaves with a common root."""
+    first = leaves[0][1]
+    head = first if type(first) is str else repr(first)
+    if len(leaves) == 1:
+        return str(head)
+    digest = digest_leaves(leaves)
+    note(digest, leaves[0][0], leaves)
+    return f"{head} {digest}"

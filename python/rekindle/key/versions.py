@@ -1,0 +1,62 @@
+"""Leaves of the versions of what is loaded."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from rekindle import _native
+from rekindle.key.code.binaries import build_id
+from rekindle.key.values.walker import Walker
+from rekindle.process.digest import digest_parts
+
+FORMAT = 6  # of the fields; see docs/key-format.md
+
+_TORCH_CPU = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+_ROOMS_OF_A_MISS = ("export", "functions", "miss", "recording", "results", "sizes")
+
+_found: dict[str, str | None] = {}
+
+
+@functools.cache
+def _exporters() -> str:
+    """Digest of the code that makes a graph of a module, which no hit loads."""
+    root = Path(__file__).parents[1]
+    files = [path for room in _ROOMS_OF_A_MISS for path in sorted((root / room).rglob("*.py"))]
+    return digest_parts(path.read_bytes() for path in files)
+
+
+def distribution_version(package: str) -> str | None:
+    """Version of a loaded top-level package, or None for code that belongs to no distribution."""
+    if package not in _found:
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if not isinstance(version, str):
+            try:
+                version = importlib.metadata.version(package)
+            except (importlib.metadata.PackageNotFoundError, ValueError):
+                version = None
+        _found[package] = version
+    return _found[package]
+
+
+def add_versions(walker: Walker, classes: Iterable[type]) -> None:
+    """Add the versions of Python, torch, Rekindle, and the distributions that the classes come from."""
+    walker.emit("version.format", FORMAT)
+    walker.emit("version.python", f"{platform.python_implementation()} {platform.python_version()}")
+    walker.emit("version.bytecode", importlib.util.MAGIC_NUMBER.hex())
+    walker.emit("version.torch", f"{torch.__version__} {torch.version.git_version}")
+    walker.emit("version.torch.build", build_id(_TORCH_CPU))
+    walker.emit("version.rekindle", distribution_version("rekindle"))
+    walker.emit("version.rekindle.build", build_id(_native.__file__))
+    walker.emit("version.rekindle.exporters", _exporters())
+    roots = {cls.__module__.partition(".")[0] for cls in classes}
+    for root in sorted(roots - sys.stdlib_module_names - {"torch", "rekindle"}):
+        walker.emit(f"version.{root}", distribution_version(root))

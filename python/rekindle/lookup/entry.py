@@ -1,0 +1,47 @@
+"""An entry of the cache, as the session layer reads it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rekindle import _native
+
+
+@dataclass
+class StoredEntry:
+    """An entry in memory. `id` is empty until it is published.
+
+    sections: "joint", "contract" and more; see export_cache/entry.h. observations: what has to hold, beside the key, for
+    the entry to be right. meta: describes it. leaves: makes the LeafTree that explains it; empty for one that comes from
+    somewhere else.
+    """
+
+    id: str
+    observations: list[Any] = field(repr=False)
+    sections: dict[str, bytes] = field(repr=False)
+    meta: dict[str, Any] = field(repr=False)
+    leaves: Callable[[], Any] = field(default=_native.LeafTree, repr=False)
+
+    @property
+    def joint(self) -> bytes:
+        """The differentiated graph."""
+        return self.sections["joint"]
+
+    @functools.cached_property
+    def contract(self) -> dict[str, Any]:
+        """Described in miss/pipeline.py."""
+        return json.loads(self.sections["contract"])
+
+    @property
+    def cost_seconds(self) -> float:
+        """What a hit spares."""
+        return float(self.meta["cost_seconds"])
+
+    @property
+    def bytes(self) -> int:
+        """Of all sections."""
+        return sum(map(len, self.sections.values()))

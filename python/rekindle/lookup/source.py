@@ -1,0 +1,210 @@
+"""Where a variant comes from: the cache, another rank or process, or an export of its own."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from rekindle import _native
+from rekindle.errors import PythonOpError, first_line
+from rekindle.export.request import ExportRequest
+from rekindle.graphs.ready_graph import Variant
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.lookup import ranks
+from rekindle.lookup.contract_check import check_against
+from rekindle.lookup.store import Store, StoredEntry
+from rekindle.modules.status import Status
+from rekindle.options import Options
+from rekindle.process.single_flight import exporting, take_turn
+from rekindle.reasons import Bypass, Reason
+
+if TYPE_CHECKING:
+    from rekindle.miss.pipeline import NewEntry
+
+_dice = random.Random()  # the process's own generator belongs to the user
+
+
+OnGraph = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a call needs that no variant in memory serves. describe_again: the fingerprint as it is then. start: of
+    time.perf_counter."""
+
+    prekey: str
+    fingerprint: Fingerprint
+    request: ExportRequest
+    describe_again: Callable[[], Fingerprint]
+    start: float
+
+    @property
+    def state(self) -> list[torch.Tensor]:
+        """Parameters and buffers of the module."""
+        return [*self.request.parameters.values(), *self.request.buffers.values()]
+
+
+class Supplier:
+    """Finds or makes the variants of one module, and counts that in its status. Not thread-safe.
+
+    on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
+    """
+
+    def __init__(self, module: nn.Module, options: Options, status: Status, on_graph: OnGraph | None) -> None:
+        self._module = module
+        self._options = options
+        self._status = status
+        self._on_graph = on_graph
+        self.store = Store.open(options)
+
+    def obtain(self, wanted: Wanted) -> Variant:
+        """From the cache, from the rank that leads, or by an export."""
+        share = ranks.share(wanted.prekey) if self.store.mode != "off" else None
+        if share is None:
+            return self._load_or_export(wanted)
+        if share.leads:
+            try:
+                return self._load_or_export(wanted, share)
+            finally:
+                share.let_others_go_on()
+        offered = share.receive(self._options.wait_seconds, type(self._module).__name__)
+        found = self.store.adopt(wanted.prekey, offered, wanted.request.arguments) if offered is not None else None
+        return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
+
+    def _load_or_export(self, wanted: Wanted, *shares: ranks.Share) -> Variant:
+        if (variant := self._load(wanted, *shares)) is not None:
+            return variant
+        turn = take_turn(self.store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
+        try:
+            if turn.waited and (variant := self._load(wanted, *shares)) is not None:
+                turn.end()
+                return variant
+            with exporting(turn, *shares):
+                return self._export(wanted, turn.end, *shares)
+        except BaseException:
+            turn.let_others_go_on()
+            turn.end()
+            raise
+
+    def _load(self, wanted: Wanted, *shares: ranks.Share) -> Variant | None:
+        """The variant of a cached entry whose observations all hold, or None."""
+        for found in self.store.find(wanted.prekey, wanted.request.arguments):
+            if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
+                return self._adopt(wanted, made, lambda: None, *shares)
+            variant = self._hit(wanted, found, "local")
+            for share in shares if variant is not None else ():
+                share.offer(self.store.pack(found))
+            if variant is not None:
+                return variant
+        self._status.lookup_seconds += time.perf_counter() - wanted.start
+        return None
+
+    def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
+        """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
+        from rekindle.miss.pipeline import export_entry
+        from rekindle.miss.recheck import disagreement
+
+        request = wanted.request
+        try:
+            made = export_entry(request, wanted.fingerprint, wanted.describe_again)
+            why = disagreement(found.joint, found.contract, made, request)
+        except Bypass as bypass:
+            self._disproved(found, f"it cannot be exported any more: {bypass}")
+            raise
+        if why is None:
+            self._count(made)
+            return None
+        self._disproved(found, why)
+        return made
+
+    def _disproved(self, found: StoredEntry, why: str) -> None:
+        self._status.verify_failures += 1
+        self.store.record_bypass(str(Reason.VERIFICATION_FAILED))
+        name = type(self._module).__name__
+        _native.log_warning(
+            f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})"
+        )
+        self.store.reject(found, why)
+
+    def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
+        """The variant of an entry that was found; None when it is not for these sizes, or cannot be run and is removed."""
+        variant = self._variant(wanted, found, source)
+        if variant is None or not variant.admits(wanted.request.arguments, wanted.state):
+            return None
+        seconds = time.perf_counter() - wanted.start
+        self._status.lookup_seconds += seconds
+        self._status.hits += 1
+        saved = max(0.0, found.cost_seconds - seconds)
+        self._status.saved_seconds += saved
+        self.store.record_hit(found, saved)
+        _native.log_info(
+            f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
+            f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s{self._sloppiness()}"
+        )
+        return variant
+
+    def _variant(self, wanted: Wanted, entry: StoredEntry, source: str) -> Variant | None:
+        made, request = entry.contract, wanted.request
+        try:
+            options = (
+                "expected_cotangents",
+                "output_layouts",
+                "gradient_layouts",
+                "gradient_order",
+                "saved_groups",
+                "inner_results",
+            )
+            session = _native.Session(entry.joint, **{name: made[name] for name in options})
+            guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
+            check_against(made, session, len(request.arguments), {**request.parameters, **request.buffers})
+            variant = Variant(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
+            variant.bind_functions(self._module)
+        except (Bypass, PythonOpError):
+            raise
+        except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had
+            self.store.reject(entry, f"{type(error).__name__}: {first_line(error)}")
+            return None
+        if self._on_graph is not None:
+            self._on_graph(entry.meta["mode"], entry.sections["exported"])
+        return variant
+
+    def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
+        """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""
+        from rekindle.miss.pipeline import export_entry
+
+        again = wanted.describe_again
+        self.store.explain_miss(wanted.prekey, wanted.fingerprint, again, wanted.request.arguments)
+        return self._adopt(wanted, export_entry(wanted.request, wanted.fingerprint, again), on_written, *shares)
+
+    def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
+        """The variant of a fresh export, which is published."""
+        self._count(made)
+        entry = self.store.new_entry(wanted.fingerprint, made)
+        _native.log_info(
+            f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
+            f"verified in {made.verify_seconds:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
+        )
+        variant = self._variant(wanted, entry, "export")
+        if variant is None:
+            raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
+        self.store.publish(wanted.prekey, entry, on_written)
+        for share in shares:
+            share.offer(self.store.pack(entry))
+        return variant
+
+    def _count(self, made: NewEntry) -> None:
+        self._status.exports += 1
+        self._status.export_seconds += made.export_seconds
+        self._status.build_seconds += made.build_seconds
+        self._status.verify_seconds += made.verify_seconds
+
+    def _sloppiness(self) -> str:
+        """What the key leaves out by the user's wish, for every line that tells of a graph in use."""
+        names = self._options.exclude_attributes
+        return f" sloppy={','.join(names)}" if names else ""

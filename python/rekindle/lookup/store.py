@@ -1,0 +1,262 @@
+"""Between a runtime and the C++ export cache: entries found, published and counted. Never fails a call."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from rekindle import _native
+from rekindle.errors import first_line
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.lookup.contract_check import InvalidContract, check_entry, check_observations
+from rekindle.lookup.entry import StoredEntry
+from rekindle.lookup.explanation import Explanation, explain_lookup, leaf_tree
+from rekindle.options import Options
+from rekindle.reasons import Bypass, Reason
+from rekindle.recording.observations import verify
+from rekindle.sizes.shapes import Shapes, sizes_of
+from rekindle.versions import __version__
+
+
+class Store:
+    """The cache of one module's options. Without a usable directory it warns once and remembers nothing."""
+
+    def __init__(self, cache: Any, mode: str, directory: str | None) -> None:
+        self._cache = cache
+        self._mode = mode
+        self.directory = directory
+
+    @staticmethod
+    def open(options: Options, readonly: bool = False) -> Store:
+        """readonly: also where the options allow writing."""
+        mode = options.cache_mode
+        if mode == "off":
+            return Store(None, mode, None)
+        try:
+            cache = _native.ExportCache(
+                options.cache_dir or "", readonly or mode == "readonly", options.cache_size, options.remote
+            )
+        except _native.RekindleError as error:
+            _native.log_warning(f"the cache is not used: {error}")
+            return Store(None, mode, None)
+        return Store(cache, mode, cache.dir)
+
+    @property
+    def mode(self) -> str:
+        """As of Options.cache."""
+        return self._mode
+
+    @property
+    def shared(self) -> Any:
+        """The ExportCache if an entry that another process writes would be found in it, else None."""
+        return self._cache if self._mode not in ("refresh", "readonly") else None
+
+    def prekey(self, fingerprint: Fingerprint) -> str:
+        """The digest of a fingerprint's fields, in hexadecimal."""
+        builder = _native.KeyBuilder()
+        builder.add_all(fingerprint.fields)
+        return builder.digest_hex()
+
+    def find(self, prekey: str, arguments: list[torch.Tensor]) -> Iterator[StoredEntry]:
+        """The entries under `prekey` that are for the arguments' sizes and whose observations hold, newest first."""
+        if self._cache is None or self._mode == "refresh":
+            return
+        sizes = sizes_of(arguments)
+        try:
+            for entry, observations, _ in self._candidates(prekey):
+                recorded = self._observations(entry, observations)
+                if recorded is None or Shapes.observed(recorded).bind(sizes) is None or verify(recorded) is not None:
+                    continue
+                found = self._load(entry, recorded)
+                if found is not None:
+                    yield found
+        except (_native.RekindleError, ValueError) as error:
+            _native.log_warning(f"the cache could not be read: {error}")
+
+    def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, int]]:
+        """Those of the local cache; the other tiers are asked only when none of them holds."""
+        yield from self._cache.lookup(prekey)
+        yield from self._cache.lookup_remote(prekey)
+
+    def _observations(self, entry: str, text: bytes) -> list[Any] | None:
+        """Those of a candidate, which is removed when they are none."""
+        try:
+            recorded = json.loads(text)
+            check_observations(recorded)
+            return recorded
+        except (ValueError, RecursionError) as error:
+            self.reject(StoredEntry(entry, [], {}, {}), f"its observations cannot be read: {first_line(error)}")
+            return None
+
+    def _load(self, entry: str, observations: list[Any]) -> StoredEntry | None:
+        loaded = self._cache.load(entry)
+        if loaded is None:
+            return None
+        found = StoredEntry(entry, observations, loaded["sections"], json.loads(loaded["meta"]))
+        return found if self._is_entry(found) else None
+
+    def _is_entry(self, found: StoredEntry) -> bool:
+        """Whether what was read is an entry; it is removed otherwise."""
+        try:
+            check_entry(found)
+        except InvalidContract as error:
+            self.reject(found, str(error))
+            return False
+        return True
+
+    def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
+        """The entry of an export, not published yet."""
+        model = model_label(fingerprint)
+        meta = {**_meta(made), "class": model}
+        texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
+        fields, noted = fingerprint.fields, made.noted  # what else these hold is the module's, and not to be kept alive
+        leaves = lambda: leaf_tree(model, fields, texts, noted)  # noqa: E731
+        return StoredEntry("", made.observations, made.sections, meta, leaves)
+
+    def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:
+        """Write the entry in the background; then, or when that is not possible, call `on_written`."""
+        if self._cache is None or self._mode == "readonly":
+            on_written()
+            return
+        observations, meta = json.dumps(entry.observations).encode(), json.dumps(entry.meta)
+
+        def write() -> None:
+            try:
+                self._cache.store(prekey, observations, meta, entry.sections, entry.leaves())
+            except _native.Unsupported as error:
+                if "read-only" not in str(error):
+                    raise
+                _native.log_debug(f"an entry is not stored: {error}")  # opening the directory has said so
+            finally:
+                on_written()
+
+        _writer.submit(write)
+
+    def pack(self, entry: StoredEntry) -> bytes:
+        """The entry as bytes for another process of the same job: a line of JSON, and a record as of export_cache/entry.h."""
+        id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
+        return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
+
+    def adopt(self, prekey: str, packed: bytes, arguments: list[torch.Tensor]) -> StoredEntry | None:
+        """The packed entry, which is also written where it is not in the cache; None when it is not right here."""
+        try:
+            head, _, record = packed.partition(b"\n")
+            about = json.loads(head)
+            loaded = _native.decode_entry(record, about["id"])
+            entry = StoredEntry(about["id"], about["observations"], loaded["sections"], json.loads(loaded["meta"]))
+            check_entry(entry)
+        except (_native.RekindleError, ValueError, KeyError, TypeError) as error:
+            _native.log_warning(f"an entry of another rank cannot be used: {error}")
+            return None
+        if Shapes.observed(about["observations"]).bind(sizes_of(arguments)) is None or verify(about["observations"]) is not None:
+            return None
+        if self.shared is not None and next(self.find(prekey, arguments), None) is None:
+            self.publish(prekey, entry)
+        return entry
+
+    def reject(self, entry: StoredEntry, why: str) -> None:
+        """An entry that passed its checksum but cannot be run: removed, with a warning."""
+        _native.log_warning(f"entry {entry.id[:12]} cannot be used and is removed: {why}")
+        if self._cache is None or not entry.id or self._mode == "readonly":
+            return
+        try:
+            self._cache.remove(entry.id)
+        except _native.RekindleError as error:
+            _native.log_warning(f"entry {entry.id[:12]} could not be removed: {error}")
+
+    def explain(
+        self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
+    ) -> Explanation:
+        """Why a call hits or misses; changes and counts nothing. Raises RekindleError if that cannot be read."""
+        if self.directory is None:
+            raise Bypass(Reason.DISABLED, "the cache is off, or its directory cannot be used; nothing is looked up")
+        cache = _native.ExportCache(self.directory, True)
+        return explain_lookup(cache, model_label(fingerprint), prekey, lambda: describe().fields, sizes_of(arguments))
+
+    def explain_miss(
+        self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
+    ) -> None:
+        """Log in one line why a lookup missed, and keep it for `rekindle cache explain --last`. Never fails."""
+        if self._cache is None or self._mode == "refresh":
+            return
+        try:
+            why = self.explain(prekey, fingerprint, describe, arguments)
+            _native.log_info(why.line())
+            self._cache.record_miss(why.row(prekey))
+        except Exception as error:  # a miss that cannot be explained is still only a miss
+            _native.log_warning(f"a miss could not be explained: {type(error).__name__}: {error}")
+
+    def record_hit(self, entry: StoredEntry, saved_seconds: float) -> None:
+        """Count a hit, and what it saved, in the journal of this process."""
+        if self._cache is not None:
+            self._cache.record_hit(entry.id, saved_seconds)
+
+    def record_bypass(self, code: str) -> None:
+        """Count a bypass by its reason's code in the journal of this process."""
+        if self._cache is not None:
+            self._cache.record_bypass(code)
+
+
+def model_label(fingerprint: Fingerprint) -> str:
+    """Qualified class of the module: what entries of one model have in common."""
+    return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
+
+
+def _meta(made: Any) -> dict[str, Any]:
+    return {
+        "model": made.model,
+        "mode": made.mode,
+        "inputs": ", ".join(
+            f"{str(tensor.dtype).removeprefix('torch.')}{made.shapes.text(i)}"
+            for i, tensor in enumerate(made.exported.given[: len(made.shapes.dims)])
+        ),
+        "created": int(time.time()),
+        "export_seconds": made.export_seconds,
+        "cost_seconds": made.export_seconds + made.build_seconds + made.verify_seconds,
+        "torch": torch.__version__,
+        "rekindle": __version__,
+    }
+
+
+class _Writer:
+    """Writes entries off the training thread; at most a few wait, and leaving the process waits for them."""
+
+    _MAX_WAITING = 8
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        atexit.register(self.flush)
+
+    def submit(self, write: Any) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= self._MAX_WAITING:
+            self.flush()
+        thread = threading.Thread(target=self._run, args=(write,), name="rekindle-store")
+        thread.start()
+        self._threads.append(thread)
+
+    @staticmethod
+    def _run(write: Any) -> None:
+        try:
+            write()
+        except Exception as error:  # there is nobody to raise it to
+            _native.log_warning(f"an entry could not be stored: {type(error).__name__}: {error}")
+
+    def flush(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+
+_writer = _Writer()
+
+
+def flush() -> None:
+    """Wait until everything that was exported is in the cache."""
+    _writer.flush()

@@ -1,0 +1,44 @@
+"""Dimensions that have one size in a call by chance, as a batch of 64 samples of 64 features: they need not share a symbol."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rekindle.export.request import Exported, ExportRequest
+from rekindle.export.unchecked import Allowed
+from rekindle.miss.perturbation import call_again, perturbed_state
+from rekindle.sizes.shapes import Place, Shapes, sizes_of
+
+_MOST = 8  # parts of one symbol's dimensions that are tried: eager runs for each, once or twice
+
+
+def without_coincidences(request: ExportRequest, exported: Exported, symbols: Iterable[str]) -> Shapes | None:
+    """The request's shapes with a further symbol for some of the dimensions of each of `symbols`, if eager runs when only
+    these have another size; None if it never does."""
+    changed = perturbed_state(request)
+    shapes = request.shapes
+    for symbol in symbols:
+        size = (shapes.bind(sizes_of(request.arguments)) or {})[symbol]
+        others = [size + size // 8 + 1]
+        if exported.allowed is not Allowed.LARGER and size > 2:
+            others.append(size // 2 + 1 if size > 3 else 2)
+        for part in itertools.islice(_parts(shapes.places(symbol)), _MOST):
+            name, parted = shapes.parted(part)
+            asked = replace(request, shapes=parted)
+            if any(call_again(asked, exported.writes, changed, {name: other}) is not None for other in others):
+                shapes = parted
+                break
+    return shapes if shapes != request.shapes else None
+
+
+def _parts(places: list[Place]) -> Iterator[frozenset[Place]]:
+    """Each beside what is left of all places; the likeliest first: the same dimension of several arguments."""
+    every, seen = frozenset(places), set()
+    by_axis = [frozenset(place for place in places if place[1] == axis) for axis in dict.fromkeys(axis for _, axis in places)]
+    sizes = range(1, len(places) // 2 + 1)
+    for part in itertools.chain(by_axis, *(map(frozenset, itertools.combinations(places, size)) for size in sizes)):
+        if part != every and part not in seen:
+            seen.update((part, every - part))
+            yield from (part, every - part)

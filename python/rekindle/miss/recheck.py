@@ -1,0 +1,73 @@
+"""Whether a cached entry is what a fresh export of the same call gives; for `Options(cache="verify")`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rekindle import _native
+from rekindle.export.copies.private_copy import PrivateCopies
+from rekindle.export.request import ExportRequest
+from rekindle.functions.binding import bind
+from rekindle.miss.acceptance import graph_inputs, verify
+from rekindle.reasons import Bypass
+
+if TYPE_CHECKING:
+    from rekindle.miss.pipeline import NewEntry
+
+_VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|\w+)')  # a value in the text form of docs/ir.md
+
+
+def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
+    """What a cached graph and its contract are that a fresh export of the same call is not; None if they agree.
+
+    Compares the graphs up to the names of values, the contracts, and what the graphs make of this call. Of an export at other
+    sizes than the cached one only the last says something.
+    """
+    fresh_contract = json.loads(made.sections["contract"])
+    if contract["shapes"]["sizes"] != fresh_contract["shapes"]["sizes"]:  # other symbols may be one, and trials end otherwise
+        fresh_contract = {**contract, **{name: fresh_contract[name] for name in ("structure", "used", "state", "writes")}}
+    elif (why := _other_graph(joint, made)) is not None:
+        return why
+    for name in {**contract, **fresh_contract}:
+        if contract.get(name) != fresh_contract.get(name):
+            return f"the contract says {name}={contract.get(name)!r}, that of a fresh export {fresh_contract.get(name)!r}"
+    inputs = graph_inputs(made.exported)
+    request = replace(request, copies=PrivateCopies(request))
+    states = made.exported.random_states
+    torch.set_rng_state(states[0])
+    module = request.around(made.exported.given).module
+    fresh = _native.Session(made.sections["joint"], [], fresh_contract["output_layouts"])
+    fresh.set_functions([bind(call, module) for call in made.exported.functions])
+    with torch.set_grad_enabled(request.grad):
+        expected = fresh.forward(inputs, request.grad)
+    try:
+        verify(joint, replace(made.exported, outputs=expected), request, inputs, [], again=False)
+    except Bypass as bypass:
+        return bypass.message
+    finally:
+        torch.set_rng_state(states[0])
+    return None
+
+
+def _other_graph(joint: bytes, made: NewEntry) -> str | None:
+    try:
+        cached = _canonical(joint)
+    except _native.RekindleError as error:
+        return str(error)
+    for ours, fresh in zip_longest(cached, _canonical(made.sections["joint"]), fillvalue="nothing"):
+        if ours != fresh:
+            return f"the graph has {ours.strip()!r} where a fresh export has {fresh.strip()!r}"
+    return None
+
+
+def _canonical(joint: bytes) -> list[str]:
+    """The lines of a graph's text, its values renamed by their order."""
+    names: dict[str, str] = {}
+    text = _native.joint_text(joint)
+    return _VALUE.sub(lambda found: names.setdefault(found.group(), f"%{len(names)}"), text).splitlines()

@@ -1,0 +1,54 @@
+"""What a wrapped module has done so far: `rekindle.status(model)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rekindle.modules.partial_capture import Part
+
+_SUMS = (
+    "lookup_seconds", "export_seconds", "build_seconds", "verify_seconds", "plan_seconds", "saved_seconds", "verify_failures",
+    "hits", "exports", "plans",
+)  # fmt: skip
+
+
+@dataclass
+class Status:
+    """Of one rekindle.Module, since it was made. Times are in seconds.
+
+    source: where the graph of the last call came from: "memory", "local", "remote", "export" or "eager"; "none" before
+        the first call. After the first call of a variant it keeps saying where the variant came from.
+    parts: where a module that cannot run from one graph has its submodules from: itself first, then each that was called.
+        Empty for others. The counts and times of the parts are in those of the module.
+    bypass: (reason code, message) of every kind of call that ran in eager, in order of first appearance.
+    verify_failures: hits that a fresh export disproved, in the mode "verify".
+    fallback: the same list; a bypass is what causes a fallback.
+    """
+
+    source: str = "none"
+    lookup_seconds: float = 0.0
+    export_seconds: float = 0.0
+    build_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    plan_seconds: float = 0.0
+    saved_seconds: float = 0.0
+    verify_failures: int = 0
+    hits: int = 0
+    exports: int = 0
+    eager_calls: int = 0
+    plans: int = 0
+    arena_bytes: int = 0
+    cache_dir: str | None = None
+    parts: list[Part] = field(default_factory=list)
+    bypass: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, other: Status) -> None:
+        """Count what a part has done."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.arena_bytes = max(self.arena_bytes, other.arena_bytes)
+
+    @property
+    def fallback(self) -> list[tuple[str, str]]:
+        """(code, message) of what ran in eager: `bypass` by ORTModule's word."""
+        return self.bypass

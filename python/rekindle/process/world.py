@@ -1,0 +1,154 @@
+"""The world outside the process's Python objects: environment variables, random states, the order of sets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rekindle.process.digest import digest128, digest_parts
+from rekindle.process.process_state import in_this_thread, replaced
+
+_SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
+_TEXT_LIMIT = 64
+# No variable can have such a name.
+ALL_NAMES = "=names in os.environ"
+ALL_VALUES = "=values in os.environ"
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name says that what it holds should not be written down."""
+    return _SECRET.search(name) is not None
+
+
+def env_text(name: str, value: str | None) -> str | None:
+    """What is remembered of a variable: its value if short and not secret by name, else a digest; None if
+    unset."""
+    if value is None or (len(value) <= _TEXT_LIMIT and not is_secret(name)):
+        return None if value is None else repr(value)
+    return f"str[{len(value)}] {digest128(value.encode('utf-8', 'surrogateescape'))}"
+
+
+def env_now(name: str) -> str | None:
+    """What is remembered of a variable, or of all of them, as they are now. Reads past whoever watches the mapping."""
+    data = os.environ._data  # type: ignore[attr-defined]
+    if name == ALL_NAMES:
+        return digest_parts(sorted(data))
+    if name == ALL_VALUES:
+        return digest_parts(part for pair in sorted(data.items()) for part in pair)
+    value = data.get(os.environ.encodekey(name))  # type: ignore[attr-defined]
+    return env_text(name, None if value is None else os.environ.decodevalue(value))  # type: ignore[attr-defined]
+
+
+class EnvironmentReads:
+    """Context in which every read of os.environ by this thread, of unset variables too, is noted in `texts`, by name."""
+
+    def __init__(self, skip: Callable[[], bool]) -> None:
+        self.texts: dict[str, str | None] = {}
+        self._skip = skip
+        self._entered = contextlib.ExitStack()
+
+    def __enter__(self) -> EnvironmentReads:
+        kind = type(os.environ)
+        original = {name: getattr(kind, name) for name in ("__getitem__", "__iter__", "__len__")}
+
+        def read(environ: Any, key: Any) -> Any:
+            # `get`, `in`, os.getenv and copy all come here, of os.environ and of os.environb.
+            if isinstance(key, (str, bytes)) and not self._skip():
+                self.note(os.fsdecode(key))
+            return original["__getitem__"](environ, key)
+
+        def names(environ: Any) -> Any:
+            if not self._skip():
+                self.note(ALL_NAMES)
+            return original["__iter__"](environ)
+
+        def count(environ: Any) -> int:
+            if not self._skip():
+                self.note(ALL_NAMES)
+            return int(original["__len__"](environ))
+
+        for name, watched in (("__getitem__", read), ("__iter__", names), ("__len__", count)):
+            self._entered.enter_context(replaced(kind, name, in_this_thread(watched, original[name])))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def note(self, name: str) -> None:
+        """Remember a variable as it is now, unless it was read before."""
+        if name not in self.texts:
+            self.texts[name] = env_now(name)
+
+
+def random_states() -> tuple[Any, ...]:
+    """States of Python's and NumPy's global generators, comparable with `==`."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return random.getstate(), None
+    kind, keys, *rest = numpy.get_state()
+    return random.getstate(), (kind, keys.tobytes(), *rest)
+
+
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Python's and NumPy's global generators are afterwards as they were: the call that follows draws from them as eager's."""
+    python = random.getstate()
+    numpy = sys.modules.get("numpy.random")
+    state = numpy.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.set_state(state)
+
+
+class _CalledBack(threading.local):
+    """Whether code runs that a graph runs too, as that of an autograd Function: its questions are asked again each time."""
+
+    active: bool = False
+
+
+called_back = _CalledBack()
+
+_PROCESS = os.urandom(8).hex()
+_PROBE = "rekindle"
+_STABLE = (int, float, bool, complex)  # types whose hashes are the same everywhere
+
+
+def order_kind(items: Any) -> str | None:
+    """ "texts" if the order of a set of such items depends on the seed of hashes alone, "objects" if on addresses, None if
+    on nothing."""
+    kinds = {type(item) for item in items}
+    if any(item != item for item in items if type(item) in (float, complex)):
+        return "objects"  # NaN, of which the address is hashed
+    if kinds <= set(_STABLE):
+        return None
+    return "texts" if kinds <= {str, bytes, *_STABLE} else "objects"
+
+
+def order_text(kind: str) -> str:
+    """Equal in processes that order the items of equal sets alike."""
+    return f"{hash(_PROBE):x}" if kind == "texts" else f"{_PROCESS} {os.getpid()}"
+
+
+def order_mark(items: Any) -> str:
+    """What tells a set of numbers from an equal one in another order: how its own differs from that of a set made of sorted
+    items. Empty where it does not, and for other sets, whose order is another in each process anyway."""
+    if len(items) < 2 or order_kind(items) is not None:
+        return ""
+    order = list(items)
+    by_text = sorted(order, key=_text)
+    if order == list(set(by_text)):
+        return ""
+    return f" in order {digest_parts(_text(item).encode() for item in order)}"
+
+
+def _text(item: Any) -> str:
+    return f"{item:x}" if type(item) is int else ascii(item)  # hexadecimal, which has no limit of digits

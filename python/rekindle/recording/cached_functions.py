@@ -1,0 +1,210 @@
+"""What cached functions (functools.lru_cache) have answered: results that a forward gets without running their code.
+
+Runs that try a graph leave a cache as it was (cells.ANSWERS). A graph asks no function: before it serves a call, what its
+forward asked is asked once, so that later calls find the answers that eager would have left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from rekindle.functions.calls import describe_plain, resolve
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.key.values.callables import told_of_cached
+from rekindle.key.values.cells import ANSWERS, TENSOR, Cells, answers_of, seen_only
+from rekindle.key.values.classes import one_pass, walk_members
+from rekindle.key.values.names import find
+from rekindle.key.values.tensors import CONTENT_LIMIT
+from rekindle.key.values.walker import Walker, label
+from rekindle.process.digest import digest_leaves
+from rekindle.process.origin import installed, is_covered_class
+from rekindle.reasons import Bypass, Reason
+from rekindle.sizes.traced_sizes import CLOSED, swapped
+
+_OPAQUE = "opaque"
+_LARGEST_ANSWER = 1 << 30  # bytes of a tensor
+_HEAP_TYPE = 1 << 9
+_NOBODY = nn.Module()  # a question is found again from loaded modules alone
+Asked = tuple[tuple[Any, ...], dict[str, Any]]  # arguments of a call
+Answers = dict[str, tuple[str, Asked]]  # by digest of the question; the digest of the answer
+
+
+class _Met:
+    """Tells what a cached function was asked since the walk met it.
+
+    path: where it was met first. before: what it had answered then.
+    """
+
+    def __init__(self, path: str, function: Any) -> None:
+        self.path, self.function = path, function
+        self.calls = function.cache_info()[:2]
+        self.before: Answers = {}
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was called since."""
+        return bool(self.function.cache_info()[:2] != self.calls)
+
+
+Met = dict[int, _Met]  # by identity
+
+
+@contextlib.contextmanager
+def noted_in(met: Met) -> Iterator[None]:
+    """Context in which the cached functions that a walk of this thread meets are added to `met`."""
+    with told_of_cached(functools.partial(_meet, met)):
+        yield
+
+
+def _meet(met: Met, path: str, function: Any) -> None:
+    """A walk is at a cached function."""
+    if id(function) not in met:
+        one = met[id(function)] = _Met(path, function)  # an answer may be of a class that holds the function
+        one.before = _answers(function)
+
+
+def met_by(fingerprint: Fingerprint) -> Met:
+    """The cached functions that a fingerprint leads to."""
+    met: Met = {}
+    with one_pass(), noted_in(met):
+        classes = {id(base): base for cls in fingerprint.classes for base in cls.__mro__}
+        users = [cls for cls in classes.values() if cls.__flags__ & _HEAP_TYPE and not is_covered_class(cls)]
+        walked = [fingerprint.cells, *(walk_members(cls).cells for cls in users)]
+        for function in [value for cells in walked for value, one in cells if one is ANSWERS]:
+            _meet(met, label(function), function)
+    return met
+
+
+def observations(met: Met) -> Iterator[list[str | None]]:
+    """One per function that was asked: what it had answered before, which must be answered alike, and what since, which must not
+    be answered otherwise and is asked again. Raises Bypass for what cannot be compared, or not be asked again."""
+    for one in [one for one in met.values() if one.is_asked]:
+        now, before = _answers(one.function), one.before
+        module, name = one.function.__module__, one.function.__qualname__
+        is_known = find(module, name) is one.function and _OPAQUE not in {*before, *now, *(answer for answer, _ in now.values())}
+        if now and not is_known:
+            raise _refused(one.path, "whose answers cannot be compared; call it outside the forward")
+        since = {
+            question: [answer, told]
+            for question, (answer, asked) in now.items()
+            if question not in before and (told := _told(one, asked)) is not None
+        }
+        if now:
+            yield ["answers", module, name, json.dumps([{question: answer for question, (answer, _) in before.items()}, since])]
+
+
+def hold(module: str, name: str, text: str) -> bool:
+    """Whether the answers of an observation fit those that the function has ready now."""
+    before, since = json.loads(text)
+    function = find(module, name)
+    if not isinstance(function, functools._lru_cache_wrapper):
+        return False
+    now = {question: answer for question, (answer, _) in _answers(function).items()}
+    return all(now.get(question) == answer for question, answer in before.items()) and all(
+        now.get(question, answer) == answer for question, (answer, _) in since.items()
+    )
+
+
+def ask_again(recorded: Iterable[Sequence[str | None]]) -> None:
+    """Let cached functions answer what they were asked in a recording, as they would in eager. Raises Bypass, and leaves their
+    caches as they were, where one answers otherwise, or draws random numbers: eager is to ask it."""
+    for _, module, name, text in [one for one in recorded if one[0] == "answers"]:
+        function = find(str(module), str(name))
+        known, held = _answers(function), ANSWERS.take(function)
+        missing = {question: one for question, one in json.loads(text or "")[1].items() if question not in known}
+        try:
+            for question, (answer, told) in missing.items():
+                _ask(function, told)
+                if _answers(function).get(question, ("",))[0] != answer:
+                    raise _refused(f"{module}.{name}", "which answers otherwise than before")
+        except Bypass:
+            assert ANSWERS.put_back is not None
+            ANSWERS.put_back(function, held)
+            raise
+
+
+def _ask(function: Any, told: Any) -> None:
+    state = torch.get_rng_state()
+    try:
+        arguments, keywords = (resolve(part, _NOBODY, []) for part in told)
+        function(*arguments, **keywords)
+    except Exception as error:  # which eager may not meet, or at another time
+        torch.set_rng_state(state)
+        raise _refused(label(function), f"which raised {type(error).__name__}") from error
+    if not torch.equal(state, torch.get_rng_state()):
+        torch.set_rng_state(state)
+        raise _refused(label(function), "which draws random numbers")
+
+
+def _told(one: _Met, asked: Asked) -> list[Any] | None:
+    """Arguments as JSON; raises Bypass for those that another process could not find, as the module itself. None for those of
+    an installed package, whose caches are its own concern."""
+    try:
+        return [describe_plain(swapped(part, int), one.path) for part in asked]
+    except Bypass as bypass:
+        code = getattr(one.function.__wrapped__, "__code__", None)
+        if code is not None and installed(code.co_filename):
+            return None
+        raise _refused(one.path, f"which cannot be asked again: {bypass.message}") from None
+
+
+def _refused(path: str, why: str) -> Bypass:
+    return Bypass(Reason.STATE_MUTATED, f"the forward fills the cache of {path}, {why}")
+
+
+def _answers(function: Any) -> Answers:
+    if not function.cache_info().currsize:
+        return {}
+    is_typed = function.cache_parameters()["typed"]
+    found = ((_asked(key, is_typed), answer) for key, answer in answers_of(function))
+    return {_digest(asked): (_digest(answer), asked) for asked, answer in found}
+
+
+def _asked(key: Any, is_typed: bool) -> Asked:
+    """The arguments that a key of a cache stands for: itself, or positional ones, a mark and named ones, then all types."""
+    if type(key) is not tuple:
+        return (key,), {}
+    mark = next((i for i, item in enumerate(key) if type(item) is object), None)
+    if mark is None:
+        return key[: len(key) // 2 if is_typed else len(key)], {}
+    names = (len(key) - 2 * mark - 1) // 3 if is_typed else (len(key) - mark - 1) // 2
+    named = key[mark + 1 : mark + 1 + 2 * names]
+    return key[:mark], dict(zip(named[::2], named[1::2], strict=True))
+
+
+def _digest(value: Any) -> str:
+    walker = _walked(value)
+    return _OPAQUE if walker is None else digest_leaves(walker.leaves)
+
+
+def _walked(value: Any) -> Walker | None:
+    """A walk over a question or an answer; None if it cannot be digested."""
+    walker = Walker()
+    walker.excluded = frozenset({f"torch.Tensor.{CLOSED}"})
+    walker.content_limit = _LARGEST_ANSWER
+    try:
+        walker.walk("", swapped(value, int))
+    except Bypass:
+        return None
+    return walker
+
+
+# Of an answer that is too large for a comparison of its bytes at each call.
+_VERSION = seen_only(lambda tensor: (sys.intern(str(tensor._version)), sys.intern(str(tensor.data_ptr()))))
+
+
+def cells_in(function: Any) -> Iterator[tuple[Any, Cells]]:
+    """Yields what to watch in the answers that a cached function has ready: values with the cells that show a change."""
+    for _, answer in answers_of(function):
+        walker = _walked(answer)
+        for value, cells in [] if walker is None else walker.cells:
+            is_large = cells is TENSOR and value.numel() * value.element_size() > CONTENT_LIMIT
+            yield value, _VERSION if is_large else cells

@@ -1,0 +1,94 @@
+"""What Python code that ran depends on: where it is found, and the globals and imports that it reads."""
+
+from __future__ import annotations
+
+import decimal
+import inspect
+import os
+import sys
+import types
+from typing import Any
+
+from rekindle.key.code.reads import reads_of
+from rekindle.key.left_out import refuse_unkept
+from rekindle.key.values.names import ABSENT, find_owner, follow
+from rekindle.process import world
+from rekindle.process.origin import installed
+from rekindle.reasons import Bypass, Reason
+from rekindle.recording import observations
+from rekindle.recording.frames import first_type, is_user, place_of
+from rekindle.recording.notes import Noted
+
+
+class CodeReads:
+    """Notes what code depends on. covered: ids of code that is in the key already."""
+
+    def __init__(self, noted: Noted, covered: set[int], environment: world.EnvironmentReads) -> None:
+        self._noted, self._covered, self._environment = noted, covered, environment
+
+    def record(self, frame: types.FrameType) -> None:
+        """Note the code that a frame of the user's runs, unless it is covered, and what the code reads.
+
+        Raises Bypass for code that cannot be found again.
+        """
+        code, caller = frame.f_code, frame.f_back
+        if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
+            where = place_of(caller) if caller and is_user(caller) else place_of(frame)
+            raise Bypass(Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead")
+        refuse_unkept(code, place_of(frame))
+        namespace = frame.f_globals
+        if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
+            owner = find_owner(code, namespace, first_type(frame, code)) or _file_of(code, namespace)
+            if owner is None:
+                raise Bypass(
+                    Reason.OPAQUE_VALUE,
+                    f"{place_of(frame)} ran, but no name in a loaded module leads to it; "
+                    "define it at the top level of a module, or keep it as an attribute of its caller",
+                )
+            self._noted.add(owner)
+        self._add_reads(code, namespace)
+
+    def _add_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        reads = reads_of(code)
+        module_name = namespace.get("__name__", "?")
+        if code.co_filename.startswith("<string>") and module_name.startswith("namedtuple_"):
+            return  # made by collections.namedtuple, whose namespace holds tuple.__new__ only
+        if reads.chains and vars(sys.modules.get(module_name, object)) is not namespace:
+            raise Bypass(
+                Reason.OPAQUE_VALUE,
+                f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; import it as a module",
+            )
+        for chain in reads.chains:
+            self._add_chain(code, module_name, namespace, chain)
+        targets = [observations.absolute_name(name, level, namespace) for name, level, _ in reads.imports]
+        for target, (_, _, names) in zip(targets, reads.imports, strict=True):
+            self._noted.searched(target)
+            for part in names or ():
+                if part != "*":
+                    self._noted.named(target, part)
+        self._noted.taken(reads, targets, code.co_names)
+
+    def _add_chain(self, code: types.CodeType, module: str, namespace: dict[str, Any], chain: tuple[str, ...]) -> None:
+        if "__dict__" in chain:  # all of what it is taken from
+            chain = chain[: chain.index("__dict__")]
+        value, used = follow(namespace, chain)
+        if value is sys.modules:
+            raise Bypass(Reason.OPAQUE_VALUE, f"{module}.{code.co_qualname} reads sys.modules; import what it needs by name")
+        if value is globals or value is locals or value is vars or value is dir:
+            self._noted.add(("module", module, ""))
+        if (value is os.environ or value is os.environb) and "_data" in chain[used:]:
+            self._environment.note(world.ALL_VALUES)
+        self._noted.add(("global", module, ".".join(chain[:used])))
+        if value is ABSENT and used > 1:  # made when it is asked for, as __dict__ is
+            self._noted.add(("global", module, ".".join(chain[: used - 1])))
+        if type(value) is decimal.Decimal or getattr(value, "__name__", None) == "decimal" or value is decimal.Decimal:
+            self._noted.add(("query", "decimal", "context"))
+        self._noted.version_of(value)
+
+
+def _file_of(code: types.CodeType, namespace: dict[str, Any]) -> tuple[str, str, str] | None:
+    """The module file of code that no name leads to, as of kernels that a library registers and calls `_`, if it is installed."""
+    module = sys.modules.get(str(namespace.get("__name__")))
+    if module is None or vars(module) is not namespace or namespace.get("__file__") != code.co_filename:
+        return None
+    return ("file", module.__name__, "") if installed(code.co_filename) else None

@@ -1,0 +1,69 @@
+"""Frames of running code: whose they are, what they are called, and where a search along their callers ends."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+
+import torch
+
+from rekindle.key.values.names import ABSENT
+from rekindle.process.origin import Origin, origin_of_frame
+
+
+def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
+    """Run what is not part of the forward: the content of a tensor may be read."""
+    state = torch._C._get_tracing_state()
+    if state is not None:  # else it may be one that cannot be set, inside of an operator
+        torch._C._set_tracing_state(None)
+    try:
+        with torch._C.DisableTorchFunction():
+            action()
+    except Exception as error:
+        on_error(error)
+    finally:
+        if state is not None:
+            torch._C._set_tracing_state(state)
+
+
+def frames_from(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The frame and its callers, from the inside out."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def beyond(frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tuple[str, ...] = ()) -> types.FrameType | None:
+    """The first frame that is of none of these origins; None where a module of `ending` is on the way."""
+    while frame is not None and origin_of_frame(frame) in passed:
+        if frame.f_globals.get("__name__") in ending:
+            return None
+        frame = frame.f_back
+    return frame
+
+
+def first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
+    """The first argument of a call of `code` if it is a class, else its class: a method's; None without arguments."""
+    if not code.co_argcount:
+        return None
+    first = frame.f_locals.get(code.co_varnames[0], ABSENT)
+    return first if isinstance(first, type) else type(first)
+
+
+def is_user(frame: types.FrameType) -> bool:
+    """Whether the frame runs code of the user's."""
+    return origin_of_frame(frame) is Origin.USER
+
+
+def place_of(frame: types.FrameType) -> str:
+    """Module and qualified name of the code that the frame runs."""
+    code = frame.f_code
+    return f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
+
+
+def read_is_ours() -> bool:
+    """Tells whether Rekindle itself reads the environment. To be called from a patched method of `os.environ`, two frames below
+    the mapping's own."""
+    frame = beyond(sys._getframe(3), (Origin.STDLIB,))
+    return frame is not None and origin_of_frame(frame) is Origin.REKINDLE

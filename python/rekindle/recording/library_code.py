@@ -1,0 +1,117 @@
+"""Code of Python, torch and NumPy that ran for the user's: what tells that nobody has patched it since.
+
+The versions in the key stand for it, so nothing here refuses anything: what cannot be told is left to the version.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from rekindle.key.code.code_objects import code_digest
+from rekindle.key.code.reads import reads_of
+from rekindle.key.values.names import ABSENT, codes_of, find, follow
+from rekindle.key.values.walker import Walker, label
+from rekindle.process.digest import digest_leaves
+from rekindle.process.origin import Origin, origin_of
+from rekindle.reasons import Bypass
+from rekindle.recording.frames import beyond, is_user
+from rekindle.recording.library_state import LibraryState
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+# What runs besides the forward's own: the compiler that is kept out of operators defined in Python, and the exporter. Neither
+# is loaded in a process that finds a graph.
+_BESIDES = ("torch._dynamo", "torch.onnx._internal")
+
+
+class LibraryCode:
+    """Collects the code that ran; `keys` are the observations it takes, as (kind, module, name)."""
+
+    def __init__(self) -> None:
+        self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}
+        self._not_for_user: set[int] = set()  # of torch's, by identity
+        self._state = LibraryState()
+
+    def is_known(self, frame: types.FrameType) -> bool:
+        """Tells whether `add` may be skipped for a frame that starts: its code ran for Rekindle before, and does so again."""
+        return id(frame.f_code) in self._not_for_user and not _is_for_user(frame)
+
+    def add(self, frame: types.FrameType, origin: Origin) -> bool:
+        """Note a frame that starts; what torch's code reads counts too. Returns whether the code need not be seen again: not
+        as long as it ran for Rekindle only. Raises Bypass as of LibraryState.add."""
+        if str(frame.f_globals.get("__name__")).startswith(_BESIDES):
+            return True
+        self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
+        if origin is Origin.TORCH:
+            if not _is_for_user(frame):
+                self._not_for_user.add(id(frame.f_code))
+                return False
+            self._state.add(frame.f_code, frame.f_globals)
+        return True
+
+    def settings(self) -> list[list[str | None]]:
+        """Observations of torch's own state; see library_state.py."""
+        return self._state.observations()
+
+    def keys(self, covered: set[int]) -> list[tuple[str, str, str]]:
+        """Without those of code that is covered otherwise, and without what has no name."""
+        found: dict[tuple[str, str, str], None] = {}
+        for code, namespace, with_reads in list(self._ran.values()):
+            module = namespace.get("__name__")
+            if not isinstance(module, str):
+                continue
+            value = find(module, code.co_qualname)
+            if id(code) not in covered and any(held is code for held in codes_of(value)):
+                found["code", module, code.co_qualname] = None
+            for chain in reads_of(code).chains if with_reads else ():
+                value, used = follow(namespace, chain)
+                if _tells(value):
+                    found["library", module, ".".join(chain[:used])] = None
+        return list(found)
+
+
+def _is_for_user(frame: types.FrameType) -> bool:
+    caller = beyond(frame, (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY))
+    return caller is not None and is_user(caller)
+
+
+def code_text(value: Any) -> str | None:
+    """Text of library code by what it runs: digests of code and defaults."""
+    if value is ABSENT:
+        return None
+    leaves = [("code", code_digest(code)) for code in codes_of(value)]
+    return f"{type(value).__name__} {digest_leaves([*leaves, *_defaults(value)])}"
+
+
+def read_text(value: Any) -> str | None:
+    """Text of what library code reads by name: functions, classes and modules by theirs, other things by their type."""
+    if value is ABSENT:
+        return None
+    if type(value) is types.FunctionType:
+        return f"function {label(value)} {code_text(value)}"
+    if isinstance(value, _C_FUNCTIONS):
+        return f"{type(value).__name__} {label(value)}"
+    if isinstance(value, type):
+        return f"class {label(value)}"
+    return f"module {vars(value).get('__name__')}" if isinstance(value, types.ModuleType) else f"a {label(type(value))}"
+
+
+def _tells(value: Any) -> bool:
+    """Whether the text of a value says which one it is. What an export puts in the place of torch's own does not count."""
+    if type(value) is types.FunctionType:
+        return origin_of(value.__code__.co_filename) is not Origin.REKINDLE
+    return isinstance(value, (*_C_FUNCTIONS, type, types.ModuleType))
+
+
+def _defaults(value: Any) -> list[tuple[str, Any]]:
+    if type(value) is not types.FunctionType:
+        return []
+    walker = Walker()
+    try:
+        walker.walk("defaults", value.__defaults__)
+        walker.walk("keyword defaults", value.__kwdefaults__)
+    except Bypass:
+        return []
+    return walker.leaves

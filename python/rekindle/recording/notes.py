@@ -1,0 +1,131 @@
+"""The notes of one recording: what was read, with its text at that time, and the observations that come of it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib.util import resolve_name
+from typing import Any
+
+from rekindle.key.code.code_objects import nested_code
+from rekindle.key.code.reads import Reads
+from rekindle.key.values.cells import ARRAY
+from rekindle.key.values.classes import one_pass
+from rekindle.key.values.names import class_codes
+from rekindle.key.values.walker import Walker, walks_kept
+from rekindle.key.versions import distribution_version
+from rekindle.reasons import Bypass, Reason
+from rekindle.recording import cached_functions, imports, observations
+from rekindle.recording.observations import Observation
+from rekindle.recording.undo import Undo
+
+Key = tuple[str, str, str]  # kind, module, name of an observation
+
+
+class Noted:
+    """Made where a recording begins. covered: identities of code that the notes, or what is given, stand for. undo: keeps
+    what is noted. cached: functions that the forward may ask."""
+
+    def __init__(self, covered: set[int], undo: Undo | None = None, cached: cached_functions.Met | None = None) -> None:
+        self.covered = covered
+        self._undo = undo
+        self._kept: list[Walker] = []
+        self._modules_before = frozenset(sys.modules)
+        self._texts: dict[Key, str | None] = {}
+        self._from: set[tuple[str, str]] = set()
+        self._searched: set[str] = set()
+        self._taken: list[tuple[Reads, list[str], tuple[str, ...]]] = []
+        self._whole: set[str] = set()
+        self._cached: cached_functions.Met = cached or {}
+
+    def add(self, key: Key) -> None:
+        """Note the present text of something, unless that was noted before; raises Bypass if it has none."""
+        if key not in self._texts:
+            walks: list[Walker] = []
+            with one_pass(), cached_functions.noted_in(self._cached), walks_kept(walks):
+                self._texts[key] = observations.present_text(*key)
+            self._covers(walks)
+            if any(one is ARRAY for walk in walks for _, one in walk.cells):
+                self.computes_with_arrays()
+            if self._undo is not None:
+                for walk in walks:
+                    self._undo.keep_walk(walk)
+                if key[0] == "global":
+                    self._undo.keep_name(*key[1:])
+
+    def _covers(self, walks: list[Walker]) -> None:
+        for walk in walks:
+            self._kept.append(walk)  # a code object that is gone could share its identity with another
+            for function in walk.functions:
+                self.covered.update(map(id, nested_code(function.__code__)))
+            for cls in walk.classes.values():
+                self.covered.update(map(id, class_codes(cls)))
+
+    def searched(self, module: str) -> None:
+        """A module that was imported or looked for."""
+        self._searched.add(module)
+
+    def named(self, module: str, name: str) -> None:
+        """`from module import name` in a function."""
+        self._from.add((module, name))
+
+    def taken(self, reads: Reads, modules: list[str], names: tuple[str, ...]) -> None:
+        """Code that imports these modules and has these attribute names."""
+        if reads.imports:
+            self._taken.append((reads, modules, names))
+            self._add_taken()
+
+    def imported(self, name: str, package: str | None, whole: bool) -> None:
+        """A call of importlib's, whose result may be used in any way if it is the module itself."""
+        name = resolve_name(name, package) if package else name
+        self._searched.add(name)
+        if whole:
+            self._whole.add(name)
+
+    def version_of(self, value: Any) -> None:
+        """The version of the installed package that a value belongs to, and for NumPy what it does about errors."""
+        name = value.__name__ if type(value) is types.ModuleType else getattr(value, "__module__", None)
+        root = name.partition(".")[0] if isinstance(name, str) else ""
+        if root == "numpy":
+            self.computes_with_arrays()
+        if root and root not in sys.stdlib_module_names and root not in ("torch", "__main__"):
+            if distribution_version(root) is not None:
+                self.add(("version", root, ""))
+            elif type(value) is types.BuiltinFunctionType:  # of an extension that is being worked on
+                self.add(("binary", str(name), ""))
+
+    def computes_with_arrays(self) -> None:
+        """The forward may compute with NumPy, which then raises or warns as its user wants."""
+        self.add(("query", "numpy", "geterr"))
+
+    def observations(self) -> list[Observation]:
+        """All of it; raises Bypass if something changed since it was noted."""
+        self._add_taken()
+        for name in self._whole & sys.modules.keys():
+            self.add(("module", name, ""))
+        found: list[Observation] = []
+        for key, before in self._texts.items():
+            after = observations.present_text(*key)
+            if after != before:
+                raise Bypass(
+                    Reason.STATE_MUTATED,
+                    f"the forward changed {observations.title(*key)}: "
+                    f"{before or 'absent'} -> {after or 'absent'}; keep state in buffers",
+                )
+            found.append([*key, after])
+        for module, name in sorted(self._from):
+            if module in sys.modules:  # not in a branch that was not taken
+                found.append(["from", module, name, observations.present_text("from", module, name)])
+        found += cached_functions.observations(self._cached)
+        kinds = [("import", name) for name in sorted(self._searched)]
+        kinds += [("file", name) for name in self._first_loaded()]
+        return found + [[kind, name, "", observations.present_text(kind, name, "")] for kind, name in kinds]
+
+    def _first_loaded(self) -> list[str]:
+        named = {module for _, module, _ in self._texts} | {module for module, _ in self._from} | self._searched
+        return sorted(name for name in named - self._modules_before if name in sys.modules)
+
+    def _add_taken(self) -> None:
+        for reads, modules, names in self._taken:
+            for key in imports.reads_from(reads, modules, names):
+                self.add(key)

@@ -1,0 +1,173 @@
+"""Single observations: [kind, module, name, text], and the check of a list of them against the present.
+
+kinds: "function" and "class" (code that ran, under a name), "global" (a name and the attributes taken from
+it), "from" (a name imported inside a function), "module" (all that a module of the user's defines), "import"
+(whether a module can be imported), "env" (an environment variable), "file" (the source of a module first
+loaded by the forward), "code" and "library" (code of torch or Python that ran, and names it read), "version"
+(of an installed package), "binary" (the build of an extension module), "query" (a question about the process),
+"order" (that of the items of sets), "logger" (what it lets through), "setting" (torch's own state), "answers" (of
+a cached function; not a text to be equal to), "shape" (of an argument, with symbols) and "size" (what the forward
+asked about sizes, and the answer): the caller compares these two. text is None for what is absent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rekindle.key.code.binaries import build_id
+from rekindle.key.values.classes import class_digest, one_pass
+from rekindle.key.values.names import ABSENT, find, follow, locate
+from rekindle.key.values.walker import label, value_text
+from rekindle.key.versions import distribution_version
+from rekindle.process import world
+from rekindle.process.digest import digest128
+from rekindle.process.origin import is_covered_class, is_covered_function
+from rekindle.process.process_state import unpatched
+from rekindle.reasons import Bypass
+from rekindle.recording import cached_functions, library_code, library_state, logger_reads, queries
+
+Observation = list["str | None"]
+KINDS = frozenset(
+    "function class global from module import env file code library version binary query order answers logger "
+    "setting shape size".split()
+)
+
+
+def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
+    """The first observation that no longer holds, as a sentence with old and new, or None if all hold."""
+    for kind, module, name, old, new in present(recorded):
+        if new != old:
+            return f"{title(kind, module, name)} changed: {old or 'absent'} -> {new or 'absent'}"
+    return None
+
+
+def present(
+    recorded: Sequence[Sequence[str | None]],
+) -> Iterator[tuple[str, str, str, str | None, str | None]]:
+    """(kind, module, name, recorded text, present text) of each observation."""
+    files = {module for kind, module, _, _ in recorded if kind == "file"}
+    with one_pass():
+        for kind, module, name, old in recorded:
+            assert kind is not None and module is not None and name is not None
+            new = old
+            # A module that is not loaded yet in this process is stood for by its source file.
+            if kind == "file" or module not in files or module in sys.modules:
+                try:
+                    new = _now(kind, module, name, old)
+                except Exception as error:
+                    new = f"can no longer be digested: {error}"
+            yield kind, module, name, old, new
+
+
+def _now(kind: str, module: str, name: str, old: str | None) -> str | None:
+    """The present text, which is the old one if that still holds."""
+    if kind in ("shape", "size"):
+        return old
+    if kind == "answers":
+        return old if cached_functions.hold(module, name, old or "") else "other answers"
+    return present_text(kind, module, name)
+
+
+def title(kind: str, module: str, name: str) -> str:
+    """What an observation is about, for a sentence."""
+    if kind == "env":
+        return f"environment variable {name}"
+    if kind in ("import", "file", "module"):
+        return f"module {module}"
+    if kind in ("code", "library", "setting"):
+        return f"{module}.{name}"
+    if kind in ("version", "binary", "query", "order", "logger"):
+        return {
+            "version": f"the version of {module}",
+            "binary": f"the build of {module}",
+            "query": f"{module}.{name}()",
+            "order": f"the order of sets of {name}",
+            "logger": f"logger {name}",
+        }[kind]
+    return f"{'global' if kind == 'from' else kind} {module}.{name}"
+
+
+def present_text(kind: str, module: str, name: str) -> str | None:
+    """The text that stands for the observed thing as it is now; raises Bypass if it cannot be digested."""
+    if kind == "env":
+        return world.env_now(name)
+    if kind == "import":
+        return None if locate(module) is None else "present"
+    if kind == "file":
+        return _file_text(module)
+    if kind == "binary":
+        return build_id(getattr(sys.modules.get(module), "__file__", None) or "")
+    if kind == "version":
+        return distribution_version(module)
+    if kind == "query":
+        return queries.answer(module, name)
+    if kind == "order":
+        return world.order_text(name)
+    if kind == "setting":
+        return library_state.text_of(module, name)
+    if kind == "logger":
+        return logger_reads.state_of(name)
+    if kind == "code":
+        return library_code.code_text(unpatched(find(module, name)))
+    return _loaded_text(kind, module, name)
+
+
+def _loaded_text(kind: str, module: str, name: str) -> str | None:
+    """Text of what a loaded module holds."""
+    loaded = sys.modules.get(module)
+    if loaded is None:
+        return None
+    if kind == "module":
+        return value_text(module, loaded)
+    value = find(module, name) if kind in ("function", "class") else follow(vars(loaded), name.split("."))[0]
+    if kind == "library":
+        return library_code.read_text(value)
+    return None if value is ABSENT else _value_text(f"{module}.{name}", value)
+
+
+def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
+    """Absolute name of a module imported by code with these globals."""
+    if not level:
+        return name
+    package = namespace.get("__package__") or namespace.get("__name__", "")
+    base = package.rsplit(".", level - 1)[0]
+    return f"{base}.{name}" if name else base
+
+
+def _value_text(path: str, value: Any) -> str:
+    """Text of an observed value. What a version stands for is named, other things are digested."""
+    if isinstance(value, type):
+        return f"class {label(value)} {_class_version(value)}"
+    if type(value) is types.FunctionType and is_covered_function(value):
+        return str(library_code.read_text(value))
+    return value_text(path, value)
+
+
+def _class_version(cls: type) -> str | None:
+    """Digest of a class, or the version that stands for it."""
+    if is_covered_class(cls):
+        return None
+    try:
+        return class_digest(cls)
+    except Bypass:
+        version = distribution_version(cls.__module__.partition(".")[0])
+        if version is None:
+            raise
+        return version
+
+
+def _file_text(module: str) -> str | None:
+    path = locate(module)
+    if path is None or not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        return digest128(file.read())
+
+
+def lasting(recorded: list[Observation]) -> list[Observation]:
+    """Without the settings of torch's that are others only while an export runs."""
+    return [one for one in recorded if one[0] != "setting" or present_text("setting", str(one[1]), str(one[2])) == one[3]]

@@ -1,0 +1,69 @@
+"""Questions about the process that a forward may ask: some can be asked again, the others differ from run to run."""
+
+from __future__ import annotations
+
+import contextvars
+import decimal
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy
+import torch
+
+from rekindle.recording.warnings_shown import filters_now
+
+
+def _filter(entry: Any) -> tuple[Any, ...]:
+    action, text, category, module, line = entry
+    return action, getattr(text, "pattern", text), category, getattr(module, "pattern", module), line
+
+
+# Answered by torch or Python without running code of the user's: the answer is an observation.
+_REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
+    ("torch.distributed", "is_initialized"): torch.distributed.is_initialized
+    if torch.distributed.is_available()
+    else torch.distributed.is_available,
+    ("torch.cuda", "is_available"): lambda: torch.cuda.is_available(),
+    ("torch.cuda", "device_count"): lambda: torch.cuda.device_count(),
+    ("warnings", "filters"): lambda: repr(list(map(_filter, filters_now()))),
+    ("decimal", "context"): lambda: repr(decimal.getcontext()),
+    ("numpy", "geterr"): lambda: (*numpy.geterr().items(), numpy.getbufsize()),
+}
+# Where the answers to questions are kept, so that a guard need not ask.
+KEPT: dict[tuple[str, str], contextvars.ContextVar[Any]] = {}
+if hasattr(numpy, "_core") and hasattr(numpy._core.umath, "_extobj_contextvar"):
+    KEPT["numpy", "geterr"] = numpy._core.umath._extobj_contextvar
+# Python functions, by the end of their file's name.
+_ASKED = {("distributed_c10d.py", "is_initialized"): ("torch.distributed", "is_initialized")}
+_ASKED |= {("_ufunc_config.py", name): ("numpy", "geterr") for name in ("geterr", "getbufsize")}
+_ASKED |= {("cuda/__init__.py", name): ("torch.cuda", name) for name in ("is_available", "device_count")}
+_DIFFERENT = {
+    "threading.py": {"current_thread", "active_count", "enumerate", "get_ident"},
+    "torch/random.py": {"initial_seed", "get_rng_state"},
+    "_ufunc_config.py": {"geterrcall"},
+    "arrayprint.py": {"get_printoptions"},
+}
+_OF_THE_JOB = "distributed_c10d.py"
+
+
+def asked(code: CodeType) -> tuple[str, str] | None:
+    """The repeatable question that a Python function answers, if it is one."""
+    for (file, name), question in _ASKED.items():
+        if code.co_name == name and code.co_filename.endswith(file):
+            return question
+    return None
+
+
+def answer(module: str, name: str) -> str | None:
+    """The present answer to a repeatable question."""
+    ask = _REPEATABLE.get((module, name))
+    return None if ask is None else repr(ask())
+
+
+def differs(code: CodeType) -> bool:
+    """Whether a Python function of a library tells of this process what another one, or a later call, would not repeat."""
+    name = code.co_name
+    if code.co_filename.endswith(_OF_THE_JOB):  # "WORLD" is a property
+        return (name.startswith(("get_", "is_", "_get_")) and not name.endswith("_available")) or not name.islower()
+    return any(name in names and code.co_filename.endswith(file) for file, names in _DIFFERENT.items())

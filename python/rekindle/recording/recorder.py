@@ -1,0 +1,302 @@
+"""What an export observed, and whether it still holds: the second half of a lookup.
+
+A `Recorder` is active while the export runs the forward. It notes the Python code that ran, the globals,
+imports and environment variables that this code reads, each with a text that stands for the value. `verify`
+compares the texts with the present; it resolves names in loaded modules only and runs no user code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import logging
+import sys
+import types
+import warnings
+from typing import Any
+
+from rekindle import _native
+from rekindle.key.code.code_objects import nested_code
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.key.values.cells import ARRAY
+from rekindle.key.values.classes import one_pass
+from rekindle.key.values.names import class_codes
+from rekindle.process import single_flight, world
+from rekindle.process.origin import Origin, installed, origin_of_frame
+from rekindle.process.process_state import changed
+from rekindle.reasons import Bypass, Reason
+from rekindle.recording import cached_functions, imports, observations, opaque_calls, pure_calls, queries
+from rekindle.recording.asides import Asides
+from rekindle.recording.code_reads import CodeReads
+from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
+from rekindle.recording.interpreter_events import call_hook
+from rekindle.recording.library_code import LibraryCode
+from rekindle.recording.logger_reads import LoggerReads
+from rekindle.recording.notes import Noted
+from rekindle.recording.observations import Observation, verify
+from rekindle.recording.undo import Undo
+from rekindle.recording.warnings_shown import as_their_user_has_them, filters_now
+from rekindle.sizes.lengths import LENGTH
+
+__all__ = ["Observation", "Recorder", "verify"]
+
+
+_WRITES = logging.Logger.callHandlers.__code__
+
+
+class Recorder:
+    """Context manager around the forward of an export; `observations` holds when it left without an exception.
+
+    fingerprint: of the same call; code that it covers needs no observation of its own. Bypass is raised where the recorded
+    forward begins to do what cannot be checked later or would be missed, and once more when it is left, should the forward
+    have caught it; `bypass` holds it. Records the thread it was entered on. undo: is told of what the forward reads
+    before it runs.
+    """
+
+    def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None) -> None:
+        self.observations: list[Observation] = []
+        self.bypass: Exception | None = None
+        self._covered: set[int] = set()
+        if fingerprint is not None:
+            for function in fingerprint.functions:
+                self._covered.update(map(id, nested_code(function.__code__)))
+            for cls in fingerprint.classes:
+                self._covered.update(map(id, class_codes(cls)))
+        self.ran_collective = False
+        self._ended = False
+        self._noted = Noted(self._covered, undo, None if fingerprint is None else cached_functions.met_by(fingerprint))
+        if fingerprint is not None and any(one is ARRAY for _, one in fingerprint.cells):
+            self._noted.computes_with_arrays()
+        self._library = LibraryCode()
+        self._filters = filters_now()
+
+    def __enter__(self) -> Recorder:
+        self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
+        self._asides = Asides(self._outside)
+        self._random = world.random_states()
+        self._environment = world.EnvironmentReads(read_is_ours)
+        self._code = CodeReads(self._noted, self._covered, self._environment)
+        self._probe = imports.Probe(self._on_search)
+        self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, self._on_list)
+        with contextlib.ExitStack() as entered:
+            entered.enter_context(self._environment)
+            entered.enter_context(self._probe)
+            entered.enter_context(LoggerReads(self._on_logger))
+            entered.enter_context(self._asides.watched())
+            entered.enter_context(as_their_user_has_them(self._filters, self._on_filters))
+            entered.enter_context(changed(_native.unwatch_sets))
+            _native.watch_sets(self._on_order)
+            entered.enter_context(changed(lambda: _native.set_audit(None)))
+            _native.set_audit(self._on_audit)
+            self._entered = entered.pop_all()
+        try:
+            self._hook.start()
+        except Bypass:
+            self._entered.close()
+            raise
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._hook.stop()
+        self._entered.close()
+        self._outside.clear()
+        del self._probe  # which holds this object: garbage for the collector would keep what was looked at
+        if self.bypass is None and error is None:
+            apart(self._finish, self._refuse)
+        if self.bypass is not None and error is not self.bypass:
+            raise self.bypass from error
+
+    def _refuse(self, error: Exception) -> None:
+        self.bypass = self.bypass or error
+
+    def _end_if_refused(self, frame: types.FrameType, function: Any = None) -> None:
+        """Raise the bypass in the forward, once: what it has yet to do would be done again in eager.
+
+        function: of C, that is about to be called. The end of a `with` is not cut off: what it puts back would stay changed.
+        """
+        if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__":
+            return
+        if self._asides.has(frame):
+            return
+        inside = itertools.takewhile(lambda one: id(one) not in self._outside, frames_from(frame))
+        if all(one.f_code.co_name != "__exit__" for one in inside):
+            self._ended = True
+            raise self.bypass
+
+    def _refuse_question(self, frame: types.FrameType, what: str) -> None:
+        """What the graph calls at each run may ask what it likes."""
+        if not world.called_back.active:
+            self._refuse(_nondeterministic(frame, what))
+
+    def _on_start(self, frame: types.FrameType) -> bool:
+        """Handle code that starts; returns whether it need not be seen again."""
+        seen = self._on_code(frame)
+        self._end_if_refused(frame)
+        return seen
+
+    def _on_code(self, frame: types.FrameType) -> bool:
+        code = frame.f_code
+        if self.bypass is not None and not opaque_calls.is_collective(code):
+            return True
+        origin = origin_of_frame(frame)
+        if origin is not Origin.USER:
+            return self._on_library(frame, origin)
+        if self._asides.has(frame):
+            return False  # the forward may still call it
+        apart(lambda: self._code.record(frame), self._refuse)
+        return True
+
+    def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
+        code, caller = frame.f_code, frame.f_back
+        if opaque_calls.is_collective(code):
+            if self._asides.has(frame):  # an import, maybe of torch's own, which only defines it
+                return False
+            self._on_collective()
+            return True
+        if origin is Origin.REKINDLE or code is LENGTH:
+            return True
+        if caller is not None and caller.f_code is LENGTH:
+            caller = caller.f_back
+        if self._library.is_known(frame):
+            return False
+        if opaque_calls.writes_log(code):
+            self._on_log(frame)
+            return False
+        question = queries.asked(code)
+        imported = imports.searched(frame)
+        is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
+        if question is None and imported is None and not is_opaque and not queries.differs(code):
+            # Code that runs aside is to be seen: the forward may call it yet.
+            return not self._asides.has(frame) and self._on_code_of_library(frame, origin)
+        if caller is None or not is_user(caller) or self._asides.has(frame):
+            return False  # the user's own call is to be seen
+        if imported is not None:
+            self._noted.imported(*imported)
+        elif question is not None:
+            self._noted.add(("query", *question))
+        else:
+            self._refuse_question(caller, f"calls {code.co_qualname}(), which differs from run to run or between processes")
+        return False
+
+    def _on_code_of_library(self, frame: types.FrameType, origin: Origin) -> bool:
+        seen: list[bool] = []
+        apart(lambda: seen.append(self._library.add(frame, origin)), self._refuse)
+        return seen == [True]
+
+    def _refuse_effect(self, frame: types.FrameType, what: str) -> None:
+        """In what the graph calls at each run, too: the runs that try a graph would do it as well."""
+        if is_user(frame):
+            message = f"{place_of(frame)} {what}, which a graph would leave out; do it outside the forward"
+            self._refuse(Bypass(Reason.SIDE_EFFECT, message))
+
+    def _on_log(self, frame: types.FrameType) -> None:
+        caller = beyond(frame, (Origin.STDLIB,), ("warnings",))
+        if caller is None or self._asides.has(frame) or opaque_calls.runs_for_function(caller):
+            return  # it is called back, or inlined at its user's wish
+        if not installed(caller.f_code.co_filename):  # libraries log once
+            self._refuse_effect(caller, "writes to a logger")
+
+    def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
+        """Handle a logger, or a handler, of whose state something is asked."""
+        caller = beyond(frame, (Origin.STDLIB,))
+        if self.bypass is not None or caller is None or not is_user(caller) or self._asides.has(frame):
+            return
+        if world.called_back.active:  # the graph asks at each run
+            return
+        if isinstance(owner, logging.Logger):
+            apart(lambda: self._noted.add(("logger", "logging", owner.name)), self._refuse)
+        elif is_user(frame) and all(asking.f_code is not _WRITES for asking in frames_from(frame)):
+            self._refuse(Bypass(Reason.OPAQUE_VALUE, f"{place_of(frame)} reads the state of a {type(owner).__qualname__}"))
+
+    def _on_collective(self) -> None:
+        self.ran_collective = True
+        single_flight.let_others_go_on()
+
+    def _on_watched(self, frame: types.FrameType, function: Any) -> None:
+        self._on_function(frame, function)
+        self._end_if_refused(frame, function)
+
+    def _on_function(self, frame: types.FrameType, function: Any) -> None:
+        if opaque_calls.is_collective_call(function):
+            self._on_collective()
+        elif self.bypass is not None or self._asides.has(frame):
+            return
+        elif function is warnings.warn or function is warnings.warn_explicit:
+            self._on_warning(frame)
+        elif function is hash or (function is id and installed(frame.f_code.co_filename)):
+            if is_user(frame):
+                self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
+        else:
+            self._on_opaque(frame, function.__name__, function)
+
+    def _on_opaque(self, frame: types.FrameType, name: str, function: Any = None) -> None:
+        """Handle a call of what is not on the list of pure functions."""
+        caller = opaque_calls.caller_of(frame, name)
+        if caller is None or not is_user(caller):
+            return
+        what = opaque_calls.what_is_done(name, function)
+        if name in opaque_calls.EFFECTS or (world.called_back.active and name not in opaque_calls.ASKS_ONLY):
+            self._refuse_effect(caller, what)
+        else:
+            self._refuse_question(caller, what)
+
+    def _on_warning(self, frame: types.FrameType) -> None:
+        """A warning of the user's is given at each call; that of a library where it would be shown, see torchscript.py."""
+        asking = beyond(frame, (Origin.STDLIB,))
+        if asking is not None and is_user(asking) and not installed(asking.f_code.co_filename):
+            self._refuse_effect(asking, "warns")
+        else:
+            self._noted.add(("query", "warnings", "filters"))
+
+    def _on_filters(self) -> None:
+        message = "the forward changes the filters of warnings, which a graph would not; do it outside the forward"
+        self._refuse(Bypass(Reason.SIDE_EFFECT, message))
+
+    def _on_audit(self, event: str) -> None:
+        """Handle what Python audits, as opening a file: what types and functions do that no event shows otherwise."""
+        frame = sys._getframe(1)
+        if self.bypass is None and not self._asides.has(frame):
+            self._on_opaque(frame, event)
+            self._end_if_refused(frame)
+
+    def _on_list(self, items: Any, frame: types.FrameType) -> None:
+        """Handle what is unpacked into a list."""
+        if isinstance(items, (set, frozenset)) and len(items) > 1:
+            self._on_order(items, frame)
+
+    def _on_order(self, items: Any, frame: types.FrameType | None = None) -> None:
+        """Handle a set whose items are taken one after another."""
+        frame = frame or sys._getframe(1)
+        if self._asides.has(frame):
+            return
+        asking = beyond(frame, (Origin.STDLIB,))
+        kind = world.order_kind(items)
+        if kind is not None and asking is not None and is_user(asking):
+            self._noted.add(("order", "sets", kind))
+
+    def _on_search(self, name: str) -> None:
+        """Handle a module that is looked for: for the forward, not for another module or for a library."""
+        frame = beyond(sys._getframe(2), (Origin.STDLIB,))
+        if frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            self._noted.searched(name)
+
+    def _finish(self) -> None:
+        if world.random_states() != self._random:
+            raise Bypass(
+                Reason.NONDETERMINISTIC,
+                "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",
+            )
+        with one_pass():
+            self.observations = self._noted.observations()
+            self.observations += self._library.settings()
+            for key in self._library.keys(self._covered):
+                self.observations.append([*key, observations.present_text(*key)])
+        self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]
+
+
+def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:
+    return Bypass(
+        Reason.NONDETERMINISTIC,
+        f"{place_of(frame)} {what}; do it outside the forward and pass the result as an input or attribute",
+    )
