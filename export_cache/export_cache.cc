@@ -4,16 +4,16 @@
 #include <ctime>
 #include <utility>
 
-#include "export_cache/checker.h"
-#include "export_cache/directory.h"
-#include "export_cache/format.h"
+#include "export_cache/files/directory.h"
+#include "export_cache/files/format.h"
+#include "export_cache/formats/object.h"
+#include "export_cache/formats/record.h"
 #include "export_cache/guarded.h"
-#include "export_cache/journal.h"
-#include "export_cache/object.h"
-#include "export_cache/record.h"
-#include "export_cache/references.h"
-#include "export_cache/tier.h"
 #include "export_cache/tiers/rocksdb_tier.h"
+#include "export_cache/tiers/tier.h"
+#include "export_cache/upkeep/checker.h"
+#include "export_cache/upkeep/journal.h"
+#include "export_cache/upkeep/references.h"
 #include "src/base/log.h"
 
 namespace rekindle {

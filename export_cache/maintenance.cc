@@ -4,13 +4,13 @@
 #include <ctime>
 #include <numeric>
 
-#include "export_cache/checker.h"
 #include "export_cache/export_cache.h"
+#include "export_cache/formats/record.h"
 #include "export_cache/guarded.h"
-#include "export_cache/journal.h"
-#include "export_cache/record.h"
-#include "export_cache/references.h"
-#include "export_cache/tier.h"
+#include "export_cache/tiers/tier.h"
+#include "export_cache/upkeep/checker.h"
+#include "export_cache/upkeep/journal.h"
+#include "export_cache/upkeep/references.h"
 #include "src/base/log.h"
 
 namespace rekindle {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "export_cache/filesystem.h"
+#include "export_cache/files/filesystem.h"
 
 namespace rekindle {
 

@@ -5,8 +5,8 @@
 
 #include "export_cache/export_cache.h"
 #include "export_cache/guarded.h"
-#include "export_cache/references.h"
-#include "export_cache/tier.h"
+#include "export_cache/tiers/tier.h"
+#include "export_cache/upkeep/references.h"
 #include "src/base/log.h"
 
 namespace rekindle {

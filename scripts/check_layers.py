@@ -28,25 +28,26 @@ ROOMS: dict[str, set[str]] = {
 }
 LOWER = set(ROOMS)
 ROOMS |= {
-    "src/cli": LOWER,
-    "python/bindings": LOWER,
+    "cli": LOWER,
+    "python/calls": LOWER,
+    "python/bindings": LOWER | {"python/calls"},
     "examples": LOWER,
     "tests/support": LOWER,
-    "tests": LOWER | {"tests/support", "src/cli"},
+    "tests": LOWER | {"tests/support", "cli"},
 }
 
 # Outside headers by prefix, and the paths that may include them. Tests and examples are free.
 OUTSIDE: dict[str, tuple[str, ...]] = {
-    "ATen/": ("kernels", "session", "python/bindings"),
-    "c10/": ("kernels", "session", "python/bindings"),
-    "torch/": ("kernels", "session", "python/bindings"),
+    "ATen/": ("kernels", "session", "python"),
+    "c10/": ("kernels", "session", "python"),
+    "torch/": ("kernels", "session", "python"),
     "cuda": ("kernels/cuda",),
-    "pybind11/": ("python/bindings",),
-    "Python.h": ("python/bindings",),
+    "pybind11/": ("python",),
+    "Python.h": ("python",),
     "rocksdb/": ("export_cache/tiers",),
-    "onnx": ("src/graph/onnx_",),
-    "google/protobuf": ("src/graph/onnx_",),
-    "CLI/": ("src/cli",),
+    "onnx": ("src/graph/onnx/",),
+    "google/protobuf": ("src/graph/onnx/",),
+    "CLI/": ("cli",),
 }
 FREE = ("tests/", "examples/")
 # Too heavy, or too full of macros, for a header of ours.

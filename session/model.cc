@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "session/op.h"
-#include "src/graph/print.h"
+#include "session/lower/op.h"
+#include "src/graph/text/print.h"
 
 namespace rekindle::session {
 namespace {

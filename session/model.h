@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "session/interpreter.h"
+#include "session/run/interpreter.h"
 #include "session/session.h"
 #include "src/base/mutex.h"
 #include "src/base/result.h"

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <mutex>
 
+#include "session/autograd/result_node.h"
 #include "session/host_function.h"
-#include "session/op.h"
-#include "session/plan_cache.h"
-#include "session/result_node.h"
-#include "session/torch_operator.h"
+#include "session/lower/op.h"
+#include "session/lower/torch_operator.h"
+#include "session/plan/plan_cache.h"
 #include "src/base/mutex.h"
 #include "src/graph/op_info.h"
 #include "src/graph/torch_node.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "session/result_layout.h"
+#include "session/plan/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
 

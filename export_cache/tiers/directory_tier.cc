@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "export_cache/files.h"
-#include "export_cache/record.h"
-#include "export_cache/remote_tier.h"
+#include "export_cache/files/files.h"
+#include "export_cache/formats/record.h"
+#include "export_cache/tiers/remote_tier.h"
 
 namespace rekindle {
 namespace {

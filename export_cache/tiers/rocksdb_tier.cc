@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "export_cache/directory.h"
-#include "export_cache/file_lock.h"
+#include "export_cache/files/directory.h"
+#include "export_cache/files/file_lock.h"
 #include "export_cache/tiers/fork_guard.h"
 #include "export_cache/tiers/state.h"
 #include "export_cache/tiers/view.h"

@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "export_cache/tier.h"
+#include "export_cache/tiers/tier.h"
 
 namespace rekindle {
 

@@ -1,7 +1,7 @@
 #include "export_cache/tiers/state.h"
 
-#include "export_cache/files.h"
-#include "export_cache/record.h"
+#include "export_cache/files/files.h"
+#include "export_cache/formats/record.h"
 #include "src/base/log.h"
 
 namespace rekindle {

@@ -1,7 +1,7 @@
 // State: a small file beside the database with what its last commit was, so that lost commits are noticed and
 // the size is known without opening the database.
 //
-//   stored := record(kind state, key = zero, raw = state)                 see export_cache/record.h
+//   stored := record(kind state, key = zero, raw = state)                 see export_cache/formats/record.h
 //   state  := sequence:u64 note:u64
 //
 // It may be older than the database (it is written after each commit,

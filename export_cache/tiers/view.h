@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "export_cache/object_files.h"
-#include "export_cache/tier.h"
+#include "export_cache/files/object_files.h"
 #include "export_cache/tiers/database.h"
+#include "export_cache/tiers/tier.h"
 
 namespace rekindle {
 

@@ -2,8 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "export_cache/explain.h"
 #include "export_cache/export_cache.h"
+#include "export_cache/misses/explain.h"
 #include "export_cache/units.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/cache_values.h"

@@ -1,10 +1,10 @@
 // Leaf trees and their differences. No logic here: their contracts are
-// export_cache/leaf_tree.h and differences.h.
+// export_cache/formats/leaf_tree.h and differences.h.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "export_cache/differences.h"
-#include "export_cache/leaf_tree.h"
+#include "export_cache/formats/leaf_tree.h"
+#include "export_cache/misses/differences.h"
 #include "python/bindings/bindings.h"
 
 namespace rekindle::python {

@@ -4,8 +4,8 @@
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
 #include "session/model.h"
-#include "src/graph/onnx_import.h"
-#include "src/graph/print.h"
+#include "src/graph/onnx/import.h"
+#include "src/graph/text/print.h"
 
 namespace rekindle::python {
 

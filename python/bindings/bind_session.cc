@@ -5,16 +5,16 @@
 #include <map>
 #include <optional>
 
-#include "python/bindings/ambient.h"
 #include "python/bindings/bindings.h"
-#include "python/bindings/collected.h"
 #include "python/bindings/errors.h"
-#include "python/bindings/guard.h"
-#include "python/bindings/owned.h"
-#include "session/evaluate.h"
-#include "session/gradient_order.h"
+#include "python/calls/ambient.h"
+#include "python/calls/collected.h"
+#include "python/calls/guard.h"
+#include "python/calls/owned.h"
+#include "session/autograd/gradient_order.h"
 #include "session/host_function.h"
-#include "session/infer_types.h"
+#include "session/lower/evaluate.h"
+#include "session/lower/infer_types.h"
 #include "session/session.h"
 #include "src/pipeline/pipeline.h"
 

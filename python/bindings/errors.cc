@@ -6,8 +6,8 @@
 #include <array>
 #include <string>
 
-#include "session/error_note.h"
-#include "session/plan_mismatch.h"
+#include "session/lower/plan_mismatch.h"
+#include "session/run/error_note.h"
 
 namespace py = pybind11;
 

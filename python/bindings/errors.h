@@ -11,7 +11,7 @@
 namespace rekindle::python {
 
 // Registers RekindleError (a RuntimeError) and one subclass for each error code on `m` (NotFound,
-// Corruption, InvalidArgument, Unsupported, Io, Internal), PlanMismatch (session/plan_mismatch.h, a
+// Corruption, InvalidArgument, Unsupported, Io, Internal), PlanMismatch (session/lower/plan_mismatch.h, a
 // RuntimeError), and the translator that raises them. Once a process, before other bindings.
 void bind_errors(pybind11::module_& m);
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

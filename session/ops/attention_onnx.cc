@@ -10,8 +10,8 @@
 
 #include <cmath>
 
+#include "session/lower/tensor_types.h"
 #include "session/ops/attention_onnx.h"
-#include "session/tensor_types.h"
 
 namespace rekindle::session {
 namespace {

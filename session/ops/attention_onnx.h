@@ -1,7 +1,7 @@
 // Attention and rotary embedding as ONNX defines them, for its ops and those of com.microsoft.
 #pragma once
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "session/op.h"
-#include "session/tensor_types.h"
+#include "session/lower/op.h"
+#include "session/lower/tensor_types.h"
 
 namespace rekindle::session {
 namespace {

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "session/interpreter.h"
-#include "session/op.h"
-#include "session/tensor_types.h"
+#include "session/lower/op.h"
+#include "session/lower/tensor_types.h"
+#include "session/run/interpreter.h"
 
 namespace rekindle::session {
 namespace {

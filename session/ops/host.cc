@@ -5,9 +5,9 @@
 #include <ATen/ops/empty_strided.h>
 
 #include "session/host_function.h"
-#include "session/host_tape.h"
-#include "session/recorded_results.h"
-#include "session/tensor_types.h"
+#include "session/lower/recorded_results.h"
+#include "session/lower/tensor_types.h"
+#include "session/run/host_tape.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::session {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 

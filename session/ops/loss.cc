@@ -1,7 +1,7 @@
 // CrossEntropyLoss with class indices: one pass over the scores, no log-probabilities kept.
 #include "kernels/cross_entropy.h"
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

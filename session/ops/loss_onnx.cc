@@ -3,7 +3,7 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/nll_loss_nd.h>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

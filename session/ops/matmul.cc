@@ -7,7 +7,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

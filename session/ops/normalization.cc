@@ -3,7 +3,7 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 
 #include "kernels/layer_norm.h"
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <limits>
 
+#include "session/lower/tensor_types.h"
 #include "session/ops/unsigned.h"
-#include "session/tensor_types.h"
 
 namespace rekindle::session {
 namespace {

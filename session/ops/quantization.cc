@@ -5,7 +5,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "session/tensor_types.h"
+#include "session/lower/tensor_types.h"
 
 namespace rekindle::session {
 namespace {

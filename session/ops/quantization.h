@@ -1,7 +1,7 @@
 // What quantized ops share.
 #pragma once
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 

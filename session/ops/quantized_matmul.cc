@@ -6,7 +6,7 @@
 #include <torch/library.h>
 
 #include "kernels/dequantize_4bit.h"
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

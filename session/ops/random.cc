@@ -1,7 +1,7 @@
 // Dropout. The mask's draws are eager's, in eager's order, and it is kept as one byte an element.
 #include "kernels/dropout.h"
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -22,7 +22,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <functional>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

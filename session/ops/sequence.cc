@@ -3,8 +3,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
-#include "session/interpreter.h"
-#include "session/op.h"
+#include "session/lower/op.h"
+#include "session/run/interpreter.h"
 
 namespace rekindle::session {
 namespace {

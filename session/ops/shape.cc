@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

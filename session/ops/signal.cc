@@ -11,8 +11,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "session/op.h"
-#include "session/tensor_types.h"
+#include "session/lower/op.h"
+#include "session/lower/tensor_types.h"
 
 namespace rekindle::session {
 namespace {

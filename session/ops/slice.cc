@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

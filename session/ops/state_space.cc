@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

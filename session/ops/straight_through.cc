@@ -2,7 +2,7 @@
 #include <ATen/ops/clone.h>
 #include <torch/library.h>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 namespace {

@@ -5,13 +5,13 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
-#include "session/op.h"
+#include "session/lower/op.h"
+#include "session/lower/plan_mismatch.h"
+#include "session/lower/recorded_results.h"
+#include "session/lower/tensor_types.h"
+#include "session/lower/torch_operator.h"
 #include "session/ops/host.h"
-#include "session/plan_mismatch.h"
-#include "session/recorded_results.h"
-#include "session/tape.h"
-#include "session/tensor_types.h"
-#include "session/torch_operator.h"
+#include "session/run/tape.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::session {

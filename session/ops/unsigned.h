@@ -1,7 +1,7 @@
 // PyTorch stores uint16, uint32 and uint64 but hardly computes with them: such ops run on int64 copies.
 #pragma once
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 

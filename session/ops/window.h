@@ -2,7 +2,7 @@
 // ONNX's convolutions and pools describe them.
 #pragma once
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 

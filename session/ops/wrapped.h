@@ -3,7 +3,7 @@
 
 #include <ATen/ops/where.h>
 
-#include "session/op.h"
+#include "session/lower/op.h"
 
 namespace rekindle::session {
 

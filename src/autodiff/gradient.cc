@@ -10,7 +10,7 @@
 #include "src/autodiff/dead_nodes.h"
 #include "src/autodiff/rule.h"
 #include "src/graph/op_info.h"
-#include "src/graph/print.h"
+#include "src/graph/text/print.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::autodiff {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "src/graph/print.h"
+#include "src/graph/text/print.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::autodiff {

@@ -9,7 +9,7 @@
 #include "src/graph/attribute_schema.h"
 #include "src/graph/control_flow.h"
 #include "src/graph/op_info.h"
-#include "src/graph/print.h"
+#include "src/graph/text/print.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::graph {

@@ -6,7 +6,7 @@
 #include "src/base/log.h"
 #include "src/graph/element.h"
 #include "src/graph/op_info.h"
-#include "src/graph/print.h"
+#include "src/graph/text/print.h"
 #include "src/graph/torch_node.h"
 #include "src/passes/pass.h"
 #include "src/passes/substitute.h"

@@ -4,9 +4,9 @@
 
 #include "src/autodiff/rematerialize.h"
 #include "src/base/bytes.h"
-#include "src/graph/onnx_export.h"
-#include "src/graph/onnx_import.h"
-#include "src/graph/print.h"
+#include "src/graph/onnx/export.h"
+#include "src/graph/onnx/import.h"
+#include "src/graph/text/print.h"
 #include "src/graph/verify.h"
 #include "src/passes/pass_manager.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "src/autodiff/gradient.h"
-#include "src/graph/parse.h"
-#include "src/graph/print.h"
+#include "src/graph/text/parse.h"
+#include "src/graph/text/print.h"
 #include "src/graph/verify.h"
 
 namespace rekindle::autodiff {

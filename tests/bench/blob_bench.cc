@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "export_cache/directory.h"
-#include "export_cache/files.h"
+#include "export_cache/files/directory.h"
+#include "export_cache/files/files.h"
 
 namespace fs = std::filesystem;
 using namespace rekindle;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "export_cache/export_cache.h"
-#include "export_cache/object.h"
+#include "export_cache/formats/object.h"
 #include "src/base/log.h"
 
 using namespace rekindle;

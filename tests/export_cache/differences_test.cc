@@ -1,4 +1,4 @@
-#include "export_cache/differences.h"
+#include "export_cache/misses/differences.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,10 +1,10 @@
-#include "export_cache/entry.h"
+#include "export_cache/formats/entry.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
 
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 #include "src/base/bytes.h"
 #include "tests/support/golden.h"
 

@@ -1,4 +1,4 @@
-#include "export_cache/explain.h"
+#include "export_cache/misses/explain.h"
 
 #include <catch2/catch.hpp>
 #include <string>

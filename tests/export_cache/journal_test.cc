@@ -1,4 +1,4 @@
-#include "export_cache/journal.h"
+#include "export_cache/upkeep/journal.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

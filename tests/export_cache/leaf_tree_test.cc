@@ -1,9 +1,9 @@
-#include "export_cache/leaf_tree.h"
+#include "export_cache/formats/leaf_tree.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 #include "src/base/bytes.h"
 
 using namespace rekindle;

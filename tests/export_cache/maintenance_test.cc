@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "export_cache/object.h"
+#include "export_cache/formats/object.h"
 #include "export_cache/tiers/rocksdb_tier.h"
 #include "src/base/log.h"
 #include "tests/export_cache/support.h"

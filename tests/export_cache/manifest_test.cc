@@ -1,9 +1,9 @@
-#include "export_cache/manifest.h"
+#include "export_cache/formats/manifest.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 
 using namespace rekindle;
 

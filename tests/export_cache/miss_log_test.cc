@@ -1,4 +1,4 @@
-#include "export_cache/miss_log.h"
+#include "export_cache/misses/miss_log.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "export_cache/directory.h"
+#include "export_cache/files/directory.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 

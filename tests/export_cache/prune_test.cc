@@ -1,10 +1,10 @@
-#include "export_cache/prune.h"
+#include "export_cache/upkeep/prune.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "export_cache/usage.h"
+#include "export_cache/upkeep/usage.h"
 #include "tests/export_cache/support.h"
 #include "tests/support/temp_dir.h"
 

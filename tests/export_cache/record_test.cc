@@ -1,4 +1,4 @@
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>

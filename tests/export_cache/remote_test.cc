@@ -1,5 +1,5 @@
 // The tiers behind the local cache: what every registered one must do, and what the cache does with them.
-#include "export_cache/remote.h"
+#include "export_cache/tiers/remote.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "export_cache/directory.h"
-#include "export_cache/filesystem.h"
+#include "export_cache/files/directory.h"
+#include "export_cache/files/filesystem.h"
 #include "src/base/log.h"
 #include "tests/export_cache/support.h"
 #include "tests/support/golden.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "export_cache/file_lock.h"
+#include "export_cache/files/file_lock.h"
 #include "src/base/log.h"
 #include "tests/export_cache/support.h"
 #include "tests/support/golden.h"

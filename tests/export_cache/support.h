@@ -6,8 +6,8 @@
 #include <string>
 
 #include "export_cache/export_cache.h"
-#include "export_cache/tier.h"
 #include "export_cache/tiers/rocksdb_tier.h"
+#include "export_cache/tiers/tier.h"
 
 namespace rekindle::testing {
 

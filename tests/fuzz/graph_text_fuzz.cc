@@ -1,9 +1,9 @@
 // The text form: what parses prints and parses to the same; what
 // verifies besides goes through ONNX unchanged.
-#include "src/graph/onnx_export.h"
-#include "src/graph/onnx_import.h"
-#include "src/graph/parse.h"
-#include "src/graph/print.h"
+#include "src/graph/onnx/export.h"
+#include "src/graph/onnx/import.h"
+#include "src/graph/text/parse.h"
+#include "src/graph/text/print.h"
 #include "src/graph/verify.h"
 #include "tests/fuzz/fuzz.h"
 

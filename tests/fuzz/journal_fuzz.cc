@@ -1,6 +1,6 @@
 // Journals: a file of any bytes, and one whose records have sound lengths and checksums around any events.
 // Readers and the fold of a writer must agree about each.
-#include "export_cache/journal.h"
+#include "export_cache/upkeep/journal.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

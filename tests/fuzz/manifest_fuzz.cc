@@ -1,7 +1,7 @@
 // Manifests: as a record, and as the content of a sound one.
-#include "export_cache/manifest.h"
+#include "export_cache/formats/manifest.h"
 
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace rekindle;

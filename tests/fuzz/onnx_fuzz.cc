@@ -1,9 +1,9 @@
 // ONNX import: what is accepted is a sound graph that survives its own export and its text form.
-#include "src/graph/onnx_import.h"
+#include "src/graph/onnx/import.h"
 
-#include "src/graph/onnx_export.h"
-#include "src/graph/parse.h"
-#include "src/graph/print.h"
+#include "src/graph/onnx/export.h"
+#include "src/graph/text/parse.h"
+#include "src/graph/text/print.h"
 #include "src/graph/verify.h"
 #include "tests/fuzz/fuzz.h"
 

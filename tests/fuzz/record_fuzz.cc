@@ -2,11 +2,11 @@
 //
 // A checksum stops nearly every mutation at the envelope, so each input is tried three times: as it is, with
 // its checksum corrected, and as the content of an envelope that is sound.
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 
-#include "export_cache/entry.h"
-#include "export_cache/summary.h"
-#include "export_cache/usage.h"
+#include "export_cache/formats/entry.h"
+#include "export_cache/formats/summary.h"
+#include "export_cache/upkeep/usage.h"
 #include "src/base/bytes.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -2,9 +2,9 @@
 
 #include <onnx/onnx-ml.pb.h>
 
-#include "src/graph/onnx_export.h"
-#include "src/graph/onnx_import.h"
-#include "src/graph/parse.h"
+#include "src/graph/onnx/export.h"
+#include "src/graph/onnx/import.h"
+#include "src/graph/text/parse.h"
 #include "src/graph/verify.h"
 #include "tests/support/graph_text.h"
 

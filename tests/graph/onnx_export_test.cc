@@ -1,9 +1,9 @@
-#include "src/graph/onnx_export.h"
+#include "src/graph/onnx/export.h"
 
 #include <cstdlib>
 #include <fstream>
 
-#include "src/graph/onnx_import.h"
+#include "src/graph/onnx/import.h"
 #include "tests/support/graph_text.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,6 +1,6 @@
-#include "src/graph/onnx_function.h"
+#include "src/graph/onnx/function.h"
 
-#include "src/graph/onnx_import.h"
+#include "src/graph/onnx/import.h"
 #include "tests/support/graph_text.h"
 
 using namespace rekindle::graph;

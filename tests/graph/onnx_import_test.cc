@@ -1,4 +1,4 @@
-#include "src/graph/onnx_import.h"
+#include "src/graph/onnx/import.h"
 
 #include <onnx/onnx-ml.pb.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 
 #include "src/graph/element.h"
-#include "src/graph/onnx_export.h"
+#include "src/graph/onnx/export.h"
 #include "tests/support/graph_text.h"
 
 using namespace rekindle::graph;

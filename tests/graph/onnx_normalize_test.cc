@@ -1,4 +1,4 @@
-#include "src/graph/onnx_normalize.h"
+#include "src/graph/onnx/normalize.h"
 
 #include "src/graph/verify.h"
 #include "tests/support/graph_text.h"

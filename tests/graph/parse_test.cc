@@ -1,4 +1,4 @@
-#include "src/graph/parse.h"
+#include "src/graph/text/parse.h"
 
 #include <random>
 

@@ -1,4 +1,4 @@
-#include "src/graph/print.h"
+#include "src/graph/text/print.h"
 
 #include <bit>
 #include <cmath>

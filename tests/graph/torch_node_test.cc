@@ -2,11 +2,11 @@
 
 #include <catch2/catch.hpp>
 
-#include "src/graph/onnx_export.h"
-#include "src/graph/onnx_import.h"
+#include "src/graph/onnx/export.h"
+#include "src/graph/onnx/import.h"
 #include "src/graph/op_info.h"
-#include "src/graph/parse.h"
-#include "src/graph/print.h"
+#include "src/graph/text/parse.h"
+#include "src/graph/text/print.h"
 #include "src/graph/verify.h"
 
 namespace rekindle::graph {

@@ -1,6 +1,6 @@
 // Nodes that are lowered when they run, because sizes depend on data: views, sums and gradients that are
 // absent.
-#include "session/deferred.h"
+#include "session/run/deferred.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

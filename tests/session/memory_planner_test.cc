@@ -1,4 +1,4 @@
-#include "session/memory_planner.h"
+#include "session/plan/memory_planner.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "session/interpreter.h"
+#include "session/run/interpreter.h"
 #include "session/session.h"
 #include "src/autodiff/rule.h"
 #include "src/graph/op_info.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "src/graph/parse.h"
-#include "src/graph/print.h"
+#include "src/graph/text/parse.h"
+#include "src/graph/text/print.h"
 #include "src/graph/verify.h"
 
 namespace rekindle::testing {

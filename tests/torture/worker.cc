@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "export_cache/export_cache.h"
-#include "export_cache/record.h"
+#include "export_cache/formats/record.h"
 
 using namespace rekindle;
 
@@ -153,7 +153,7 @@ int fill(const std::string& dir, int count, const std::string& seed) {
   return 0;
 }
 
-// One record after the other: its version, then its checksum, which ends it (export_cache/record.h).
+// One record after the other: its version, then its checksum, which ends it (export_cache/formats/record.h).
 std::string reversioned(std::string_view records, std::uint16_t version) {
   std::string changed;
   while (!records.empty()) {

@@ -15,7 +15,7 @@ from rekindle import _native
 class StoredEntry:
     """An entry in memory. `id` is empty until it is published.
 
-    sections: "joint", "contract" and more; see export_cache/entry.h. observations: what has to hold, beside the key, for
+    sections: "joint", "contract" and more; see export_cache/formats/entry.h. observations: what has to hold, beside the key, for
     the entry to be right. meta: describes it. leaves: makes the LeafTree that explains it; empty for one that comes from
     somewhere else.
     """

@@ -87,7 +87,7 @@ class Explanation:
         return f"{self.headline()}" + (f": {self.differences[0]}" if self.differences else "")
 
     def row(self, prekey: str) -> dict[str, Any]:
-        """As the cache keeps it: see export_cache/miss_log.h."""
+        """As the cache keeps it: see export_cache/misses/miss_log.h."""
         near = self.nearest or Nearest("", 0, 0, 0)
         return {
             "time": int(time.time()), "model": self.model, "reason": self.reason, "prekey": prekey,

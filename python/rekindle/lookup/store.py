@@ -139,7 +139,7 @@ class Store:
         _writer.submit(write)
 
     def pack(self, entry: StoredEntry) -> bytes:
-        """The entry as bytes for another process of the same job: a line of JSON, and a record as of export_cache/entry.h."""
+        """The entry as bytes for another process of the same job: a line of JSON, and a record as of export_cache/formats/entry.h."""
         id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
         return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
 

@@ -28,7 +28,7 @@ class Party(Protocol):
 
 
 class Turn:
-    """The right to export under one key, among the processes of a machine; see export_cache/single_flight.h.
+    """The right to export under one key, among the processes of a machine; see export_cache/files/single_flight.h.
 
     lease: None where there is nothing to share, or where waiting was given up. waited: whether another process was
     exporting, so that a second lookup is worth its time.

@@ -32,7 +32,7 @@ def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda
     return memory.as_strided(given.shape, given.stride()).detach().requires_grad_(tensor.requires_grad)
 
 
-# How a result of a graph lies, as JSON: see session/result_layout.h for the kinds and their numbers.
+# How a result of a graph lies, as JSON: see session/plan/result_layout.h for the kinds and their numbers.
 Layout = list[Any]
 
 

@@ -2,7 +2,7 @@
 
 A backward frees what the nodes that it runs have saved, and a further one that meets such a node is an error. Nodes that save
 nothing (sums, views) may be met again. So what counts is which nodes with saved tensors lie between which results and which
-inputs; session/saved_groups.h keeps the books.
+inputs; session/plan/saved_groups.h keeps the books.
 """
 
 from __future__ import annotations

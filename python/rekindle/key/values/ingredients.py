@@ -1,7 +1,7 @@
 """What digests were made of: noted while a miss is described, so that the next miss can say what changed.
 
 A digest of leaves or of a class is noted as it is computed; code is taken apart by itself. No key depends on
-any of this: see export_cache/leaf_tree.h for the form in which it is kept.
+any of this: see export_cache/formats/leaf_tree.h for the form in which it is kept.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+#include "cli/program.h"
+
+#include <map>
+
+namespace rekindle::cli {
+namespace {
+
+const std::map<std::string, std::string> kNouns = {
+    {"cache", "The cache of exported training graphs"},
+    {"completion", "Scripts that let a shell complete verbs, flags and entry ids"},
+};
+
+}  // namespace
+
+Program::Program()
+    : app_("Rekindle: training graphs, exported once and rekindled from a cache.", "rekindle") {
+  app_.set_version_flag("--version", std::string("rekindle ") + REKINDLE_VERSION);
+  app_.require_subcommand(1);
+  std::map<std::string, CLI::App*> nouns;
+  for (const auto& [name, info] : commands()) {
+    CLI::App*& noun = nouns[info.noun];
+    if (noun == nullptr) noun = app_.add_subcommand(info.noun, kNouns.at(info.noun))->require_subcommand(1);
+    CLI::App* verb = noun->add_subcommand(info.verb, info.summary);
+    if (info.summary.empty()) verb->group("");
+    verb->footer(std::string(help_page(name)));
+    verbs_.emplace_back(verb, info.make());
+    verbs_.back().second->declare(*verb);
+  }
+}
+
+int Program::run(int argc, char** argv) {
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app_.exit(e) == 0 ? kExitOk : kExitUsage;
+  }
+  for (const auto& [verb, command] : verbs_) {
+    if (verb->parsed()) return command->run();
+  }
+  return kExitUsage;
+}
+
+}  // namespace rekindle::cli

@@ -1,0 +1,108 @@
+#include "export_cache/files/directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "src/base/log.h"
+
+namespace rekindle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRemedy = "; choose another one with REKINDLE_CACHE_DIR";
+
+Error failure(const std::string& what, const std::string& dir) {
+  return io_error("cannot " + what + " cache directory " + dir + ": " + std::strerror(errno) + kRemedy);
+}
+
+Error distrust(const std::string& dir, const std::string& why) {
+  return invalid_argument("cache directory " + dir + " " + why);
+}
+
+bool trusted_owner(const struct stat& info) { return info.st_uid == geteuid() || info.st_uid == 0; }
+
+Status make_directories(const fs::path& dir) {
+  if (dir.empty() || mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return {};
+  if (errno != ENOENT || dir == dir.parent_path()) return failure("create", dir.string());
+  REKINDLE_RETURN_IF_ERROR(make_directories(dir.parent_path()));
+  if (mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST) return {};
+  return failure("create", dir.string());
+}
+
+Status check_trust(const CacheOptions& options, const struct stat& info) {
+  const std::string& dir = options.dir;
+  if (S_ISLNK(info.st_mode))
+    return distrust(dir, "is a link; name the directory itself with REKINDLE_CACHE_DIR");
+  if (!S_ISDIR(info.st_mode)) return distrust(dir, std::string("is not a directory") + kRemedy);
+  if (options.allow_shared_dir) return {};
+  if (options.mode == CacheMode::kReadWrite && !trusted_owner(info)) {
+    return distrust(dir, "belongs to user " + std::to_string(info.st_uid) + kRemedy);
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return distrust(dir, "can be written by other users; run: chmod 700 " + dir +
+                             ", or accept that with REKINDLE_ALLOW_SHARED_DIR=1");
+  }
+  return {};
+}
+
+}  // namespace
+
+void keep_database_local(CacheOptions& options) {
+  if (options.allow_network_database) return;
+  const std::string type = options.filesystem_type(options.dir);
+  if (!is_network_filesystem(type)) return;
+  std::error_code unreadable;
+  if (options.mode == CacheMode::kReadOnly && fs::exists(options.dir + "/db", unreadable)) return;
+  const std::string local = node_local_dir(options.dir, options.filesystem_type);
+  const std::string access = options.mode == CacheMode::kReadOnly ? " ro" : "";
+  log_info("cache directory " + options.dir + " is on a network file system (" + type +
+           "); the database is kept in " + local + " and the directory is shared as a tier");
+  options.remote = "file://" + options.dir + access + (options.remote.empty() ? "" : ";" + options.remote);
+  options.dir = local;
+}
+
+Result<CacheMode> prepare_directory(const CacheOptions& options) {
+  const std::string& dir = options.dir;
+  if (dir.empty()) return invalid_argument("the cache directory has an empty name");
+  if (options.mode == CacheMode::kReadWrite) REKINDLE_RETURN_IF_ERROR(make_directories(dir));
+  struct stat info;
+  if (lstat(dir.c_str(), &info) != 0) {
+    if (errno == ENOENT && options.mode == CacheMode::kReadOnly) return CacheMode::kReadOnly;
+    return failure("use", dir);
+  }
+  REKINDLE_RETURN_IF_ERROR(check_trust(options, info));
+  if (options.mode == CacheMode::kReadOnly || access(dir.c_str(), W_OK | X_OK) == 0) return options.mode;
+  if ((errno == EACCES || errno == EROFS) && access(dir.c_str(), R_OK | X_OK) == 0) {
+    log_info("cache directory " + dir + " cannot be written; it is used read-only");
+    return CacheMode::kReadOnly;
+  }
+  return failure("write", dir);
+}
+
+std::uint64_t disk_bytes(const std::string& dir) {
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(opendir(dir.c_str()), closedir);
+  if (opened == nullptr) return 0;
+  std::uint64_t total = 0;
+  while (const dirent* item = readdir(opened.get())) {
+    const std::string_view name = item->d_name;
+    struct stat info;
+    if (name == "." || name == ".." ||
+        fstatat(dirfd(opened.get()), item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      continue;
+    }
+    if (S_ISREG(info.st_mode)) total += static_cast<std::uint64_t>(info.st_blocks) * kBlock;
+    if (S_ISDIR(info.st_mode)) total += disk_bytes(dir + "/" + item->d_name);
+  }
+  return total;
+}
+
+}  // namespace rekindle

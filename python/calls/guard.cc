@@ -1,0 +1,218 @@
+#include "python/calls/guard.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "python/calls/ambient.h"
+#include "python/calls/guard_parts.h"
+#include "python/calls/stand_ins.h"
+
+namespace rekindle::python {
+
+namespace py = pybind11;
+
+namespace {
+
+std::string layout_of(const Py_buffer& view) {
+  std::string layout = view.format == nullptr ? "B" : view.format;
+  for (int i = 0; i < view.ndim; ++i) {
+    layout += ' ' + std::to_string(view.shape[i]) + ':' + std::to_string(view.strides[i]);
+  }
+  return layout + (view.readonly != 0 ? " readonly" : "");
+}
+
+}  // namespace
+
+std::optional<Guard::Bytes> Guard::bytes_of(const py::object& object) {
+  if (THPVariable_Check(object.ptr())) {
+    const at::Tensor tensor = THPVariable_Unpack(object.ptr()).detach().contiguous();
+    return Bytes{"", digest_of({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()})};
+  }
+  Py_buffer view;
+  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_FULL_RO) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const auto size = static_cast<std::size_t>(view.len);
+  std::string copy;
+  if (PyBuffer_IsContiguous(&view, 'A') == 0) {
+    copy.resize(size);
+    PyBuffer_ToContiguous(copy.data(), &view, view.len, 'C');
+  }
+  const char* const data = copy.empty() ? static_cast<const char*>(view.buf) : copy.data();
+  Bytes bytes{layout_of(view), digest_of({data, size})};
+  PyBuffer_Release(&view);
+  return bytes;
+}
+
+Guard::Guard(const py::list& containers, const py::list& tensors, const py::list& items,
+             const py::list& cells)
+    : ambient_(ambient_state()) {
+  for (const py::handle container : containers) add(container, false, false);
+  for (const py::handle tensor : tensors) add_tensor(tensor);
+  for (const py::handle handle : items) {
+    const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
+    PyObject* table = table_of(container.ptr());
+    if (table == nullptr) throw py::type_error("a guard's item is neither in a dict nor in a class");
+    PyObject* const value = stands_for(PyDict_GetItem(table, key.ptr()));
+    items_.push_back({container, key, py::reinterpret_borrow<py::object>(value)});
+  }
+  for (const py::handle handle : cells) {
+    const auto [object, how] = handle.cast<std::pair<py::object, py::object>>();
+    add_cell(object, how);
+  }
+}
+
+void Guard::add_cell(const py::object& object, const py::object& how) {
+  if (!py::isinstance<py::str>(how)) {
+    reads_.push_back({object, how, how(object).cast<py::tuple>()});
+    return;
+  }
+  const auto name = how.cast<std::string>();
+  if (name == "bytes") {
+    if (THPVariable_Check(object.ptr())) add_tensor(object);
+    contents_.push_back({object, bytes_of(object)});
+  } else if (name == "content" || name == "object" || name == "weak") {
+    add(object, name != "content", name == "weak");
+  } else {
+    throw py::value_error("a guard does not compare by '" + name + "'");
+  }
+}
+
+void Guard::add(py::handle object, bool of_attributes, bool weak) {
+  Container container;
+  container.object = py::reinterpret_borrow<py::object>(object);
+  if (weak) container.object = py::weakref(object);
+  container.type = py::type::of(object);
+  container.bases = py::reinterpret_borrow<py::object>(of_attributes ? nullptr : bases_of(object.ptr()));
+  PyObject* const table = of_attributes ? attributes_of(object.ptr()) : object.ptr();
+  if (of_attributes) container.table = py::reinterpret_borrow<py::object>(table);
+  container.of_attributes = of_attributes;
+  container.weak = weak;
+  if (of_attributes) {
+    visit_slots(object.ptr(), [&](std::ptrdiff_t offset) {
+      PyObject* const content = in_slot(object.ptr(), offset);
+      container.slots.emplace_back(offset, py::reinterpret_borrow<py::object>(content));
+    });
+  }
+  if (table != nullptr) container.version = version_of(table);
+  if (table != nullptr && PyAnySet_Check(table)) {
+    container.items.push_back(in_order(table));
+  } else if (table != nullptr) {
+    visit_parts(table, [&](PyObject* part) {
+      container.items.push_back(py::reinterpret_borrow<py::object>(part));
+      return true;
+    });
+  }
+  containers_.push_back(std::move(container));
+}
+
+void Guard::add_tensor(py::handle object) {
+  const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+  tensors_.push_back({py::reinterpret_borrow<py::object>(object), tensor.scalar_type(), tensor.device(),
+                      tensor.sizes().vec(), tensor.strides().vec(), tensor.requires_grad()});
+}
+
+bool Guard::same(const Container& container) {
+  const py::object held = container.weak ? alive(container.object, true) : py::object();
+  PyObject* const object = container.weak ? held.ptr() : container.object.ptr();
+  if (object == nullptr || Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(container.type.ptr()))
+    return false;
+  PyObject* table = object;
+  if (container.of_attributes) {
+    for (const auto& [offset, content] : container.slots) {
+      if (in_slot(object, offset) != content.ptr()) return false;
+    }
+    table = attributes_of(object);
+    if (table != container.table.ptr()) return false;
+    if (table == nullptr) return true;
+  } else if (bases_of(object) != container.bases.ptr()) {
+    return false;
+  }
+  const std::uint64_t version = version_of(table);
+  if (version != 0 && version == container.version) return true;
+  if (PyAnySet_Check(table)) return same_order(table, container.items[0].ptr());
+  std::size_t i = 0;
+  const bool equal = visit_parts(table, [&](PyObject* part) {
+    return i < container.items.size() && container.items[i++].ptr() == part;
+  });
+  if (!equal || i != container.items.size()) return false;
+  container.version = version;
+  return true;
+}
+
+bool Guard::same(const Item& item) {
+  return stands_for(PyDict_GetItem(table_of(item.container.ptr()), item.key.ptr())) == item.value.ptr();
+}
+
+bool Guard::same(const Content& content) {
+  return content.bytes.has_value() && bytes_of(content.object) == content.bytes;
+}
+
+bool Guard::same(const Read& read) {
+  const auto now = read.function(read.object).cast<py::tuple>();
+  if (now.size() != read.parts.size()) return false;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const py::object old = read.parts[i], part = now[i];
+    const bool by_value = PyLong_CheckExact(old.ptr()) || PyUnicode_CheckExact(old.ptr());
+    if (!part.is(old) && !(by_value && Py_TYPE(old.ptr()) == Py_TYPE(part.ptr()) && part.equal(old)))
+      return false;
+  }
+  return true;
+}
+
+bool Guard::same(const TensorState& state) {
+  const at::Tensor& tensor = THPVariable_Unpack(state.tensor.ptr());
+  return tensor.scalar_type() == state.dtype && tensor.requires_grad() == state.requires_grad &&
+         tensor.device() == state.device && tensor.sizes() == state.sizes &&
+         tensor.strides() == state.strides;
+}
+
+bool Guard::check() const {
+  for (const Container& container : containers_) {
+    if (!same(container)) return false;
+  }
+  for (const TensorState& tensor : tensors_) {
+    if (!same(tensor)) return false;
+  }
+  for (const Item& item : items_) {
+    if (!same(item)) return false;
+  }
+  for (const Content& content : contents_) {
+    if (!same(content)) return false;
+  }
+  for (const Read& read : reads_) {
+    if (!same(read)) return false;
+  }
+  return is_ambient_state(ambient_);
+}
+
+int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants
+  for (const Container& container : containers_) {
+    for (const py::object* part : {&container.object, &container.type, &container.bases, &container.table})
+      Py_VISIT(part->ptr());
+    for (const py::object& part : container.items) Py_VISIT(part.ptr());
+    for (const auto& [offset, part] : container.slots) Py_VISIT(part.ptr());
+  }
+  for (const Item& item : items_) {
+    for (const py::object* part : {&item.container, &item.key, &item.value}) Py_VISIT(part->ptr());
+  }
+  for (const Content& content : contents_) Py_VISIT(content.object.ptr());
+  for (const Read& read : reads_) {
+    Py_VISIT(read.object.ptr());
+    Py_VISIT(read.function.ptr());
+    Py_VISIT(read.parts.ptr());
+  }
+  for (const TensorState& state : tensors_) Py_VISIT(state.tensor.ptr());
+  return 0;
+}
+
+void Guard::clear() {
+  ambient_.clear();                                // what check() never finds again
+  const auto containers = std::move(containers_);  // they go when no table of this guard holds them any more
+  const auto items = std::move(items_);
+  const auto contents = std::move(contents_);
+  const auto reads = std::move(reads_);
+  const auto tensors = std::move(tensors_);
+}
+
+}  // namespace rekindle::python

@@ -1,0 +1,105 @@
+// What one recorded forward leaves for its backwards, and their runs; called by the nodes of
+// backward_chain.h.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "session/plan/plan_cache.h"
+#include "session/run/frame.h"
+#include "src/base/mutex.h"
+
+namespace rekindle::session {
+
+// What a differentiable backward of one forward needs beside its frame; see Replay.
+struct ReplayState {
+  std::shared_ptr<const Replay> replay;  // null: none was given
+  at::Tensor random_state;
+};
+
+// What one forward left for its backwards, and how far each backward in flight is. Shared by a chain's nodes.
+//
+// What was left is in the forward's frame or, once a backward of some of the outputs has consumed that, in
+// values of their own, for as long as another backward may read them.
+class Backward {
+ public:
+  using Flags = std::vector<bool>;
+
+  Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay);
+
+  // Begins a backward for the gradients `wanted`, by their place in the joint graph's gradient_of. Throws
+  // c10::Error: a second backward without retain_graph (see saved_groups.h), a saved tensor modified in
+  // place, create_graph=True or is_grads_batched=True without a replay.
+  void begin(const torch::autograd::variable_list& cotangents, const Flags& wanted);
+  // The gradients, by place, after delivery `part` of the forward's own plan; those delivered before are
+  // undefined. `last` ends the backward.
+  torch::autograd::variable_list advance(std::size_t part, bool last);
+  // What comes from one result to others, whose gradients this backward is about, too. `goes_on`: whether it
+  // begins after that.
+  torch::autograd::variable_list reach(std::size_t result, const at::Tensor& cotangent,
+                                       const std::vector<std::size_t>& others, bool goes_on);
+  // How many there are.
+  std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
+  // Per gradient of a plan, which has fewer than the full graph's when it is for fewer cotangents: its place
+  // there.
+  std::vector<std::size_t> places_of(const Plan& plan) const;
+  // The forward's.
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+
+ private:
+  // One backward in flight. `frame` is one of `copy`, `other` or the forward's own.
+  struct Run {
+    std::unique_ptr<Frame> copy;
+    FramePool::Handle other;
+    Frame* frame = nullptr;
+    std::vector<std::size_t> places;      // per gradient of the frame's plan: which one of the full graph's
+    std::size_t done = 0, delivered = 0;  // instructions, deliveries
+    torch::autograd::variable_list gradients;
+  };
+
+  // What a frame leaves for backwards that are still possible.
+  struct Rest {
+    SavedValues values;
+    std::vector<at::Tensor> inputs;  // the forward's, if there are values
+  };
+
+  // What it takes to do the forward again.
+  struct Repeat {
+    std::vector<at::Tensor> inputs;
+    ReplayState state;
+  };
+
+  // Frees what a backward does, gives `run` its frame or returns what it takes to do the forward `again`.
+  Repeat take(Run& run, const Flags& present, const Flags& wanted, bool again);
+  // The rest but `replay`, `bind` and `run_to`: under the lock.
+  BackwardPart part_of(const Flags& present) const;
+  // Whether the forward's own frame is there, and is for such a backward.
+  bool is_planned(const BackwardPart& part) const;
+  void check_versions(const BackwardPart& part) const;
+  SavedValues values_for(const BackwardPart& part, bool own) const;
+  Rest rest_for(const BackwardPart& left) const;
+  void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
+  std::vector<std::size_t> take_cut();
+  torch::autograd::variable_list replay(const Repeat& repeat,
+                                        const torch::autograd::variable_list& cotangents,
+                                        const Cut& cut) const;
+  void bind(Run& run, const torch::autograd::variable_list& cotangents) const;
+  void run_to(Run& run, std::size_t part) const;
+  std::vector<at::Tensor> forward_inputs() const;
+
+  const std::shared_ptr<PlanCache> plans_;
+  const std::shared_ptr<const Plan> plan_;  // the forward's
+  Mutex mutex_;  // guards all below; a retained graph may be run by several threads
+  FramePool::Handle frame_;
+  ReplayState replay_;                        // empty once no backward is possible any more
+  Rest rest_;                                 // once there is no frame
+  Flags freed_;                               // groups
+  bool first_ = true;                         // no backward has begun
+  std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
+  std::map<int, Cut> cuts_;                   // of those that are to begin
+};
+
+}  // namespace rekindle::session

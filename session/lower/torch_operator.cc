@@ -1,0 +1,293 @@
+#include "session/lower/torch_operator.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/item.h>
+
+#include <algorithm>
+#include <array>
+
+#include "session/lower/missing_meta.h"
+#include "session/lower/tensor_types.h"
+#include "src/graph/torch_node.h"
+
+namespace rekindle::session {
+namespace {
+
+using c10::IValue;
+using c10::TypeKind;
+
+// More tensors than any list has; a corrupt count must not become memory.
+constexpr std::int64_t kMaxListLength = 1 << 16;
+
+// Operators that read files or talk to other processes: a graph must not.
+constexpr std::array<std::string_view, 4> kRefusedNamespaces{"c10d", "_c10d_functional", "_dtensor",
+                                                             "symm_mem"};
+constexpr std::array<std::string_view, 2> kRefusedOperators{"aten.from_file.", "aten._pin_memory."};
+
+// "aten.conv2d.default" -> {"aten::conv2d", ""}.
+c10::OperatorName operator_name(const std::string& op_type) {
+  const auto first = op_type.find('.'), last = op_type.rfind('.');
+  TORCH_CHECK(first != std::string::npos && first < last, "'", op_type,
+              "' does not name an operator, such as aten.add.Tensor");
+  const std::string space = op_type.substr(0, first), overload = op_type.substr(last + 1);
+  const bool refused = std::ranges::find(kRefusedNamespaces, space) != kRefusedNamespaces.end() ||
+                       std::ranges::any_of(kRefusedOperators,
+                                           [&](std::string_view name) { return op_type.starts_with(name); });
+  TORCH_CHECK_NOT_IMPLEMENTED(!refused, "operator ", op_type, " does more than compute tensors from tensors");
+  return {space + "::" + op_type.substr(first + 1, last - first - 1), overload == "default" ? "" : overload};
+}
+
+bool is_tensor_list(const c10::Type& type) {
+  const auto* list = type.castRaw<c10::ListType>();
+  return list != nullptr && list->getElementType()->kind() == TypeKind::TensorType;
+}
+
+bool is_optional_tensor_list(const c10::Type& type) {
+  const auto* list = type.castRaw<c10::ListType>();
+  if (list == nullptr) return false;
+  const auto* element = list->getElementType()->castRaw<c10::OptionalType>();
+  return element != nullptr && element->getElementType()->kind() == TypeKind::TensorType;
+}
+
+template <typename T>
+const T& as(const graph::Attribute& attribute, const char* what) {
+  const T* value = std::get_if<T>(&attribute);
+  TORCH_CHECK(value != nullptr, "is not ", what);
+  return *value;
+}
+
+at::Tensor tensor_in(const graph::Attribute& attribute, const char* what) {
+  const auto& constant = as<graph::ConstantPtr>(attribute, what);
+  TORCH_CHECK(constant != nullptr, "is not ", what);
+  return tensor_of(*constant);
+}
+
+at::Scalar number_in(const graph::Attribute& attribute) {
+  const at::Tensor tensor = tensor_in(attribute, "a number");
+  if (tensor.dim() == 1 && tensor.numel() == 2) {  // a complex one
+    return c10::complex<double>(tensor[0].item<double>(), tensor[1].item<double>());
+  }
+  TORCH_CHECK(tensor.numel() == 1, "is ", tensor.numel(), " numbers, not one");
+  return tensor.item();
+}
+
+IValue list_value(const graph::Attribute& attribute, const c10::Type& element) {
+  switch (element.kind()) {
+    case TypeKind::IntType:
+      return as<std::vector<std::int64_t>>(attribute, "a list of ints");
+    case TypeKind::BoolType: {
+      c10::List<bool> flags;
+      for (const std::int64_t flag : as<std::vector<std::int64_t>>(attribute, "a list of bools"))
+        flags.push_back(flag != 0);
+      return flags;
+    }
+    case TypeKind::FloatType: {
+      const at::Tensor numbers = tensor_in(attribute, "a list of floats").to(at::kDouble).contiguous();
+      const auto* data = numbers.const_data_ptr<double>();
+      return std::vector<double>(data, data + numbers.numel());
+    }
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "is a list of ", element.str());
+  }
+}
+
+IValue value_of(const graph::Attribute& attribute, const c10::Type& type) {
+  switch (type.kind()) {
+    case TypeKind::OptionalType:
+      return value_of(attribute, *type.castRaw<c10::OptionalType>()->getElementType());
+    case TypeKind::IntType:
+      return as<std::int64_t>(attribute, "an int");
+    case TypeKind::BoolType:
+      return as<std::int64_t>(attribute, "a bool") != 0;
+    case TypeKind::FloatType:
+      return number_in(attribute).toDouble();
+    case TypeKind::NumberType:
+      return number_in(attribute);
+    case TypeKind::StringType:
+      return as<std::string>(attribute, "a string");
+    case TypeKind::DeviceObjType:
+      return c10::Device(as<std::string>(attribute, "a device"));
+    case TypeKind::ListType:
+      return list_value(attribute, *type.castRaw<c10::ListType>()->getElementType());
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "is of type ", type.str());
+  }
+}
+
+// Whether an input has the argument's numbers.
+bool is_computed(const graph::Node& node, const c10::FunctionSchema& schema, const c10::Argument& formal) {
+  const auto positions = node.ints_attribute("_computed", {});
+  return std::ranges::any_of(positions, [&](std::int64_t i) {
+    return i >= 0 && static_cast<std::size_t>(i) < schema.arguments().size() &&
+           schema.arguments()[static_cast<std::size_t>(i)].name() == formal.name();
+  });
+}
+
+bool takes_numbers(const c10::Type& type) {
+  const auto* list = type.castRaw<c10::ListType>();
+  const TypeKind kind = list == nullptr ? type.kind() : list->getElementType()->kind();
+  return kind == TypeKind::IntType || (kind == TypeKind::NumberType && list == nullptr);
+}
+
+IValue numbers_in(const at::Tensor& tensor, const c10::Type& type) {
+  TORCH_CHECK(tensor.defined() && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false),
+              "numbers of an argument are missing");
+  if (type.kind() != TypeKind::ListType) {
+    TORCH_CHECK(tensor.numel() == 1, "is ", tensor.numel(), " numbers, not one");
+    return type.kind() == TypeKind::IntType ? IValue(tensor.item().toLong()) : IValue(tensor.item());
+  }
+  const at::Tensor numbers = tensor.to(at::kLong).contiguous();
+  const auto* data = numbers.const_data_ptr<std::int64_t>();
+  return std::vector<std::int64_t>(data, data + numbers.numel());
+}
+
+void append_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
+  } else {
+    tensors.push_back(value.toTensor());
+  }
+}
+
+}  // namespace
+
+TorchOperator::TorchOperator(const graph::Node& node) : name_(node.op_type()) {
+  handle_ = c10::Dispatcher::singleton().findSchema(operator_name(name_));
+  TORCH_CHECK_NOT_IMPLEMENTED(handle_.has_value(), "there is no operator ", name_,
+                              "; import the library that defines it, or use another release of torch");
+  check_schema(node);
+  std::size_t next = 0;
+  for (const c10::Argument& formal : handle_->schema().arguments()) {
+    try {
+      arguments_.push_back(bind(node, formal, next));
+    } catch (c10::Error& error) {
+      error.add_context("argument '" + formal.name() + "' of " + name_);
+      throw;
+    }
+  }
+  TORCH_CHECK(next >= node.inputs().size(), name_, " takes ", next, " tensors here, but the node has ",
+              node.inputs().size());
+  check_statistics(node);
+}
+
+// The schemas of the normalizations do not say that they write to their running statistics. Functional
+// variants do not.
+void TorchOperator::check_statistics(const graph::Node& node) const {
+  if (handle_->schema().name().ends_with("_functional")) return;
+  const auto mean = handle_->schema().argumentIndexWithName("running_mean");
+  if (!mean || node.input(arguments_[static_cast<std::size_t>(*mean)].first) == nullptr) return;
+  for (const char* flag : {"training", "train", "use_input_stats"}) {
+    const auto index = handle_->schema().argumentIndexWithName(flag);
+    const bool set = index && arguments_[static_cast<std::size_t>(*index)].value.isBool() &&
+                     arguments_[static_cast<std::size_t>(*index)].value.toBool();
+    TORCH_CHECK_NOT_IMPLEMENTED(!set, name_, " writes to its running statistics");
+  }
+}
+
+void TorchOperator::check_schema(const graph::Node& node) const {
+  const c10::FunctionSchema& schema = handle_->schema();
+  TORCH_CHECK_NOT_IMPLEMENTED(!schema.is_mutable(), name_, " writes to its inputs");
+  TORCH_CHECK_NOT_IMPLEMENTED(!schema.returns().empty() && !schema.is_vararg() && !schema.is_varret(), name_,
+                              " returns nothing, or takes any number of arguments");
+  for (const c10::Argument& result : schema.returns()) {
+    const bool tensors = result.type()->kind() == TypeKind::TensorType || is_tensor_list(*result.type());
+    TORCH_CHECK_NOT_IMPLEMENTED(tensors, name_, " returns ", result.type()->str(), ", not a tensor");
+  }
+  const bool draws = handle_->hasTag(at::Tag::nondeterministic_seeded);
+  TORCH_CHECK(!draws || node.int_attribute("_random", 0) != 0, name_,
+              " draws random numbers, but the node does not say so");
+  for (const auto& [name, attribute] : node.attributes()) {
+    TORCH_CHECK(name.starts_with('_') || schema.argumentIndexWithName(name).has_value(), name_,
+                " has no argument '", name, "'");
+  }
+}
+
+TorchOperator::Argument TorchOperator::bind(const graph::Node& node, const c10::Argument& formal,
+                                            std::size_t& next) {
+  c10::TypePtr type = formal.type();
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  const c10::TypePtr inner = optional == nullptr ? type : optional->getElementType();
+  if (inner->kind() == TypeKind::TensorType) return {.from = From::kTensor, .first = next++, .count = 1};
+  if (is_computed(node, handle_->schema(), formal)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(takes_numbers(*inner), "is computed, but of type ", inner->str());
+    number_inputs_.push_back(next);
+    return {.from = From::kNumbers, .first = next++, .count = 1, .type = inner};
+  }
+  const graph::Attribute* attribute = node.attribute(formal.name());
+  if (attribute == nullptr) {
+    TORCH_CHECK(optional != nullptr, "is missing");
+    return {};
+  }
+  const bool tensors = is_tensor_list(*inner), optional_tensors = is_optional_tensor_list(*inner);
+  if (!tensors && !optional_tensors) return {.value = value_of(*attribute, *type)};
+  const std::int64_t count = as<std::int64_t>(*attribute, "a length");
+  TORCH_CHECK(count >= 0 && count <= kMaxListLength, "has length ", count);
+  const std::size_t first = next;
+  next += static_cast<std::size_t>(count);
+  return {.from = tensors ? From::kTensors : From::kOptionalTensors, .first = first, .count = next - first};
+}
+
+IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Tensor>& inputs) const {
+  const auto input = [&](std::size_t i) { return i < inputs.size() ? inputs[i] : at::Tensor(); };
+  switch (argument.from) {
+    case From::kConstant:
+      return argument.value;
+    case From::kTensor: {
+      const at::Tensor tensor = input(argument.first);
+      return tensor.defined() ? IValue(tensor) : IValue();
+    }
+    case From::kNumbers:
+      return numbers_in(input(argument.first), *argument.type);
+    case From::kTensors: {
+      c10::List<at::Tensor> list;
+      for (std::size_t i = 0; i < argument.count; ++i) list.push_back(input(argument.first + i));
+      return list;
+    }
+    case From::kOptionalTensors: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (std::size_t i = 0; i < argument.count; ++i) {
+        const at::Tensor tensor = input(argument.first + i);
+        list.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
+      }
+      return list;
+    }
+  }
+  return {};
+}
+
+std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const {
+  return call_on(inputs, std::nullopt);
+}
+
+std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& inputs,
+                                               std::optional<at::Device> device) const {
+  torch::jit::Stack stack;
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const bool names_device = handle_->schema().arguments()[i].name() == "device";
+    stack.push_back(device && names_device ? IValue(*device) : gather(arguments_[i], inputs));
+    const c10::Argument& formal = handle_->schema().arguments()[i];
+    TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '",
+                formal.name(), "' of ", name_, " is missing");
+  }
+  if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) return {kernel(stack)};
+  handle_->callBoxed(stack);
+  std::vector<at::Tensor> results;
+  for (const IValue& value : stack) append_tensors(value, results);
+  return results;
+}
+
+std::vector<at::Tensor> TorchOperator::call_meta(const std::vector<at::Tensor>& metas) const {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::NoGradGuard no_grad;
+  try {
+    return call_on(metas, at::Device(at::kMeta));
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const c10::Error*>(&error);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, name_, " does not tell its results' layout without data: ",
+                                known == nullptr ? error.what() : known->what_without_backtrace());
+  }
+}
+
+}  // namespace rekindle::session

@@ -1,0 +1,71 @@
+#include "session/plan/plan.h"
+
+namespace rekindle::session {
+namespace {
+
+const char* storage_name(Storage storage) {
+  switch (storage) {
+    case Storage::kAbsent:
+      return "absent";
+    case Storage::kInput:
+      return "input";
+    case Storage::kConstant:
+      return "constant";
+    case Storage::kArena:
+      return "arena";
+    case Storage::kView:
+      return "view";
+    case Storage::kFresh:
+      return "fresh";
+    case Storage::kGiven:
+      return "given";
+    case Storage::kHeld:
+      return "held";
+  }
+  return "?";
+}
+
+std::string slot_text(const Plan& plan, SlotId id) {
+  const Slot& slot = plan.slots[id];
+  if (slot.storage == Storage::kAbsent) return "_";
+  std::string text = c10::str("%", slot.value == nullptr ? c10::str("scratch", id) : slot.value->name(), ":",
+                              storage_name(slot.storage));
+  if (slot.storage == Storage::kArena) text += c10::str("@", slot.offset, "+", slot.bytes);
+  return text + c10::str(slot.meta.sizes());
+}
+
+void describe_program(const Plan& plan, const char* title, const Program& program, std::string& text) {
+  text += std::string(title) + ": " + std::to_string(program.instructions.size()) + " instructions\n";
+  for (const Instruction& instruction : program.instructions) {
+    text += "  ";
+    for (const SlotId slot : instruction.outputs) text += slot_text(plan, slot) + " ";
+    text += "= " + (instruction.node == nullptr ? std::string("Copy") : instruction.node->op_type());
+    for (const SlotId slot : instruction.inputs) text.append(" ").append(slot_text(plan, slot));
+    text += "\n";
+  }
+}
+
+}  // namespace
+
+bool Plan::fits(const at::Tensor* inputs, std::size_t count, at::Device on) const {
+  if (count != input_metas.size() || on != device) return false;
+  for (std::size_t i = 0; i < count; ++i) {
+    const at::Tensor& tensor = inputs[i];
+    const at::Tensor& meta = input_metas[i];
+    if (tensor.scalar_type() != meta.scalar_type() || tensor.sizes() != meta.sizes() ||
+        tensor.strides() != meta.strides()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string Plan::describe() const {
+  std::string text =
+      "arena " + std::to_string(arena_bytes) + " bytes, saved " + std::to_string(saved_bytes) + " bytes\n";
+  describe_program(*this, "forward", forward, text);
+  describe_program(*this, "backward", backward, text);
+  return text;
+}
+
+}  // namespace rekindle::session

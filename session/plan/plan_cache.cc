@@ -1,0 +1,190 @@
+#include "session/plan/plan_cache.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "session/host_function.h"
+#include "src/autodiff/partition.h"
+#include "src/autodiff/rematerialize.h"
+#include "src/graph/op_info.h"
+
+namespace rekindle::session {
+
+PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionOptions options)
+    : joint_(std::move(joint)),
+      options_(std::move(options)),
+      groups_(*joint_, options_.saved_groups),
+      expected_(options_.expected_cotangents) {
+  const std::vector<bool> all(joint_->cotangent_of.size(), true);
+  if (expected_.size() != all.size()) expected_ = all;
+  for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
+  for (const auto& node : joint_->graph->nodes()) {
+    if (const graph::Value* value = autodiff::recomputed_value(*joint_->graph, *node))
+      recomputed_.insert(value->name());
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) {
+      if (node->input(i) != nullptr && graph::is_shape_only(*node, i))
+        keep_layouts_.insert(node->input(i)->name());
+    }
+  }
+  restricted_[whole(all)] = joint_;
+}
+
+std::shared_ptr<FramePool> PlanCache::find(std::span<const at::Tensor> inputs, bool record) {
+  const at::Device device = inputs.empty() ? at::Device(at::kCPU) : inputs[0].device();
+  for (const at::Tensor& tensor : inputs) {
+    TORCH_CHECK(tensor.device() == device, "expected all tensors to be on the same device, but found ",
+                device, " and ", tensor.device());
+  }
+  Wanted wanted{inputs, device, record, {}, joint_};
+  {
+    const std::lock_guard lock(mutex_);
+    wanted.part = whole(expected_);
+    if (auto pool = known(wanted)) return pool;
+    if (record) wanted.joint = restricted(wanted.part);
+  }
+  return make(wanted);
+}
+
+BackwardPart PlanCache::whole(std::vector<bool> present) const {
+  return {std::move(present), std::vector<bool>(joint_->gradient_of.size(), true)};
+}
+
+std::shared_ptr<FramePool> PlanCache::find_for_part(const Plan& used, const BackwardPart& part, bool first) {
+  std::list<Entry> gone;  // destroyed after the lock is released
+  Wanted wanted{used.input_metas, used.device, true, part, nullptr};
+  {
+    const std::lock_guard lock(mutex_);
+    several_ = several_ || !first;
+    if (first) expected_ = part.present;
+    // The plan that guessed wrong would not be used again: its arena goes with its last frame.
+    for (auto entry = entries_.begin(); !several_ && entry != entries_.end();) {
+      const auto each = entry++;
+      if (each->record && each->part != part &&
+          each->pool->plan()->fits(wanted.inputs.data(), wanted.inputs.size(), wanted.device)) {
+        gone.splice(gone.end(), entries_, each);
+      }
+    }
+    if (auto pool = known(wanted)) return pool;
+    wanted.joint = restricted(part);
+  }
+  const HostScope host(functions());
+  return make(wanted);
+}
+
+std::shared_ptr<const std::unordered_set<std::string>> PlanCache::read_for(const BackwardPart& part) {
+  const std::lock_guard lock(mutex_);
+  auto& known = read_[part];
+  if (known != nullptr) return known;
+  const auto joint = restricted(part);
+  const autodiff::Partition split = autodiff::partition(*joint);
+  std::unordered_set<std::string> names;
+  for (const graph::Value* value : split.saved) names.insert(value->name());
+  for (const graph::Node* node : split.backward) {
+    if (const graph::Value* value = autodiff::recomputed_value(*joint->graph, *node))
+      names.insert(value->name());
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) {
+      if (node->input(i) != nullptr && graph::is_shape_only(*node, i) &&
+          keep_layouts_.contains(node->input(i)->name()))
+        names.insert(node->input(i)->name());
+    }
+  }
+  return known = std::make_shared<const std::unordered_set<std::string>>(std::move(names));
+}
+
+std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->record != wanted.record || (wanted.record && entry->part != wanted.part)) continue;
+    if (!entry->pool->plan()->fits(wanted.inputs.data(), wanted.inputs.size(), wanted.device)) continue;
+    entries_.splice(entries_.begin(), entries_, entry);
+    return entry->pool;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<FramePool> PlanCache::make(const Wanted& wanted) {
+  const auto start = std::chrono::steady_clock::now();
+  auto pool = std::make_shared<FramePool>(plan(wanted));
+  std::list<Entry> gone;
+  const std::lock_guard lock(mutex_);
+  if (auto faster = known(wanted)) {
+    gone.push_back({wanted.record, {}, std::exchange(pool, std::move(faster))});
+    return pool;
+  }
+  entries_.push_front({wanted.record, wanted.part, pool});
+  if (entries_.size() > options_.max_plans) gone.splice(gone.end(), entries_, std::prev(entries_.end()));
+  stats_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ++stats_.plans_made;
+  return pool;
+}
+
+std::shared_ptr<const Plan> PlanCache::plan(const Wanted& wanted) const {
+  PlanRequest request;
+  request.joint = wanted.joint;
+  request.present = wanted.part.present;
+  request.record = wanted.record;
+  if (wanted.record) request.keep = keep_;
+  if (wanted.record) request.recomputed = recomputed_;
+  if (wanted.record) request.keep_layouts = keep_layouts_;
+  request.inputs = wanted.inputs.data();
+  request.input_count = wanted.inputs.size();
+  request.device = wanted.device;
+  request.output_layouts = &options_.output_layouts;
+  request.gradient_layouts = &options_.gradient_layouts;
+  request.gradient_order = &options_.gradient_order;
+  request.defers = options_.defers;
+  auto made = make_plan(request);
+  TORCH_CHECK(made.ok(), made.error().message);
+  return std::move(made).value();
+}
+
+std::shared_ptr<const autodiff::JointGraph> PlanCache::restricted(const BackwardPart& part) {
+  auto& known = restricted_[part];
+  if (known == nullptr) {
+    auto made = autodiff::restrict_cotangents(*joint_, part.present);
+    TORCH_CHECK(made.ok(), made.error().message);
+    std::unordered_set<std::size_t> inputs;
+    for (std::size_t i = 0; i < part.gradients.size(); ++i) {
+      if (part.gradients[i]) inputs.insert(joint_->gradient_of[i]);
+    }
+    if (inputs.size() < joint_->gradient_of.size()) autodiff::restrict_gradients(*made, inputs);
+    known = std::make_shared<const autodiff::JointGraph>(std::move(made).value());
+  }
+  return known;
+}
+
+SessionStats PlanCache::stats() const {
+  const std::lock_guard lock(mutex_);
+  SessionStats stats = stats_;
+  stats.plans = entries_.size();
+  if (entries_.empty()) return stats;
+  const Plan& last = *entries_.front().pool->plan();
+  stats.arena_bytes = last.arena_bytes;
+  stats.saved_bytes = last.saved_bytes;
+  stats.instructions = last.forward.instructions.size() + last.backward.instructions.size();
+  stats.frames = entries_.front().pool->high_water();
+  return stats;
+}
+
+std::string PlanCache::describe_last() const {
+  std::shared_ptr<FramePool> last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!entries_.empty()) last = entries_.front().pool;
+  }
+  return last == nullptr ? std::string() : last->plan()->describe();
+}
+
+void PlanCache::set_functions(HostFunctions functions) {
+  auto now = std::make_shared<const HostFunctions>(std::move(functions));
+  const std::lock_guard lock(mutex_);
+  functions_.swap(now);  // those before are let go without the lock
+}
+
+std::shared_ptr<const HostFunctions> PlanCache::functions() const {
+  const std::lock_guard lock(mutex_);
+  return functions_;
+}
+
+}  // namespace rekindle::session

@@ -1,0 +1,185 @@
+#include "session/run/frame.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+
+namespace rekindle::session {
+namespace {
+
+void check_version(const at::Tensor& tensor, std::uint32_t version, const std::string& name) {
+  TORCH_CHECK(
+      static_cast<std::uint32_t>(tensor._version()) == version,
+      "one of the variables needed for gradient computation has been modified by an inplace operation: [",
+      tensor.toString(), " ", tensor.sizes(), "], which is '", name,
+      "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version,
+      " instead.");
+}
+
+}  // namespace
+
+Frame::Frame(std::shared_ptr<const Plan> plan)
+    : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
+  const auto bytes = static_cast<std::int64_t>(plan_->arena_bytes);
+  arena_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(plan_->device));
+  auto* base = static_cast<char*>(arena_.mutable_data_ptr());
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    const Slot& slot = plan_->slots[id];
+    if (slot.storage == Storage::kConstant) bind(id, slot.constant);
+    if (slot.storage != Storage::kArena) continue;
+    const auto options = slot.meta.options().device(plan_->device);
+    // The frame owns the memory; these tensors never leave it.
+    bind(id, at::from_blob(base + slot.offset, slot.meta.sizes(), slot.meta.strides(), options));
+  }
+}
+
+void Frame::bind(SlotId slot, at::Tensor tensor) {
+  slots_[slot] = std::move(tensor);
+  bind_views(slot);
+}
+
+void Frame::bind_views(SlotId slot) {
+  for (const SlotId view : plan_->slots[slot].views) bind(view, plan_->slots[view].view(slots_[slot]));
+}
+
+void Frame::release(SlotId slot) {
+  std::vector<SlotId> left = {plan_->root_of(slot)};
+  while (!left.empty()) {
+    const SlotId id = left.back();
+    left.pop_back();
+    slots_[id].reset();
+    held_[id].reset();
+    const auto& views = plan_->slots[id].views;
+    left.insert(left.end(), views.begin(), views.end());
+  }
+}
+
+void Frame::set_absent(SlotId root, bool absent) {
+  root = plan_->root_of(root);
+  if (absent_.empty() && absent) absent_.resize(slots_.size(), false);
+  if (!absent_.empty()) absent_[root] = absent;
+}
+
+void Frame::unbind() {
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    const Storage storage = plan_->slots[plan_->root_of(id)].storage;
+    if (storage != Storage::kArena && storage != Storage::kConstant) slots_[id].reset();
+    held_[id].reset();
+  }
+  versions_.clear();
+  absent_.clear();
+}
+
+void Frame::record_versions() {
+  for (const SlotId id : plan_->kept) {
+    const Storage storage = plan_->slots[id].storage;
+    if (storage == Storage::kArena || storage == Storage::kHeld || !slots_[id].defined() ||
+        slots_[id].is_inference())
+      continue;
+    versions_.emplace_back(id, slots_[id]._version());
+  }
+}
+
+void Frame::check_versions() const {
+  const std::size_t saved = plan_->saved.size();
+  std::size_t next = 0;
+  for (const auto& [id, version] : versions_) {
+    while (next < saved && plan_->saved[next] != id) ++next;
+    if (next == saved) return;  // the rest is for other backwards
+    const graph::Value* value = plan_->slots[id].value;
+    check_version(slots_[id], version, value == nullptr ? "" : value->name());
+  }
+}
+
+void SavedValues::check_versions() const {
+  for (const auto& [key, value] : *this) {
+    if (value.version) check_version(value.tensor, *value.version, key.first);
+  }
+}
+
+SavedValues SavedValues::only(const std::unordered_set<std::string>& names) const {
+  SavedValues some;
+  for (const auto& [key, value] : *this) {
+    if (std::ranges::any_of(value.read, [&](const std::string& name) { return names.contains(name); }))
+      some.emplace(key, value);
+  }
+  return some;
+}
+
+SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bool own) const {
+  SavedValues values;
+  if (names.empty()) return values;
+  std::map<SlotId, std::vector<std::string>> read;  // by root
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    const graph::Value* value = plan_->slots[id].value;
+    if (value != nullptr && names.contains(value->name())) read[plan_->root_of(id)].push_back(value->name());
+  }
+  const std::map<SlotId, std::uint32_t> versions(versions_.begin(), versions_.end());
+  for (const SlotId id : plan_->kept) {
+    const Slot& slot = plan_->slots[id];
+    const auto found = read.find(id);
+    if (found == read.end() || slot.value == nullptr) continue;
+    SavedValue value{slots_[id], held_[id], std::move(found->second), std::nullopt};
+    if (own && slot.storage == Storage::kArena && value.tensor.defined()) value.tensor = value.tensor.clone();
+    if (const auto then = versions.find(id); then != versions.end()) value.version = then->second;
+    values.emplace(std::pair(slot.value->name(), slot.layout), std::move(value));
+  }
+  return values;
+}
+
+std::unique_ptr<Frame> Frame::copy_for_backward() const {
+  auto copy = std::make_unique<Frame>(plan_);
+  for (const SlotId id : plan_->saved) copy->take(id, slots_[id], held_[id]);
+  return copy;
+}
+
+void Frame::take_saved(const SavedValues& values) {
+  for (const SlotId id : plan_->saved) {
+    const Slot& slot = plan_->slots[id];
+    const auto found = slot.value == nullptr ? values.end() : values.find({slot.value->name(), slot.layout});
+    TORCH_INTERNAL_ASSERT(found != values.end(), "a saved value has no counterpart");
+    take(id, found->second.tensor, found->second.held);
+  }
+}
+
+void Frame::take(SlotId slot, const at::Tensor& tensor, const Held& held) {
+  const Storage storage = plan_->slots[slot].storage;
+  if (storage == Storage::kHeld) {
+    held_[slot] = held;
+  } else if (storage == Storage::kArena) {
+    slots_[slot].copy_(tensor);
+  } else {
+    bind(slot, tensor);
+  }
+}
+
+void FramePool::Return::operator()(Frame* frame) const {
+  std::unique_ptr<Frame> owned(frame);
+  owned->unbind();
+  const std::lock_guard lock(pool->mutex_);
+  --pool->in_use_;
+  pool->idle_.push_back(std::move(owned));
+}
+
+FramePool::Handle FramePool::acquire() {
+  std::unique_ptr<Frame> frame;
+  {
+    const std::lock_guard lock(mutex_);
+    high_water_ = std::max(high_water_, ++in_use_);
+    if (!idle_.empty()) {
+      frame = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);
+  return Handle(frame.release(), Return{shared_from_this()});
+}
+
+std::size_t FramePool::high_water() const {
+  const std::lock_guard lock(mutex_);
+  return high_water_;
+}
+
+}  // namespace rekindle::session

@@ -1,0 +1,115 @@
+// Frame: the tensors of one run of a plan, and the arena that holds the
+// intermediates. Frames are pooled per plan.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "session/plan/plan.h"
+#include "src/base/mutex.h"
+
+namespace rekindle::session {
+
+// A value that a forward left for its backwards, outside of any frame.
+struct SavedValue {
+  at::Tensor tensor;
+  Held held;
+  std::vector<std::string> read;         // names of the values that are it, or views of it
+  std::optional<std::uint32_t> version;  // of the tensor then, where somebody else may write to it
+};
+
+// By the value's name, and whether it is its layout only.
+class SavedValues : public std::map<std::pair<std::string, bool>, SavedValue> {
+ public:
+  // As Frame's.
+  void check_versions() const;
+  // Those that hold the values `names`.
+  SavedValues only(const std::unordered_set<std::string>& names) const;
+};
+
+class Frame {
+ public:
+  // Allocates the arena and prepares a tensor for every arena and constant slot and their views.
+  explicit Frame(std::shared_ptr<const Plan> plan);
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  const Plan& plan() const { return *plan_; }
+  const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
+  at::Tensor* slots() { return slots_.data(); }
+  Held* held() { return held_.data(); }
+  const at::Tensor& operator[](SlotId slot) const { return slots_[slot]; }
+
+  // Sets a slot and, from it, its views.
+  void bind(SlotId slot, at::Tensor tensor);
+  // Sets the views of a slot that a kernel has set.
+  void bind_views(SlotId slot);
+  // Empties the root of a slot and all that views it.
+  void release(SlotId slot);
+  // Whether a root has no value in this run: a gradient that nobody gave.
+  bool is_absent(SlotId root) const { return !absent_.empty() && absent_[root]; }
+  bool any_absent() const { return !absent_.empty(); }
+  void set_absent(SlotId root, bool absent);
+  // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
+  void unbind();
+  // The kept tensors that are not in the arena, with their versions: what an in-place edit before the
+  // backward shows in.
+  void record_versions();
+  // Throws c10::Error, in eager's words, when a recorded tensor was modified in place that the plan's own
+  // backward reads.
+  void check_versions() const;
+  // What the forward left of the values `names`, and what these are views of. `own`: with a copy of what is
+  // in the arena; otherwise it is valid as long as the frame is not run.
+  SavedValues saved_values(const std::unordered_set<std::string>& names, bool own) const;
+  // A frame with its own copy of everything the backward reads: for a backward that must be repeatable.
+  std::unique_ptr<Frame> copy_for_backward() const;
+  // Takes the saved values of a forward of the same graph, by name: a copy in the arena, another handle
+  // elsewhere.
+  void take_saved(const SavedValues& values);
+
+ private:
+  void take(SlotId slot, const at::Tensor& tensor, const Held& held);
+
+  std::shared_ptr<const Plan> plan_;
+  at::Tensor arena_;
+  std::vector<at::Tensor> slots_;
+  std::vector<Held> held_;    // per slot; empty but for kHeld ones
+  std::vector<bool> absent_;  // per slot; empty until one is
+  std::vector<std::pair<SlotId, std::uint32_t>> versions_;
+};
+
+// Runs a program on a frame whose inputs are bound. Throws c10::Error with
+// the node, its op, source and input shapes.
+void execute(const Program& program, Frame& frame);
+// The instructions from `begin` up to `end`.
+void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
+
+// The idle frames of one plan. Thread-safe.
+class FramePool : public std::enable_shared_from_this<FramePool> {
+ public:
+  explicit FramePool(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+  // Returns a frame to its pool, unbound, when destroyed.
+  struct Return {
+    std::shared_ptr<FramePool> pool;
+    void operator()(Frame* frame) const;
+  };
+  using Handle = std::unique_ptr<Frame, Return>;
+
+  Handle acquire();
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+  // The most frames that were in use at once.
+  std::size_t high_water() const;
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Frame>> idle_;
+  std::size_t in_use_ = 0, high_water_ = 0;
+};
+
+}  // namespace rekindle::session

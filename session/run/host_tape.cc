@@ -1,0 +1,117 @@
+#include "session/run/host_tape.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "session/run/tape_end.h"
+
+namespace rekindle::session {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::variable_list;
+
+bool has_hooks(torch::autograd::Node& node) {
+  return !node.pre_hooks().empty() || !node.tensor_pre_hooks().empty() || !node.post_hooks().empty() ||
+         !node.retains_grad_hooks().empty();
+}
+
+}  // namespace
+
+HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inputs,
+                             const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
+                             const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape) {
+  tape = std::make_shared<HostTape>();
+  std::vector<bool> is_tracked(inputs.size(), false);
+  for (const std::int64_t position : tracked) is_tracked.at(static_cast<std::size_t>(position)) = true;
+  std::shared_ptr<torch::autograd::Node> end;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || inputs[i].requires_grad() == is_tracked[i]) continue;
+    // The detached tensor shares its version counter with the value, so
+    // that an edit in place is found as in eager.
+    inputs[i] = inputs[i].tensor_data();
+    if (!is_tracked[i]) continue;
+    if (end == nullptr) end = make_tape_end("RekindleHostTape");
+    torch::autograd::set_history(inputs[i], end);
+  }
+  for (const std::int64_t position : tracked) {
+    tape->wanted_.push_back(torch::autograd::impl::gradient_edge(inputs[static_cast<std::size_t>(position)]));
+  }
+  HostResults results;
+  {
+    const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
+    const at::AutoGradMode grad(true);
+    results = function.call(inputs, own, planned);
+  }
+  for (at::Tensor& result : results.tensors) {
+    tape->results_.push_back(result.requires_grad() ? torch::autograd::impl::gradient_edge(result) : Edge());
+    if (result.defined()) result = result.tensor_data();
+  }
+  if (function.has_one_node()) tape->find_node(inputs, tracked);
+  return results;
+}
+
+// A Function's node has one output for each of its tensors, which are the node's first inputs here.
+void HostTape::find_node(const std::vector<at::Tensor>& inputs, const std::vector<std::int64_t>& tracked) {
+  for (const Edge& edge : results_) {
+    if (!edge.is_valid()) continue;
+    if (node_ == nullptr) node_ = edge.function;
+    if (node_ != edge.function) node_ = nullptr;
+    if (node_ == nullptr) return;
+  }
+  if (node_ == nullptr) return;
+  for (std::size_t i = 0; i < tracked.size(); ++i) {
+    const auto end = inputs.begin() + static_cast<std::ptrdiff_t>(tracked[i]);
+    gradients_.push_back(static_cast<std::size_t>(
+        std::count_if(inputs.begin(), end, [](const at::Tensor& input) { return input.defined(); })));
+    if (gradients_[i] >= node_->num_outputs() || node_->next_edge(gradients_[i]) != wanted_[i]) {
+      node_ = nullptr;
+      return;
+    }
+  }
+}
+
+std::vector<at::Tensor> HostTape::backward(const std::vector<at::Tensor>& cotangents) const {
+  const bool any =
+      std::any_of(results_.begin(), results_.end(), [](const Edge& edge) { return edge.is_valid(); });
+  if (!any) return std::vector<at::Tensor>(wanted_.size());
+  const c10::impl::ForceDispatchKeyGuard keys(keys_with_autograd());
+  return node_ != nullptr && !has_hooks(*node_) ? run_node(cotangents) : run_engine(cotangents);
+}
+
+std::vector<at::Tensor> HostTape::run_node(const std::vector<at::Tensor>& cotangents) const {
+  variable_list given(node_->num_inputs());
+  for (std::size_t i = 0; i < cotangents.size(); ++i) {
+    if (results_.at(i).is_valid()) given.at(results_[i].input_nr) = cotangents[i];
+  }
+  variable_list all = (*node_)(std::move(given));
+  TORCH_CHECK(all.size() == node_->num_outputs(), node_->name(), " returned ", all.size(),
+              " gradients where ", node_->num_outputs(), " were expected");
+  torch::autograd::validate_outputs(node_->next_edges(), all, [&](const std::string& message) {
+    return "Function " + node_->name() + " returned an invalid gradient: " + message;
+  });
+  variable_list gradients;
+  for (const std::size_t i : gradients_) gradients.push_back(std::move(all[i]));
+  return gradients;
+}
+
+std::vector<at::Tensor> HostTape::run_engine(const std::vector<at::Tensor>& cotangents) const {
+  torch::autograd::edge_list roots;
+  variable_list given;
+  for (std::size_t i = 0; i < cotangents.size(); ++i) {
+    if (!cotangents[i].defined() || !results_.at(i).is_valid()) continue;
+    roots.push_back(results_[i]);
+    given.push_back(cotangents[i]);
+  }
+  if (roots.empty()) return std::vector<at::Tensor>(wanted_.size());
+  // The graph is kept: who owns the tape decides how long it lives.
+  return torch::autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true,
+                                                               /*create_graph=*/false,
+                                                               /*accumulate_grad=*/false, wanted_);
+}
+
+}  // namespace rekindle::session

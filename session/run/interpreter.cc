@@ -1,0 +1,95 @@
+#include "session/run/interpreter.h"
+
+#include <unordered_map>
+
+#include "session/lower/op.h"
+#include "src/base/registry.h"
+#include "src/graph/text/print.h"
+
+namespace rekindle::session {
+namespace {
+
+Registry<Interpret>& registry() {
+  static Registry<Interpret> instance;
+  return instance;
+}
+
+std::string key_of(std::string_view domain, std::string_view op_type) {
+  return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
+}
+
+RunValues run_lowered(const graph::Node& node, const RunValues& inputs) {
+  const Lower lower = find_lowering(node.domain(), node.op_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(lower != nullptr, "the session has no lowering for this op");
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    TORCH_CHECK(inputs[i].isNone() || inputs[i].isTensor(), "input ", i, " is a sequence, not a tensor");
+    tensors.push_back(inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor());
+  }
+  const Lowering lowering = lower(LowerContext(node, tensors));
+  RunValues results;
+  for (at::Tensor& tensor : run_once(lowering, tensors)) results.emplace_back(std::move(tensor));
+  return results;
+}
+
+class Run {
+ public:
+  explicit Run(const graph::Graph& graph) : graph_(graph) {
+    for (const auto& node : graph.nodes()) {
+      for (const graph::Value* input : node->inputs()) ++uses_[input];
+    }
+    for (const graph::Value* output : graph.outputs()) ++uses_[output];
+  }
+
+  RunValues operator()(RunValues inputs) {
+    TORCH_CHECK(inputs.size() == graph_.inputs().size(), "graph '", graph_.name(), "' takes ",
+                graph_.inputs().size(), " inputs, not ", inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) values_[graph_.inputs()[i]] = std::move(inputs[i]);
+    for (const auto& node : graph_.nodes()) run_node(*node);
+    RunValues outputs;
+    for (const graph::Value* output : graph_.outputs()) outputs.push_back(values_.at(output));
+    return outputs;
+  }
+
+ private:
+  void run_node(const graph::Node& node) {
+    RunValues inputs;
+    for (const graph::Value* input : node.inputs())
+      inputs.push_back(input == nullptr ? RunValue() : values_.at(input));
+    try {
+      const Interpret interpret = find_interpretation(node.domain(), node.op_type());
+      RunValues results = interpret == nullptr ? run_lowered(node, inputs) : interpret(node, inputs);
+      TORCH_CHECK(results.size() >= node.outputs().size(), "it gives ", results.size(),
+                  " results, the node has ", node.outputs().size());
+      for (std::size_t i = 0; i < node.outputs().size(); ++i) values_[node.output(i)] = std::move(results[i]);
+    } catch (c10::Error& error) {
+      error.add_context("while running " + graph::describe(node));
+      throw;
+    }
+    for (const graph::Value* input : node.inputs()) {
+      if (input != nullptr && --uses_[input] == 0) values_.erase(input);
+    }
+  }
+
+  const graph::Graph& graph_;
+  std::unordered_map<const graph::Value*, RunValue> values_;
+  std::unordered_map<const graph::Value*, std::size_t> uses_;
+};
+
+}  // namespace
+
+InterpretRegistrar::InterpretRegistrar(std::string_view domain, std::string_view op_type,
+                                       Interpret interpret) {
+  registry().add(key_of(domain, op_type), interpret);
+}
+
+Interpret find_interpretation(std::string_view domain, std::string_view op_type) {
+  const Interpret* found = registry().find(key_of(domain, op_type));
+  return found == nullptr ? nullptr : *found;
+}
+
+std::vector<std::string> interpreted_ops() { return registry().names(); }
+
+RunValues interpret(const graph::Graph& graph, RunValues inputs) { return Run(graph)(std::move(inputs)); }
+
+}  // namespace rekindle::session
