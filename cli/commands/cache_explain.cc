@@ -14,7 +14,7 @@
 namespace rekindle::cli {
 namespace {
 
-constexpr std::size_t kMostText = 60;
+constexpr std::size_t kMostLeafText = 60;
 constexpr std::size_t kMostRows = 40;
 
 std::string short_id(const Digest& id) { return id.hex().substr(0, 12); }
@@ -33,8 +33,8 @@ void print_differences(const std::vector<Difference>& differences, std::uint64_t
   for (const Difference& found : differences) {
     if (rows.size() > kMostRows) break;
     const std::string more = found.places > 1 ? fmt::format(" (and {} more)", found.places - 1) : "";
-    rows.push_back({"  " + printable(found.path, 2 * kMostText) + more, printable(found.before, kMostText),
-                    printable(found.after, kMostText)});
+    rows.push_back({"  " + printable(found.path, 2 * kMostLeafText) + more,
+                    printable(found.before, kMostLeafText), printable(found.after, kMostLeafText)});
   }
   omitted += differences.size() + 1 - rows.size();
   if (rows.size() > 1) print_table(rows);

@@ -10,7 +10,7 @@
 namespace rekindle::cli {
 namespace {
 
-constexpr std::size_t kMostText = 100;
+constexpr std::size_t kMostValueText = 100;
 
 Json fields_json(const LeafTree& tree) {
   Json fields = Json::array();
@@ -28,7 +28,7 @@ void print_human(const EntryInfo& info, const LeafTree& tree) {
                    (info.last_used == 0 ? "" : ", last " + age_text(info.last_used, now) + " ago")}};
   const MetaText meta(info);
   for (const auto& [name, value] : meta.json().items()) {
-    rows.push_back({name, printable(meta[name], kMostText)});
+    rows.push_back({name, printable(meta[name], kMostValueText)});
   }
   for (const auto& [name, size] : info.sections) rows.push_back({"section " + name, size_text(size)});
   print_table(rows);
@@ -36,7 +36,7 @@ void print_human(const EntryInfo& info, const LeafTree& tree) {
   fmt::print("\nkey fields and observations\n");
   rows.clear();
   for (const Leaf& leaf : tree.leaves) {
-    rows.push_back({"  " + printable(leaf.path, kMostText), printable(leaf.text, kMostText)});
+    rows.push_back({"  " + printable(leaf.path, kMostValueText), printable(leaf.text, kMostValueText)});
   }
   print_table(rows);
 }

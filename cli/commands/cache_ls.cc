@@ -9,7 +9,7 @@
 namespace rekindle::cli {
 namespace {
 
-constexpr std::size_t kMostText = 40;
+constexpr std::size_t kMostColumnText = 40;
 
 class CacheLs : public Command {
  public:
@@ -54,8 +54,8 @@ class CacheLs : public Command {
         {"ID", "MODEL", "MODE", "INPUTS", "SIZE", "HITS", "SAVED", "USED", "AGE"}};
     for (const EntryInfo& info : entries) {
       const MetaText meta(info);
-      rows.push_back({short_id(info.id) + (info.pinned ? "*" : ""), printable(meta["model"], kMostText),
-                      printable(meta["mode"], kMostText), printable(meta["inputs"], kMostText),
+      rows.push_back({short_id(info.id) + (info.pinned ? "*" : ""), printable(meta["model"], kMostColumnText),
+                      printable(meta["mode"], kMostColumnText), printable(meta["inputs"], kMostColumnText),
                       size_text(info.stored_bytes), std::to_string(info.hits),
                       seconds_text(info.seconds_saved), age_text(info.last_used, now),
                       age_text(info.created, now)});

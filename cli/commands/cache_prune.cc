@@ -11,7 +11,7 @@
 namespace rekindle::cli {
 namespace {
 
-constexpr std::size_t kMostText = 40;
+constexpr std::size_t kMostModelText = 40;
 
 class CachePrune : public Command {
  public:
@@ -74,7 +74,8 @@ class CachePrune : public Command {
     fmt::print("{}\n", title);
     std::vector<std::vector<std::string>> rows = {{"  ID", "MODEL", "SIZE", "SAVED", "AGE", "WHY"}};
     for (const PruneItem& item : items) {
-      rows.push_back({"  " + short_id(item.entry.id), printable(MetaText(item.entry)["model"], kMostText),
+      rows.push_back({"  " + short_id(item.entry.id),
+                      printable(MetaText(item.entry)["model"], kMostModelText),
                       size_text(item.entry.stored_bytes), seconds_text(item.entry.seconds_saved),
                       age_text(item.entry.created, now), item.why});
     }

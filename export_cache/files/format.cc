@@ -10,7 +10,7 @@ namespace rekindle {
 namespace {
 
 constexpr std::string_view kPrefix = "rekindle cache format ";
-constexpr std::uint64_t kMostBytes = 4096;
+constexpr std::uint64_t kMostFormatBytes = 4096;
 
 // std::nullopt for text that no version has written.
 std::optional<int> parse_format(std::string_view text) {
@@ -42,10 +42,10 @@ bool has_only_a_database(const std::string& dir) {
 
 Status check_format(const std::string& dir, bool writable) {
   const std::string path = dir + "/format";
-  REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMostBytes));
+  REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMostFormatBytes));
   if (!text && has_only_a_database(dir)) {
     // A process that began meanwhile made the database, after its file of the format.
-    REKINDLE_ASSIGN_OR_RETURN(text, read_file(path, kMostBytes));
+    REKINDLE_ASSIGN_OR_RETURN(text, read_file(path, kMostFormatBytes));
     if (!text) return another_format(dir, "1", false);
   }
   if (text) {

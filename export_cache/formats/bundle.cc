@@ -6,7 +6,7 @@
 namespace rekindle {
 namespace {
 
-constexpr std::string_view kMagic = "RKBUNDLE";
+constexpr std::string_view kBundleMagic = "RKBUNDLE";
 constexpr std::size_t kDigestBytes = 16;
 // A bundle is read into memory as a whole; far more than the default limit of a cache is not one of ours.
 constexpr std::uint64_t kMaxBundleBytes = std::uint64_t{16} << 30;
@@ -37,7 +37,7 @@ Status write_bundle(const std::string& path, const std::vector<Digest>& ids,
   REKINDLE_ASSIGN_OR_RETURN(NewFile created, NewFile::create(path, 0644));
   SummedFile file(std::move(created));
   ByteWriter head;
-  head.raw(kMagic);
+  head.raw(kBundleMagic);
   head.number(kBundleVersion);
   head.number<std::uint64_t>(ids.size());
   REKINDLE_RETURN_IF_ERROR(file.write(head.bytes()));
@@ -56,9 +56,9 @@ Status read_bundle(const std::string& path, const std::function<Status(std::stri
   if (!read.ok()) return read.error();
   if (!*read) return not_found("there is no bundle " + path);
   const std::string_view bytes = **read;
-  if (!bytes.starts_with(kMagic))
+  if (!bytes.starts_with(kBundleMagic))
     return corruption(path + " is not a bundle; make one with: rekindle cache pack");
-  ByteReader reader(bytes.substr(kMagic.size()));
+  ByteReader reader(bytes.substr(kBundleMagic.size()));
   if (const auto version = reader.number<std::uint32_t>(); version != kBundleVersion && !reader.failed()) {
     return unsupported("bundle " + path + " has format version " + std::to_string(version) +
                        ", this Rekindle reads " + std::to_string(kBundleVersion) +

@@ -7,7 +7,7 @@
 namespace rekindle {
 namespace {
 
-constexpr std::string_view kMagic = "RKND";
+constexpr std::string_view kRecordMagic = "RKND";
 constexpr std::uint8_t kCodecNone = 0;
 constexpr std::uint8_t kCodecZstd = 1;
 constexpr int kZstdLevel = 3;
@@ -41,7 +41,7 @@ Result<Header> parse_header(std::string_view record, RecordKind kind, const Dige
   if (record.size() < kRecordOverhead)
     return damaged(kind, key, "only " + std::to_string(record.size()) + " bytes");
   ByteReader reader(record);
-  if (reader.raw(kMagic.size()) != kMagic) return damaged(kind, key, "bad magic");
+  if (reader.raw(kRecordMagic.size()) != kRecordMagic) return damaged(kind, key, "bad magic");
   if (const auto version = reader.number<std::uint16_t>(); version != kRecordVersion) {
     return damaged(kind, key,
                    "format version " + std::to_string(version) + " is not " + std::to_string(kRecordVersion));
@@ -103,7 +103,7 @@ Result<std::string> encode_record(RecordKind kind, const Digest& key, std::strin
   const std::string smaller = compressed(raw);
   const std::string_view payload = smaller.empty() ? raw : std::string_view(smaller);
   ByteWriter writer;
-  writer.raw(kMagic);
+  writer.raw(kRecordMagic);
   writer.number(kRecordVersion);
   writer.number(static_cast<std::uint8_t>(kind));
   writer.number(smaller.empty() ? kCodecNone : kCodecZstd);
@@ -138,7 +138,7 @@ Result<std::string> decode_record(std::string_view record, RecordKind kind, cons
 }
 
 Result<std::size_t> claimed_record_size(std::string_view bytes) {
-  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic))
+  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kRecordMagic))
     return corruption("no record begins here");
   ByteReader reader(bytes.substr(kStoredLengthAt));
   const auto stored = reader.number<std::uint64_t>();
@@ -147,15 +147,15 @@ Result<std::size_t> claimed_record_size(std::string_view bytes) {
 }
 
 Result<Digest> claimed_record_key(std::string_view bytes) {
-  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kMagic))
+  if (bytes.size() < kRecordOverhead || !bytes.starts_with(kRecordMagic))
     return corruption("no record begins here");
   ByteReader reader(bytes.substr(kKeyAt));
   return read_digest(reader);
 }
 
 bool of_another_version(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic)) return false;
-  ByteReader reader(bytes.substr(kMagic.size()));
+  if (!bytes.starts_with(kRecordMagic)) return false;
+  ByteReader reader(bytes.substr(kRecordMagic.size()));
   return reader.number<std::uint16_t>() != kRecordVersion && !reader.failed();
 }
 

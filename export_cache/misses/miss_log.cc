@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "export_cache/files/files.h"
 #include "export_cache/formats/record.h"
 #include "src/base/bytes.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".miss1";
+constexpr std::string_view kMissSuffix = ".miss1";
 constexpr std::size_t kMaxFileBytes = 1024 * 1024;
 
 void cut(std::string& text) {
@@ -79,7 +80,7 @@ std::vector<std::string> file_names(const std::string& dir) {
   std::error_code failed;  // no directory: no misses
   for (fs::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
     std::string name = it->path().filename().string();
-    if (name.ends_with(kSuffix)) names.push_back(std::move(name));
+    if (name.ends_with(kMissSuffix)) names.push_back(std::move(name));
   }
   std::ranges::sort(names);
   return names;
@@ -93,25 +94,21 @@ std::string new_name() {
   return time + "-" + std::to_string(getpid()) + "-" + std::to_string(random());
 }
 
-Error failure(const std::string& what, const std::string& path) {
-  return io_error("cannot " + what + " " + path + ": " + std::strerror(errno));
-}
-
 // Under its name only once it is whole.
 Status write_file(const std::string& path, const std::string& bytes) {
   const std::string unfinished = path + ".new";
   const int fd = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return failure("create", unfinished);
+  if (fd < 0) return system_error("create", unfinished, errno);
   const bool written = write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
-  const std::string final_name = path + std::string(kSuffix);
+  const std::string final_name = path + std::string(kMissSuffix);
   close(fd);
   if (written && rename(unfinished.c_str(), final_name.c_str()) == 0) return {};
-  const Error error = failure("write", path);
+  const Error error = system_error("write", path, errno);
   unlink(unfinished.c_str());
   return error;
 }
 
-std::string read_file(const std::string& path) {
+std::string read_miss(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return {};
   std::string bytes(kMaxFileBytes, '\0');
@@ -137,7 +134,7 @@ Status log_miss(const std::string& dir, Miss miss) {
   }
   REKINDLE_ASSIGN_OR_RETURN(const std::string record,
                             encode_record(RecordKind::kMiss, Digest{}, encode(miss)));
-  if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failure("create", dir);
+  if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return system_error("create", dir, errno);
   REKINDLE_RETURN_IF_ERROR(write_file(dir + "/" + new_name(), record));
   const std::vector<std::string> names = file_names(dir);
   for (std::size_t i = 0; i + kMaxMisses < names.size(); ++i) unlink((dir + "/" + names[i]).c_str());
@@ -147,7 +144,7 @@ Status log_miss(const std::string& dir, Miss miss) {
 std::vector<Miss> read_misses(const std::string& dir) {
   std::vector<Miss> misses;
   for (const std::string& name : file_names(dir)) {
-    const auto raw = decode_record(read_file(dir + "/" + name), RecordKind::kMiss, Digest{});
+    const auto raw = decode_record(read_miss(dir + "/" + name), RecordKind::kMiss, Digest{});
     Miss miss;
     if (raw.ok() && raw->size() <= kMaxFileBytes && decode(*raw, miss)) misses.push_back(std::move(miss));
   }

@@ -13,14 +13,14 @@
 namespace rekindle {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 2 * (kMaxRawBytes + kRecordOverhead);
+constexpr std::uint64_t kMostRecordBytes = 2 * (kMaxRawBytes + kRecordOverhead);
 
 class DirectoryTier : public RemoteTier {
  public:
   explicit DirectoryTier(std::string root) : root_(std::move(root)) {}
 
   Result<std::optional<std::string>> get(Space space, const Digest& key) override {
-    return read_file(path(space, key), kMostBytes);
+    return read_file(path(space, key), kMostRecordBytes);
   }
 
   Status put(Space space, const Digest& key, std::string_view bytes) override {

@@ -7,7 +7,7 @@
 namespace rekindle {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 4096;
+constexpr std::uint64_t kMostStateBytes = 4096;
 
 Status put_state(const std::string& path, const State& state) {
   ByteWriter writer;
@@ -23,7 +23,7 @@ Status put_state(const std::string& path, const State& state) {
 }  // namespace
 
 State read_state(const std::string& path) {
-  const auto bytes = read_file(path, kMostBytes);
+  const auto bytes = read_file(path, kMostStateBytes);
   if (!bytes.ok() || !*bytes) return {};
   const auto raw = decode_record(**bytes, RecordKind::kState, Digest{});
   if (!raw.ok()) return {};

@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 
+#include "export_cache/files/files.h"
 #include "export_cache/formats/record.h"
 #include "src/base/bytes.h"
 #include "src/base/digest.h"
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".journal1";
+constexpr std::string_view kJournalSuffix = ".journal1";
 // Far above what a process writes between two folds; a larger file is not one of ours.
 constexpr std::uintmax_t kMaxJournalBytes = 64 * 1024 * 1024;
 
@@ -81,7 +82,7 @@ std::optional<std::vector<std::string>> journal_names(const std::string& dir) {
   std::error_code failed;
   for (fs::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
     std::string name = it->path().filename().string();
-    if (name.ends_with(kSuffix)) names.push_back(std::move(name));
+    if (name.ends_with(kJournalSuffix)) names.push_back(std::move(name));
   }
   if (failed && failed != std::errc::no_such_file_or_directory) return std::nullopt;
   return names;
@@ -92,10 +93,6 @@ std::uint64_t folded_bytes(const Usage& usage, const std::string& name) {
   return found == usage.folded.end() ? 0 : found->second;
 }
 
-Error failure(const std::string& what, const std::string& path) {
-  return io_error("cannot " + what + " " + path + ": " + std::strerror(errno));
-}
-
 }  // namespace
 
 Journal::Journal(std::string dir) : dir_(std::move(dir)) {}
@@ -104,7 +101,7 @@ std::string Journal::new_name() {
   // Random, because process ids return: in containers every process may be number 1.
   std::random_device random;
   return std::to_string(pid_) + "-" + std::to_string(made_++) + "-" + std::to_string(random()) +
-         std::string(kSuffix);
+         std::string(kJournalSuffix);
 }
 
 Status Journal::append(const CacheEvent& event) {
@@ -127,7 +124,7 @@ Status Journal::append(const CacheEvent& event) {
 Status Journal::append_once(const std::string& bytes, bool& retry) {
   int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
   if (name_.empty()) {
-    if (mkdir(dir_.c_str(), 0700) != 0 && errno != EEXIST) return failure("create", dir_);
+    if (mkdir(dir_.c_str(), 0700) != 0 && errno != EEXIST) return system_error("create", dir_, errno);
     name_ = new_name();
     flags |= O_CREAT | O_EXCL;
   }
@@ -135,7 +132,7 @@ Status Journal::append_once(const std::string& bytes, bool& retry) {
   const int fd = open(path.c_str(), flags, 0600);
   if (fd < 0) {
     retry = errno == ENOENT && !(flags & O_CREAT);
-    return failure("open", path);
+    return system_error("open", path, errno);
   }
   struct stat info;
   // Locked or unlinked: a writer is folding this file. A name is never
@@ -145,7 +142,7 @@ Status Journal::append_once(const std::string& bytes, bool& retry) {
   if (retry) {
     status = io_error("journal " + path + " is being folded");
   } else if (write(fd, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    status = failure("write", path);
+    status = system_error("write", path, errno);
     // Half a record would hide all that follow.
     if (ftruncate(fd, info.st_size) != 0) name_.clear();
   }

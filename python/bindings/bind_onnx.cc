@@ -30,7 +30,7 @@ py::object object_of(const session::RunValue& value) {
   return list;
 }
 
-py::list run(Model& model, const py::list& inputs) {
+py::list run_model(Model& model, const py::list& inputs) {
   session::RunValues values, results;
   for (const py::handle& input : inputs) values.push_back(value_of(input));
   try {
@@ -46,7 +46,7 @@ py::list run(Model& model, const py::list& inputs) {
   return outputs;
 }
 
-std::shared_ptr<Model> load(const py::bytes& bytes) {
+std::shared_ptr<Model> load_model(const py::bytes& bytes) {
   const auto view = static_cast<std::string_view>(bytes);
   const py::gil_scoped_release release;
   return value_or_throw(Model::create(value_or_throw(graph::import_onnx(view))));
@@ -63,8 +63,8 @@ std::vector<std::string> names_of(const std::vector<graph::Value*>& values) {
 void bind_onnx(py::module_& m) {
   m.def("interpreted_ops", &session::interpreted_ops);
   py::class_<Model, std::shared_ptr<Model>>(m, "OnnxModel")
-      .def(py::init(&load), py::arg("model"), "From the bytes of a ModelProto.")
-      .def("run", &run, py::arg("inputs"),
+      .def(py::init(&load_model), py::arg("model"), "From the bytes of a ModelProto.")
+      .def("run", &run_model, py::arg("inputs"),
            "Tensors, lists of tensors and None, one an input; the same for outputs.")
       .def_property_readonly("inputs", [](const Model& self) { return names_of(self.graph().inputs()); })
       .def_property_readonly("outputs", [](const Model& self) { return names_of(self.graph().outputs()); })

@@ -9,6 +9,7 @@
 #include "session/lower/run_lowering.h"
 #include "session/session.h"
 #include "src/base/registry.h"
+#include "src/graph/op_info.h"
 
 namespace rekindle::session {
 namespace {
@@ -18,18 +19,15 @@ Registry<Lower>& registry() {
   return instance;
 }
 
-std::string key_of(std::string_view domain, std::string_view op_type) {
-  return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
-}
-
 }  // namespace
 
 OpRegistrar::OpRegistrar(std::string_view domain, std::string_view op_type, Lower lower) {
-  registry().add(key_of(domain, op_type), lower);
+  registry().add(graph::qualified_name(domain, op_type), lower);
 }
 
 Lower find_lowering(std::string_view domain, std::string_view op_type) {
-  const Lower* found = registry().find(key_of(domain, domain == graph::kTorchDomain ? "" : op_type));
+  const Lower* found =
+      registry().find(graph::qualified_name(domain, domain == graph::kTorchDomain ? "" : op_type));
   return found == nullptr ? nullptr : *found;
 }
 

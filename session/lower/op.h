@@ -149,9 +149,9 @@ struct OpRegistrar {
 
 // REKINDLE_OP("", "MatMul", lower_matmul);
 #define REKINDLE_OP(domain, op_type, lower) \
-  static const ::rekindle::session::OpRegistrar REKINDLE_OP_NAME(__LINE__)(domain, op_type, lower)
-#define REKINDLE_OP_NAME(line) REKINDLE_OP_NAME_INNER(line)
-#define REKINDLE_OP_NAME_INNER(line) op_registrar_##line
+  static const ::rekindle::session::OpRegistrar REKINDLE_OP_NAME(__COUNTER__)(domain, op_type, lower)
+#define REKINDLE_OP_NAME(number) REKINDLE_OP_NAME_INNER(number)
+#define REKINDLE_OP_NAME_INNER(number) op_registrar_##number
 
 // Helpers that several families share.
 Sizes broadcast_sizes(const Sizes& a, const Sizes& b);

@@ -14,18 +14,18 @@
 namespace rekindle::session {
 namespace {
 
-struct Attention {
+struct ScaledDotProduct {
   bool causal = false, mask = false, bool_mask = false,
        empty = false;  // empty: no query, or nothing to look at
   double scale = 0;
 };
 
-Attention attention_of(const LowerContext& context, std::size_t query, std::size_t mask) {
+ScaledDotProduct attention_of(const LowerContext& context, std::size_t query, std::size_t mask) {
   const at::Tensor &q = context.meta(query), &k = context.meta(query + 1), &v = context.meta(query + 2);
   TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.size(3) == k.size(3) &&
                   k.sizes() == v.sizes() && q.size(0) == k.size(0) && q.size(1) == k.size(1),
               "ScaledDotProductAttention of ", q.sizes(), ", ", k.sizes(), " and ", v.sizes());
-  Attention attention;
+  ScaledDotProduct attention;
   attention.causal = context.int_attribute("is_causal", 0) != 0;
   attention.scale = context.float_attribute("scale", 1.0 / std::sqrt(static_cast<double>(q.size(3))));
   attention.empty = q.numel() == 0 || k.numel() == 0;  // PyTorch's kernels divide by these
@@ -34,7 +34,8 @@ Attention attention_of(const LowerContext& context, std::size_t query, std::size
   return attention;
 }
 
-std::optional<at::Tensor> additive_mask(const Args& args, const Attention& attention, std::size_t input) {
+std::optional<at::Tensor> additive_mask(const Args& args, const ScaledDotProduct& attention,
+                                        std::size_t input) {
   if (!attention.mask) return std::nullopt;
   at::Tensor mask = args.in(input);
   if (attention.bool_mask) {
@@ -52,8 +53,8 @@ Layout heads_first_over_heads_last(at::ScalarType type, const Sizes& sizes) {
 }
 
 // Outputs: y [B, H, L, E] laid out as [B, L, H, E], logsumexp [B, H, L] laid out as [B, L, H].
-Lowering lower_attention(const LowerContext& context) {
-  const Attention attention = attention_of(context, 0, 3);
+Lowering lower_scaled_dot_product_attention(const LowerContext& context) {
+  const ScaledDotProduct attention = attention_of(context, 0, 3);
   const Sizes sizes = context.sizes(0);
   TORCH_CHECK(sizes.size() == 4, "attention over a query of rank ", sizes.size());
   const at::ScalarType precise = context.dtype(0) == at::kDouble ? at::kDouble : at::kFloat;
@@ -76,8 +77,8 @@ Lowering lower_attention(const LowerContext& context) {
 }
 
 // Inputs: dy, q, k, v, y, logsumexp, mask?. Outputs: dq, dk, dv, laid out like y.
-Lowering lower_attention_gradient(const LowerContext& context) {
-  const Attention attention = attention_of(context, 1, 6);
+Lowering lower_scaled_dot_product_attention_gradient(const LowerContext& context) {
+  const ScaledDotProduct attention = attention_of(context, 1, 6);
   Lowering lowering;
   for (std::size_t i = 1; i <= 3; ++i) {
     lowering.outputs.push_back(heads_first_over_heads_last(context.dtype(i), context.sizes(i)));
@@ -99,7 +100,7 @@ Lowering lower_attention_gradient(const LowerContext& context) {
 
 }  // namespace
 
-REKINDLE_OP("rekindle", "ScaledDotProductAttention", lower_attention);
-REKINDLE_OP("rekindle", "ScaledDotProductAttentionGradient", lower_attention_gradient);
+REKINDLE_OP("rekindle", "ScaledDotProductAttention", lower_scaled_dot_product_attention);
+REKINDLE_OP("rekindle", "ScaledDotProductAttentionGradient", lower_scaled_dot_product_attention_gradient);
 
 }  // namespace rekindle::session

@@ -15,7 +15,7 @@ namespace {
 
 bool given(const Tensors& in, std::size_t i) { return i < in.size() && in[i].defined(); }
 
-Lowering lower_gelu(const LowerContext& context) {
+Lowering lower_gelu_of_microsoft(const LowerContext& context) {
   return functional(context, [](const Tensors& in) -> Tensors {
     return {at::gelu(given(in, 1) ? in[0].add(in[1]) : in[0])};
   });
@@ -64,7 +64,7 @@ Lowering skip_normalization(const LowerContext& context) {
 }
 
 // Inputs: x, positions (one: where the sequence begins; or [B, L]), cos, sin.
-Lowering lower_rotary_embedding(const LowerContext& context) {
+Lowering lower_rotary_embedding_of_microsoft(const LowerContext& context) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       context.int_attribute("is_packed_batching", 0) == 0 && context.float_attribute("scale", 1) == 1,
       "RotaryEmbedding with packed batches or a scale");
@@ -127,13 +127,13 @@ Lowering lower_multi_head_attention(const LowerContext& context) {
 
 }  // namespace
 
-REKINDLE_OP("com.microsoft", "BiasGelu", lower_gelu);
+REKINDLE_OP("com.microsoft", "BiasGelu", lower_gelu_of_microsoft);
 REKINDLE_OP("com.microsoft", "FastGelu", lower_fast_gelu);
 REKINDLE_OP("com.microsoft", "FusedMatMul", lower_fused_matmul);
-REKINDLE_OP("com.microsoft", "Gelu", lower_gelu);
+REKINDLE_OP("com.microsoft", "Gelu", lower_gelu_of_microsoft);
 REKINDLE_OP("com.microsoft", "MultiHeadAttention", lower_multi_head_attention);
 REKINDLE_OP("com.microsoft", "QuickGelu", lower_quick_gelu);
-REKINDLE_OP("com.microsoft", "RotaryEmbedding", lower_rotary_embedding);
+REKINDLE_OP("com.microsoft", "RotaryEmbedding", lower_rotary_embedding_of_microsoft);
 REKINDLE_OP("com.microsoft", "SkipLayerNormalization", skip_normalization<false>);
 REKINDLE_OP("com.microsoft", "SkipSimplifiedLayerNormalization", skip_normalization<true>);
 

@@ -4,18 +4,15 @@
 
 #include "session/lower/op.h"
 #include "src/base/registry.h"
+#include "src/graph/op_info.h"
 #include "src/graph/text/print.h"
 
 namespace rekindle::session {
 namespace {
 
-Registry<Interpret>& registry() {
+Registry<Interpret>& interpreters() {
   static Registry<Interpret> instance;
   return instance;
-}
-
-std::string key_of(std::string_view domain, std::string_view op_type) {
-  return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
 }
 
 RunValues run_lowered(const graph::Node& node, const RunValues& inputs) {
@@ -80,15 +77,15 @@ class Run {
 
 InterpretRegistrar::InterpretRegistrar(std::string_view domain, std::string_view op_type,
                                        Interpret interpret) {
-  registry().add(key_of(domain, op_type), interpret);
+  interpreters().add(graph::qualified_name(domain, op_type), interpret);
 }
 
 Interpret find_interpretation(std::string_view domain, std::string_view op_type) {
-  const Interpret* found = registry().find(key_of(domain, op_type));
+  const Interpret* found = interpreters().find(graph::qualified_name(domain, op_type));
   return found == nullptr ? nullptr : *found;
 }
 
-std::vector<std::string> interpreted_ops() { return registry().names(); }
+std::vector<std::string> interpreted_ops() { return interpreters().names(); }
 
 RunValues interpret(const graph::Graph& graph, RunValues inputs) { return Run(graph)(std::move(inputs)); }
 

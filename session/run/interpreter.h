@@ -35,9 +35,9 @@ struct InterpretRegistrar {
 };
 
 // REKINDLE_INTERPRETED("", "SequenceAt", sequence_at);
-#define REKINDLE_INTERPRETED(domain, op_type, interpret)                                                    \
-  static const ::rekindle::session::InterpretRegistrar REKINDLE_INTERPRETED_NAME(__LINE__)(domain, op_type, \
-                                                                                           interpret)
+#define REKINDLE_INTERPRETED(domain, op_type, interpret)                                       \
+  static const ::rekindle::session::InterpretRegistrar REKINDLE_INTERPRETED_NAME(__COUNTER__)( \
+      domain, op_type, interpret)
 #define REKINDLE_INTERPRETED_NAME(line) REKINDLE_INTERPRETED_NAME_INNER(line)
 #define REKINDLE_INTERPRETED_NAME_INNER(line) interpret_registrar_##line
 

@@ -81,11 +81,7 @@ Registry<Rule>& rules() {
 }
 
 const Rule* find_rule(const Node& node) {
-  return rules().find(qualified_name(node.domain(), graph::is_torch(node) ? "" : node.op_type()));
-}
-
-std::string qualified_name(std::string_view domain, std::string_view op_type) {
-  return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
+  return rules().find(graph::qualified_name(node.domain(), graph::is_torch(node) ? "" : node.op_type()));
 }
 
 std::optional<std::size_t> rank_of(const Value* value) {

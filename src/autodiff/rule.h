@@ -16,6 +16,7 @@
 #include "src/base/registry.h"
 #include "src/base/result.h"
 #include "src/graph/graph.h"
+#include "src/graph/op_info.h"
 
 namespace rekindle::autodiff {
 
@@ -90,13 +91,11 @@ class RuleContext {
 // Null for an op whose outputs do not depend differentiably on its inputs (REKINDLE_NO_GRADIENT).
 using Rule = Status (*)(RuleContext& context);
 
-// Keyed by qualified_name(). An op that is not there has no rule, which
+// Keyed by graph::qualified_name(). An op that is not there has no rule, which
 // is an error when its gradient is needed.
 Registry<Rule>& rules();
 // The rule for a node's op; null when there is none. All of the torch domain share one.
 const Rule* find_rule(const Node& node);
-// "Add", "rekindle::Linear".
-std::string qualified_name(std::string_view domain, std::string_view op_type);
 
 // The rank of a value, when it is known.
 std::optional<std::size_t> rank_of(const Value* value);
@@ -105,13 +104,14 @@ bool same_shape(const TensorType& a, const TensorType& b);
 
 struct RuleRegistrar {
   RuleRegistrar(std::string_view domain, std::string_view op_type, Rule rule) {
-    rules().add(qualified_name(domain, op_type), rule);
+    rules().add(graph::qualified_name(domain, op_type), rule);
   }
 };
 
 // REKINDLE_GRADIENT("", "Add", add_gradient) at namespace scope, beside the rule.
-#define REKINDLE_GRADIENT(domain, op_type, rule) \
-  const ::rekindle::autodiff::RuleRegistrar REKINDLE_CONCAT(rekindle_rule_, __LINE__)(domain, op_type, rule)
+#define REKINDLE_GRADIENT(domain, op_type, rule)                                                          \
+  const ::rekindle::autodiff::RuleRegistrar REKINDLE_CONCAT(rekindle_rule_, __COUNTER__)(domain, op_type, \
+                                                                                         rule)
 #define REKINDLE_NO_GRADIENT(domain, op_type) REKINDLE_GRADIENT(domain, op_type, nullptr)
 
 }  // namespace rekindle::autodiff

@@ -221,4 +221,8 @@ bool is_random(const Node& node) {
   return read_int64(*constant, 0) != 0;
 }
 
+std::string qualified_name(std::string_view domain, std::string_view op_type) {
+  return domain.empty() ? std::string(op_type) : std::string(domain) + "::" + std::string(op_type);
+}
+
 }  // namespace rekindle::graph

@@ -52,4 +52,7 @@ bool is_random(const Node& node);
 // Every known op, ordered by domain and name.
 const std::vector<OpInfo>& all_ops();
 
+// "MatMul", or "com.microsoft::Gelu": a name for tables of ops.
+std::string qualified_name(std::string_view domain, std::string_view op_type);
+
 }  // namespace rekindle::graph

@@ -42,6 +42,6 @@ struct PassRegistrar {
 
 // REKINDLE_PASS("eliminate_dead_nodes", "Removes ...", run) at namespace scope, beside the pass.
 #define REKINDLE_PASS(name, doc, run) \
-  const ::rekindle::passes::PassRegistrar REKINDLE_CONCAT(rekindle_pass_, __LINE__)({name, doc, run})
+  const ::rekindle::passes::PassRegistrar REKINDLE_CONCAT(rekindle_pass_, __COUNTER__)({name, doc, run})
 
 }  // namespace rekindle::passes

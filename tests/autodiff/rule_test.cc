@@ -25,7 +25,7 @@ TEST_CASE("every forward op of our own has a rule or says that it has no gradien
     const bool owns_graphs = name == "If" || name == "Loop" || name == "Scan" || name == "SequenceMap";
     if (info.domain != graph::kRekindleDomain || backward_only || helper || owns_graphs) continue;
     INFO(name);
-    CHECK(rules().find(qualified_name(info.domain, info.name)) != nullptr);
+    CHECK(rules().find(graph::qualified_name(info.domain, info.name)) != nullptr);
   }
 }
 

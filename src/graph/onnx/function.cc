@@ -14,8 +14,6 @@ constexpr std::size_t kMaxNodes = 1 << 20, kMaxBytes = 1 << 30;
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 using Names = std::unordered_map<std::string, std::string>;
 
-std::string own_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
-
 class Inliner {
  public:
   Status run(onnx::ModelProto& model) {

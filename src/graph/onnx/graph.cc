@@ -5,6 +5,7 @@
 #include "src/graph/attribute_schema.h"
 #include "src/graph/element.h"
 #include "src/graph/onnx/attribute.h"
+#include "src/graph/onnx/function.h"
 #include "src/graph/onnx/normalize.h"
 #include "src/graph/onnx/tensor.h"
 #include "src/graph/op_info.h"
@@ -13,8 +14,6 @@ namespace rekindle::graph {
 namespace {
 
 using Attributes = std::map<std::string, Attribute, std::less<>>;
-
-std::string own_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
 // "node 12 '/layer/MatMul' (op MatMul)".
 std::string node_text(const onnx::NodeProto& node, int position) {

@@ -7,12 +7,10 @@
 #include <type_traits>
 
 #include "src/graph/element.h"
+#include "src/graph/text/characters.h"
 
 namespace rekindle::graph {
 namespace {
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string quoted(std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";

@@ -5,13 +5,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "src/graph/text/characters.h"
+
 namespace rekindle::graph {
-namespace {
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-}  // namespace
 
 void TextScanner::fail(std::string message) {
   if (error_) return;
