@@ -48,6 +48,15 @@ if(REKINDLE_FUZZ)
   target_compile_options(rekindle_options INTERFACE -fsanitize=fuzzer-no-link -fno-sanitize-recover=all)
 endif()
 
+# rekindle_compile_together(TARGET): its sources are compiled eight at a time, as reading headers takes nine tenths of
+# the time of most. Files of one target thus share one namespace {}: names in it differ. REKINDLE_UNITY=OFF compiles each
+# file alone, which an edit of one file likes better.
+function(rekindle_compile_together target)
+  if(REKINDLE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
 # rekindle_room(NAME [PUBLIC libs...] [PRIVATE libs...]): the room in the current directory, as rekindle_NAME.
 # An OBJECT library, so that no linker drops a registrar. Every .cc below the directory belongs to it.
 function(rekindle_room name)
@@ -55,6 +64,7 @@ function(rekindle_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   add_library(rekindle_${name} OBJECT ${sources})
   target_link_libraries(rekindle_${name} PUBLIC rekindle_options ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE})
+  rekindle_compile_together(rekindle_${name})
 endfunction()
 
 # rekindle_test(NAME rooms...): one Catch2 executable of every tests/NAME/*_test.cc, known to ctest by test case.

@@ -82,4 +82,6 @@ graph::ConstantPtr constant_of(const at::Tensor& tensor) {
   return constant;
 }
 
+bool is_float8(at::ScalarType type) { return graph::is_float8(dtype_of(type)); }
+
 }  // namespace rekindle::session

@@ -22,5 +22,6 @@ at::Tensor meta_of(const at::Tensor& tensor);
 at::Tensor tensor_of(const graph::ConstantTensor& constant);
 // The inverse; the tensor is copied to the CPU and made contiguous when it is not.
 graph::ConstantPtr constant_of(const at::Tensor& tensor);
+bool is_float8(at::ScalarType type);
 
 }  // namespace rekindle::session

@@ -5,8 +5,6 @@
 namespace rekindle::session {
 namespace {
 
-bool is_float8(at::ScalarType type) { return graph::is_float8(dtype_of(type)); }
-
 // The largest finite number of a float8 type.
 double largest(at::ScalarType type) {
   switch (type) {

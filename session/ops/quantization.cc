@@ -10,8 +10,6 @@
 namespace rekindle::session {
 namespace {
 
-bool is_float8(at::ScalarType type) { return graph::is_float8(dtype_of(type)); }
-
 // A scale or zero point brought to x's shape: one for all, one per slice
 // along `axis`, or one per block along it.
 at::Tensor spread(const at::Tensor& parameter, const at::Tensor& x, std::int64_t axis, std::int64_t block) {

@@ -31,7 +31,7 @@ Code4Bit code_of(std::int64_t quant_type) {
 }
 
 // x [..., k] gives [..., n] with a transposed weight, x [..., n] gives [..., k] without.
-Lowering product(const LowerContext& context, bool transposed) {
+Lowering lower_product(const LowerContext& context, bool transposed) {
   const Weight4Bit weight{context.int_attribute("N", 0), context.int_attribute("K", 0),
                           context.int_attribute("block_size", 0),
                           code_of(context.int_attribute("quant_type", 0))};
@@ -54,12 +54,12 @@ Lowering product(const LowerContext& context, bool transposed) {
 }
 
 Lowering lower_matmul_bnb4(const LowerContext& context) {
-  return product(context, context.int_attribute("transB", 1) != 0);
+  return lower_product(context, context.int_attribute("transB", 1) != 0);
 }
 
 // Inputs: dy, packed, absmax. The attributes are those of the product.
 Lowering lower_matmul_bnb4_gradient(const LowerContext& context) {
-  return product(context, context.int_attribute("transB", 1) == 0);
+  return lower_product(context, context.int_attribute("transB", 1) == 0);
 }
 
 // Differentiable in x, by what it is made of.
