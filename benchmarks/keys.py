@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench_report import machine_facts, spread
+from report import machine_facts, spread
 
 _TRIAL = Path(__file__).resolve().parent / "keys_trial.py"
 _TARGETS = {"BERT-base, hit": 50, "70B-shaped, key": 250}  # milliseconds

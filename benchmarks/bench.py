@@ -20,11 +20,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import bench_keys
-import bench_memory
-import bench_pythonop
-import bench_step
-from bench_report import Samples, machine_facts, print_report, summarize
+import keys
+import memory
+import pythonop
+import step
+from report import Samples, machine_facts, print_report, summarize
 from trial_process import Measurement, Trial, TrialError, TrialProcess
 
 _MODELS = ("gpt", "gpt2", "mlp", "encoder")
@@ -112,7 +112,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Measures, and prints the report, or hands on to what the first argument names."""
-    others = {"keys": bench_keys, "memory": bench_memory, "pythonop": bench_pythonop, "step": bench_step}
+    others = {"keys": keys, "memory": memory, "pythonop": pythonop, "step": step}
     if len(sys.argv) > 1 and sys.argv[1] in others:
         others[sys.argv[1]].main(sys.argv[2:])
         return

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench_report import machine_facts, spread
+from report import machine_facts, spread
 
 _DEPTHS = (1, 5, 9)
 _BLOCKS = 4

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench_report import machine_facts
+from report import machine_facts
 
 _TRIAL = Path(__file__).resolve().parent / "memory_trial.py"
 _MODELS = ("bert", "gpt2", "llama", "t5")

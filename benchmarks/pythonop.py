@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any, ClassVar
 
-from bench_report import machine_facts, spread
+from report import machine_facts, spread
 
 _TARGET = 10.0  # microseconds over eager
 _CALLS = (1, 41)
