@@ -15,7 +15,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import rekindle
@@ -72,15 +72,27 @@ def llama(layers: int, **sizes: int) -> torch.nn.Module:
     return transformers.LlamaForCausalLM(config).train()
 
 
-def prekey_of(clock: Clock, model: torch.nn.Module, arguments: dict[str, Any]) -> tuple[str, Any]:
+def prekey_of(clock: Clock, make_fingerprint: Callable[[], Any]) -> tuple[str, Any]:
     """The key of a call, in the two parts that every start computes; and the fingerprint."""
     with clock.part("describe"):
-        fingerprint = describe(model, (), arguments, _KEY)
+        fingerprint = make_fingerprint()
     with clock.part("digest"):
         builder = _native.KeyBuilder()
         builder.add_all(fingerprint.fields)
         prekey = builder.digest_hex()
     return prekey, fingerprint
+
+
+def measured(clock: Clock, model: torch.nn.Module, fingerprint: Any, **counts: int) -> dict[str, Any]:
+    """The times, and how much was described in them."""
+    return {
+        "wall": clock.wall,
+        "cpu": clock.cpu,
+        "parameters": len(list(model.parameters())),
+        "modules": len(list(model.modules())),
+        "fields": len(fingerprint.fields),
+        **counts,
+    }
 
 
 def fill(directory: str) -> dict[str, Any]:
@@ -98,12 +110,7 @@ def hit(directory: str) -> dict[str, Any]:
     model, batch = bert()
     wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, log="warning"))
     runtime, clock = wrapped._runtime, Clock()
-    with clock.part("describe"):
-        fingerprint = runtime._subject.fingerprint((), batch)
-    with clock.part("digest"):
-        builder = _native.KeyBuilder()
-        builder.add_all(fingerprint.fields)
-        prekey = builder.digest_hex()
+    prekey, fingerprint = prekey_of(clock, lambda: runtime._subject.fingerprint((), batch))
     cache = _native.ExportCache(directory, True)
     with clock.part("read manifest"):
         [(entry, recorded, _)] = cache.lookup(prekey)
@@ -114,15 +121,8 @@ def hit(directory: str) -> dict[str, Any]:
         loaded = cache.load(entry)
     with clock.part("decode contract"):
         json.loads(loaded["sections"]["contract"])
-    return {
-        "wall": clock.wall,
-        "cpu": clock.cpu,
-        "parameters": len(list(model.parameters())),
-        "modules": len(list(model.modules())),
-        "fields": len(fingerprint.fields),
-        "observations": len(observations),
-        "entry_bytes": sum(map(len, loaded["sections"].values())),
-    }
+    entry_bytes = sum(map(len, loaded["sections"].values()))
+    return measured(clock, model, fingerprint, observations=len(observations), entry_bytes=entry_bytes)
 
 
 def deep() -> dict[str, Any]:
@@ -135,18 +135,11 @@ def deep() -> dict[str, Any]:
     with torch.device("meta"):
         model = llama(80)
         batch = {"input_ids": torch.zeros((1, 4096), dtype=torch.long)}
-    sys_clock = Clock()
-    _, fingerprint = prekey_of(sys_clock, model, batch)
-    with sys_clock.part("check observations"):
+    clock = Clock()
+    _, fingerprint = prekey_of(clock, lambda: describe(model, (), batch, _KEY))
+    with clock.part("check observations"):
         assert verify(recorder.observations) is None
-    return {
-        "wall": sys_clock.wall,
-        "cpu": sys_clock.cpu,
-        "parameters": len(list(model.parameters())),
-        "modules": len(list(model.modules())),
-        "fields": len(fingerprint.fields),
-        "observations": len(recorder.observations),
-    }
+    return measured(clock, model, fingerprint, observations=len(recorder.observations))
 
 
 def recording(rounds: int) -> dict[str, Any]:

@@ -6,14 +6,13 @@ work on the machine does not lengthen. Nothing is written but standard output.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
-from report import machine_facts, spread
+from report import print_result, spread
 
 _DEPTHS = (1, 5, 9)
 _BLOCKS = 4
@@ -80,6 +79,15 @@ def plan_cost(rounds: int, directory: str) -> dict[str, float]:
     return spread(found)
 
 
+def print_table(costs: dict[str, dict[str, float]], turns: int) -> None:
+    """Prints a line per cost."""
+    print(f"microseconds, median [lowest, highest] of {turns} turns")
+    for name, cost in costs.items():
+        target = f"   target {_TARGETS[name]:.0f}" if name in _TARGETS else ""
+        print(f"  {name:<24} {cost['median']:9.1f} [{cost['low']:.1f}, {cost['high']:.1f}]{target}")
+    print()
+
+
 def main(arguments: list[str]) -> None:
     """Measures, and prints the report."""
     parser = argparse.ArgumentParser(prog="bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,14 +99,4 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         costs = fixed_costs(options.turns, options.steps, directory)
         costs["plan of BERT-base"] = plan_cost(options.plans, directory)
-    import torch
-
-    facts = machine_facts({"torch": torch.__version__, "threads": 1})
-    if options.json:
-        print(json.dumps({"machine": facts, "targets": _TARGETS, "costs": costs}, indent=2))
-        return
-    print(f"microseconds, median [lowest, highest] of {options.turns} turns")
-    for name, cost in costs.items():
-        target = f"   target {_TARGETS[name]:.0f}" if name in _TARGETS else ""
-        print(f"  {name:<24} {cost['median']:9.1f} [{cost['low']:.1f}, {cost['high']:.1f}]{target}")
-    print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    print_result({"targets": _TARGETS, "costs": costs}, 1, options.json, lambda: print_table(costs, options.turns))
