@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
 import time
@@ -22,7 +23,7 @@ import rekindle
 import torch
 import transformers
 from rekindle import _native
-from rekindle.export.request import ExportRequest
+from rekindle.export.copies.private_copy import PrivateCopies
 from rekindle.export.torchscript import adapter
 from rekindle.key.fingerprint import describe
 from rekindle.recording.observations import verify
@@ -145,16 +146,16 @@ def deep() -> dict[str, Any]:
 def recording(rounds: int) -> dict[str, Any]:
     """Exports of BERT-base in pairs, with and without the recorder; the order changes from pair to pair."""
     model, batch = bert()
-    arguments = flatten_arguments((), batch)
-    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    request = ExportRequest(model, (), batch, arguments, parameters, buffers, True)
-    fingerprint = describe(model, (), batch, _KEY)
+    subject = rekindle.Module(model)._runtime._subject
+    request = subject.request((), batch, flatten_arguments((), batch))
+    request = dataclasses.replace(request, copies=PrivateCopies(request))
+    fingerprint = subject.fingerprint((), batch)
     adapter.load_exporter()
 
     def export(recorded: bool) -> Clock:
         clock = Clock()
-        with clock.part("export"), Recorder(fingerprint) if recorded else contextlib.nullcontext():
-            adapter.export(request)
+        with clock.part("export"):
+            adapter.export(dataclasses.replace(request, watch=Recorder(fingerprint)) if recorded else request)
         return clock
 
     export(True)  # the first one pays for imports
