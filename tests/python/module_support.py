@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 torch.set_num_threads(1)  # the models are too small for more, and the machine may be busy
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
+# pytest has it on its path (pyproject.toml); the processes that tests start have not
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
 
 from gpt import GPT, GPTConfig  # noqa: E402
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import copy
-import pathlib
 import random
-import sys
 
+import models
 import pytest
 import rekindle
 import torch
-from torch import nn
-from torch.utils._pytree import tree_map_only
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
-
-import conformance_models
 from model_zoo import MODELS, Model
 from module_support import Twins
+from torch import nn
+from torch.utils._pytree import tree_map_only
 
 
 class Small(nn.Linear):
@@ -36,18 +31,18 @@ def _model(make: type[Small], package: str = "torch") -> Model:
 
 def test_rows_tell_where_a_model_ran() -> None:
     options = rekindle.Options()
-    assert conformance_models.try_model(_model(Small), options).is_open
-    eager = conformance_models.try_model(_model(Noisy), options)
+    assert models.try_model(_model(Small), options).is_open
+    eager = models.try_model(_model(Noisy), options)
     assert (eager.place, eager.is_open) == ("eager", False)
     assert "nondeterministic" in eager.text()
-    assert conformance_models.try_model(_model(Small, "no_such_package"), options).place == "absent"
+    assert models.try_model(_model(Small, "no_such_package"), options).place == "absent"
 
 
 def test_what_differs_is_wrong(monkeypatch) -> None:
     def other(self: Small, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.linear(x, self.weight) + 2 * self.bias
 
-    run = conformance_models.step
+    run = models.step
     found = []
 
     def with_another_forward(called, module, *rest):
@@ -57,17 +52,17 @@ def test_what_differs_is_wrong(monkeypatch) -> None:
         monkeypatch.undo()
         return found[-1]
 
-    conformance_models.step, before = with_another_forward, conformance_models.step
+    models.step, before = with_another_forward, models.step
     try:
-        row = conformance_models.try_model(_model(Small), rekindle.Options())
+        row = models.try_model(_model(Small), rekindle.Options())
     finally:
-        conformance_models.step = before
+        models.step = before
     assert row.place == "wrong"
     assert "output 0" in row.runs[0].reason
 
 
 def test_a_model_of_the_table_has_one_export() -> None:
-    row = conformance_models.try_model(next(model for model in MODELS if model.name == "autoencoder"), rekindle.Options())
+    row = models.try_model(next(model for model in MODELS if model.name == "autoencoder"), rekindle.Options())
     assert row.is_open, row.text()
 
 

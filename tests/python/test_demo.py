@@ -1,25 +1,22 @@
 """The demo and the examples: real data, checks that can fail, and a real run in fresh processes."""
-# ruff: noqa: E402 (the imports need the path to scripts and examples)
 
 import math
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "examples")]
-
 import demo
 import demo_chart
 import demo_table
+import pytest
 import text
-from bench_report import Samples, summarize
+import torch
 from gpt import GPT, GPTConfig
+from report import Samples, summarize
 from trial_process import PHASES, Measurement, Trial, TrialError, TrialProcess
 from workloads import WORKLOADS
+
+DEMO = Path(__file__).parents[2] / "benchmarks" / "demo.py"
 
 
 def measurement(variant: str, losses: list[float], source: str | None = None, reasons=()) -> Measurement:
@@ -44,7 +41,7 @@ def measurement(variant: str, losses: list[float], source: str | None = None, re
 
 
 def run_demo(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "demo.py"), *arguments]
+    command = [sys.executable, str(DEMO), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from pathlib import Path
 
@@ -14,13 +13,12 @@ import rekindle.onnx_backend as backend
 import torch
 import torch.nn.functional as F
 from onnx import TensorProto, helper
+from onnx_node import collect, run_case
 from rekindle import _native
 
 _ROOT = Path(__file__).parents[2]
 _ACCEPT = bool(os.environ.get("REKINDLE_ACCEPT"))  # read now: tests run without such variables
 _REFUSED = _ROOT / "tests" / "golden" / "onnx_node_refused.txt"
-sys.path.insert(0, str(_ROOT / "scripts"))
-from conformance_onnx import collect, run_case  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 
+import opinfo
 import pytest
 import rekindle
 import torch
+from comparison import Outcome, difference
+from comparison import Step as Trial
 from module_support import Twins, rows
 from rekindle.lookup.store import flush
 from torch import nn
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
-
-import conformance_opinfo
-from conformance_trial import Outcome, difference
-from conformance_trial import Step as Trial
 
 
 def scale(x: torch.Tensor, factor: float, shift: torch.Tensor | None = None) -> torch.Tensor:
@@ -98,7 +94,7 @@ SAMPLE = (
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_pytorchs_operator_database(name: str) -> None:
     options = rekindle.Options(cache="off", log="off")
-    outcomes = [each for each in conformance_opinfo.run(name, 1, options) if each.name == f"{name}#0"]
+    outcomes = [each for each in opinfo.run(name, 1, options) if each.name == f"{name}#0"]
     [outcome] = outcomes
     assert outcome.right, outcome
     assert outcome.place in ("onnx", "torch"), outcome

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
+import programs
 import pytest
 import rekindle
 import torch
 from module_support import Twins
 from torch import nn
 from torch.nn import functional as F
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
-
-import conformance_programs
 
 # Seeds of programs that were once wrong, or ran in eager where they need not.
 KEPT = [
@@ -29,7 +25,7 @@ KEPT = [
 @pytest.mark.parametrize("seed", [*KEPT, *range(1000, 1024)])
 def test_a_random_program_runs_from_a_graph_as_in_eager(seed: int, tmp_path: pathlib.Path) -> None:
     options = rekindle.Options(cache_dir=tmp_path, cache="off", log="off")
-    (outcome,) = conformance_programs.run(str(seed), 1, options)
+    (outcome,) = programs.run(str(seed), 1, options)
     assert outcome.right, outcome.reason
     assert outcome.place in ("onnx", "torch"), outcome.reason
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import pathlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,13 +13,10 @@ from typing import Any
 
 import pytest
 import rekindle
+import threads as suite
 import torch
 from module_support import Twins, assert_same, mlp, rows
 from torch import nn
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "soundness"))
-
-import threads as suite
 
 
 def in_thread(body: Callable[[], Any]) -> Callable[[], Any]:

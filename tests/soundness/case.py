@@ -55,7 +55,7 @@ class Case:
         return f"{'harmless' if self.harmless else self.hazard}: {self.name}"
 
     def first_files(self) -> dict[str, str]:
-        return {"calls/subject.py": self._subject(), **self.files}
+        return {"subject.py": self._subject(), **self.files}
 
     def second_files(self) -> dict[str, str]:
         texts = {name: text for name, text in self.first_files().items() if name not in self.removed}

@@ -361,7 +361,7 @@ CASES = (
         "edited between import and export, read from the source",
         top="import inspect\ndef act(x):\n    return x * 2",
         body="return act(self.linear(x))",
-        both="EDIT = lambda: open('calls/subject.py', 'a').write('# more')",
+        both="EDIT = lambda: open('subject.py', 'a').write('# more')",
         call="[EDIT(), model(x)][1]",
         edit=("x * 2", "x * 3"),
         explained="act",

@@ -163,7 +163,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     directory = pathlib.Path(job["directory"])
     sys.dont_write_bytecode = True
     os.environ["RANDOM_FILES"] = str(directory)
-    path = directory / "calls/subject.py"
+    path = directory / "subject.py"
     path.write_text(job["source"])
     options = None if job.get("plain") else rekindle.Options(cache_dir=str(directory / "cache"), log="off")
     outcome: dict[str, Any] = {"calls": 0, "graphs": 0, "sources": [], "bypass": [], "wrong": None}

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from tests.torture.worker import Broken, Worker, last_line
+from worker import Broken, Worker, last_line
 
 NOBODY = 65534
 FORMAT_FROM_THE_FUTURE = 99

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import rekindle
 import torch
-from conformance_trial import Outcome, try_call
+from comparison import Outcome, try_call
 
 
-def run_modules(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
+def run(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
     """One outcome a set of inputs, named `module#number`; the first `samples` of each module of torch.nn, in training and, where
     it differs, in evaluation."""
     from torch.testing._internal.common_modules import module_db

@@ -8,7 +8,7 @@ from typing import Any
 
 import rekindle
 import torch
-from conformance_trial import Outcome, try_call
+from comparison import Outcome, try_call
 from torch import nn
 from torch.utils._pytree import tree_leaves
 

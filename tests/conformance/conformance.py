@@ -16,17 +16,17 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import conformance_modules
-import conformance_opinfo
-import conformance_programs
+import modules
+import opinfo
+import programs
 import rekindle
 import torch
-from conformance_trial import Outcome
+from comparison import Outcome
 
 _SUITES = {
-    "opinfo": conformance_opinfo.run,  # torch's operator database
-    "modules": conformance_modules.run_modules,  # torch's module database
-    "programs": conformance_programs.run,  # random ones
+    "opinfo": opinfo.run,  # torch's operator database
+    "modules": modules.run,  # torch's module database
+    "programs": programs.run,  # random ones
 }
 _PLACES = ("onnx", "torch", "eager", "wrong", "skipped")
 
@@ -69,13 +69,13 @@ def report(outcomes: list[Outcome]) -> None:
 def main() -> int:
     """Parse the command line and run one suite."""
     if sys.argv[1:2] == ["onnx-node"]:  # these two have options of their own
-        import conformance_onnx
+        import onnx_node
 
-        return conformance_onnx.main(sys.argv[2:])
+        return onnx_node.main(sys.argv[2:])
     if sys.argv[1:2] == ["models"]:
-        import conformance_models
+        import models
 
-        return conformance_models.main(sys.argv[2:])
+        return models.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     suites = "torch's operators or modules, or random programs (models and onnx-node have a --help of their own)"
     parser.add_argument("suite", choices=_SUITES, help=suites)

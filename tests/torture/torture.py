@@ -19,12 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+import corruption
+import faults
+from worker import Broken, Worker
 
-from tests.torture import corruption, faults  # noqa: E402
-from tests.torture.worker import Broken, Worker  # noqa: E402
-
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROCESSES = 4
 ROUNDS_PER_DIRECTORY = 20  # then a fresh one, so that rounds do not grow slower
 ENTRIES = 8

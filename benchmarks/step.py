@@ -6,14 +6,14 @@ work on the machine does not lengthen. Nothing is written but standard output.
 """
 
 import argparse
-import json
+import functools
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
-from bench_report import machine_facts, spread
+from report import print_result, spread
 
 _DEPTHS = (1, 5, 9)
 _BLOCKS = 4
@@ -56,12 +56,12 @@ def fixed_costs(turns: int, steps: int, directory: str) -> dict[str, Any]:
         sides = [eager, wrapped] if turn % 2 else [wrapped, eager]
         costs = [_at_zero(_DEPTHS, [_microseconds(step(model), steps) for model in side]) for side in sides]
         pairs.append(costs if turn % 2 else costs[::-1])
-    variant = next(iter(wrapped[-1]._runtime._kinds)).variants[0]
+    guard = functools.partial(next(iter(wrapped[-1]._runtime._kinds)).variants[0].ready, [x])
     return {
         "fixed cost, eager": spread([pair[0] for pair in pairs]),
         "fixed cost, graph": spread([pair[1] for pair in pairs]),
         "fixed cost over eager's": spread([pair[1] - pair[0] for pair in pairs]),
-        "guard": spread([_microseconds(variant.ready, steps) for _ in range(turns)]),
+        "guard": spread([_microseconds(guard, steps) for _ in range(turns)]),
     }
 
 
@@ -80,6 +80,15 @@ def plan_cost(rounds: int, directory: str) -> dict[str, float]:
     return spread(found)
 
 
+def print_table(costs: dict[str, dict[str, float]], turns: int) -> None:
+    """Prints a line per cost."""
+    print(f"microseconds, median [lowest, highest] of {turns} turns")
+    for name, cost in costs.items():
+        target = f"   target {_TARGETS[name]:.0f}" if name in _TARGETS else ""
+        print(f"  {name:<24} {cost['median']:9.1f} [{cost['low']:.1f}, {cost['high']:.1f}]{target}")
+    print()
+
+
 def main(arguments: list[str]) -> None:
     """Measures, and prints the report."""
     parser = argparse.ArgumentParser(prog="bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,14 +100,4 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         costs = fixed_costs(options.turns, options.steps, directory)
         costs["plan of BERT-base"] = plan_cost(options.plans, directory)
-    import torch
-
-    facts = machine_facts({"torch": torch.__version__, "threads": 1})
-    if options.json:
-        print(json.dumps({"machine": facts, "targets": _TARGETS, "costs": costs}, indent=2))
-        return
-    print(f"microseconds, median [lowest, highest] of {options.turns} turns")
-    for name, cost in costs.items():
-        target = f"   target {_TARGETS[name]:.0f}" if name in _TARGETS else ""
-        print(f"  {name:<24} {cost['median']:9.1f} [{cost['low']:.1f}, {cost['high']:.1f}]{target}")
-    print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    print_result({"targets": _TARGETS, "costs": costs}, 1, options.json, lambda: print_table(costs, options.turns))

@@ -2,9 +2,11 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,9 +74,11 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def machine_facts(ready: dict[str, Any]) -> dict[str, Any]:
-    """The machine and the versions; `ready` is a trial's first event."""
-    versions = {"python": platform.python_version(), "torch": ready["torch"]}
+def _machine_facts(threads: int) -> dict[str, Any]:
+    """The machine and the versions; threads: those of the processes that were measured."""
+    import torch  # here: the parent of trials needs it for its version only
+
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in ("transformers", "rekindle"):
         try:
             versions[package] = importlib.metadata.version(package)
@@ -83,7 +87,7 @@ def machine_facts(ready: dict[str, Any]) -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
-        "threads": ready["threads"],
+        "threads": threads,
         "load_average": os.getloadavg()[0],
         "system": platform.platform(),
         **versions,
@@ -133,10 +137,19 @@ def _print_phases(subjects: dict[str, dict[str, Any]]) -> None:
             print(f"{label} did not serve every call: {reason}\n")
 
 
-def print_report(facts: dict[str, Any], models: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Prints one block per model, and the machine last."""
+def print_models(models: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Prints one block per model."""
     for model, subjects in models.items():
         print(f"{model}\n{'=' * len(model)}")
         _print_quantities(subjects)
         _print_phases(subjects)
+
+
+def print_result(result: dict[str, Any], threads: int, as_json: bool, print_tables: Callable[[], None]) -> None:
+    """Prints what a benchmark found and the machine, as one JSON object or as tables that end with an empty line."""
+    facts = _machine_facts(threads)
+    if as_json:
+        print(json.dumps({"machine": facts, **result}, indent=2))
+        return
+    print_tables()
     print("Machine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import rekindle
 import torch
 import transformers
 from rekindle import _native
-from rekindle.export.request import ExportRequest
+from rekindle.export.copies.private_copy import PrivateCopies
 from rekindle.export.torchscript import adapter
 from rekindle.key.fingerprint import describe
 from rekindle.recording.observations import verify
@@ -72,15 +73,27 @@ def llama(layers: int, **sizes: int) -> torch.nn.Module:
     return transformers.LlamaForCausalLM(config).train()
 
 
-def prekey_of(clock: Clock, model: torch.nn.Module, arguments: dict[str, Any]) -> tuple[str, Any]:
+def prekey_of(clock: Clock, make_fingerprint: Callable[[], Any]) -> tuple[str, Any]:
     """The key of a call, in the two parts that every start computes; and the fingerprint."""
     with clock.part("describe"):
-        fingerprint = describe(model, (), arguments, _KEY)
+        fingerprint = make_fingerprint()
     with clock.part("digest"):
         builder = _native.KeyBuilder()
         builder.add_all(fingerprint.fields)
         prekey = builder.digest_hex()
     return prekey, fingerprint
+
+
+def measured(clock: Clock, model: torch.nn.Module, fingerprint: Any, **counts: int) -> dict[str, Any]:
+    """The times, and how much was described in them."""
+    return {
+        "wall": clock.wall,
+        "cpu": clock.cpu,
+        "parameters": len(list(model.parameters())),
+        "modules": len(list(model.modules())),
+        "fields": len(fingerprint.fields),
+        **counts,
+    }
 
 
 def fill(directory: str) -> dict[str, Any]:
@@ -98,12 +111,7 @@ def hit(directory: str) -> dict[str, Any]:
     model, batch = bert()
     wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, log="warning"))
     runtime, clock = wrapped._runtime, Clock()
-    with clock.part("describe"):
-        fingerprint = runtime._subject.fingerprint((), batch)
-    with clock.part("digest"):
-        builder = _native.KeyBuilder()
-        builder.add_all(fingerprint.fields)
-        prekey = builder.digest_hex()
+    prekey, fingerprint = prekey_of(clock, lambda: runtime._subject.fingerprint((), batch))
     cache = _native.ExportCache(directory, True)
     with clock.part("read manifest"):
         [(entry, recorded, _)] = cache.lookup(prekey)
@@ -114,15 +122,8 @@ def hit(directory: str) -> dict[str, Any]:
         loaded = cache.load(entry)
     with clock.part("decode contract"):
         json.loads(loaded["sections"]["contract"])
-    return {
-        "wall": clock.wall,
-        "cpu": clock.cpu,
-        "parameters": len(list(model.parameters())),
-        "modules": len(list(model.modules())),
-        "fields": len(fingerprint.fields),
-        "observations": len(observations),
-        "entry_bytes": sum(map(len, loaded["sections"].values())),
-    }
+    entry_bytes = sum(map(len, loaded["sections"].values()))
+    return measured(clock, model, fingerprint, observations=len(observations), entry_bytes=entry_bytes)
 
 
 def deep() -> dict[str, Any]:
@@ -135,33 +136,26 @@ def deep() -> dict[str, Any]:
     with torch.device("meta"):
         model = llama(80)
         batch = {"input_ids": torch.zeros((1, 4096), dtype=torch.long)}
-    sys_clock = Clock()
-    _, fingerprint = prekey_of(sys_clock, model, batch)
-    with sys_clock.part("check observations"):
+    clock = Clock()
+    _, fingerprint = prekey_of(clock, lambda: describe(model, (), batch, _KEY))
+    with clock.part("check observations"):
         assert verify(recorder.observations) is None
-    return {
-        "wall": sys_clock.wall,
-        "cpu": sys_clock.cpu,
-        "parameters": len(list(model.parameters())),
-        "modules": len(list(model.modules())),
-        "fields": len(fingerprint.fields),
-        "observations": len(recorder.observations),
-    }
+    return measured(clock, model, fingerprint, observations=len(recorder.observations))
 
 
 def recording(rounds: int) -> dict[str, Any]:
     """Exports of BERT-base in pairs, with and without the recorder; the order changes from pair to pair."""
     model, batch = bert()
-    arguments = flatten_arguments((), batch)
-    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    request = ExportRequest(model, (), batch, arguments, parameters, buffers, True)
-    fingerprint = describe(model, (), batch, _KEY)
+    subject = rekindle.Module(model)._runtime._subject
+    request = subject.request((), batch, flatten_arguments((), batch))
+    request = dataclasses.replace(request, copies=PrivateCopies(request))
+    fingerprint = subject.fingerprint((), batch)
     adapter.load_exporter()
 
     def export(recorded: bool) -> Clock:
         clock = Clock()
-        with clock.part("export"), Recorder(fingerprint) if recorded else contextlib.nullcontext():
-            adapter.export(request)
+        with clock.part("export"):
+            adapter.export(dataclasses.replace(request, watch=Recorder(fingerprint)) if recorded else request)
         return clock
 
     export(True)  # the first one pays for imports

@@ -19,10 +19,9 @@ from typing import Any, TextIO
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import torch
-from trial_process import PHASES
+from trial_process import PHASES, VARIANTS
 from workloads import WORKLOADS
 
-VARIANTS = ("eager", "rekindle", "compile")
 _WARM_UP = 5  # steps left out of the median: the allocator, the threads and the plans settle in them
 
 
@@ -180,7 +179,7 @@ def main() -> None:
         print(json.dumps(event), file=events, flush=True)
 
     prepare(arguments.model, arguments.variant)
-    tell({"event": "ready", "torch": torch.__version__, "threads": torch.get_num_threads()})
+    tell({"event": "ready", "threads": torch.get_num_threads()})
     trial = Trial(arguments)
     for count in requests(arguments.steps, sys.stdin):
         for _ in range(count):

@@ -1,6 +1,6 @@
 """Small configurations of known architectures with random weights: what `scripts/conformance models` tries.
 
-`_MODELS` has them all; a model of a package that is not installed is reported as absent.
+`MODELS` has them all; a model of a package that is not installed is reported as absent.
 """
 
 from __future__ import annotations

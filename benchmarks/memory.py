@@ -6,16 +6,13 @@ peak: activations, gradients, the optimizer's state and the arena. Nothing is wr
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
-from bench_report import machine_facts
+from report import print_result
+from trial_process import TrialError, measured_by
 
-_TRIAL = Path(__file__).resolve().parent / "memory_trial.py"
 _MODELS = ("bert", "gpt2", "llama", "t5")
 _TARGET = 0.6
 
@@ -23,10 +20,7 @@ _TARGET = 0.6
 def trial(*arguments: str) -> dict[str, Any]:
     """What one process measured."""
     print(" ".join(("memory", *arguments[:2])), file=sys.stderr, flush=True)
-    done = subprocess.run([sys.executable, str(_TRIAL), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"bench memory: memory_trial.py {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return measured_by("memory_trial.py", *arguments)
 
 
 def measure(models: list[str]) -> dict[str, dict[str, float]]:
@@ -37,10 +31,18 @@ def measure(models: list[str]) -> dict[str, dict[str, float]]:
             trial(model, "rekindle", directory)
             eager, warm = trial(model, "eager", directory), trial(model, "rekindle", directory)
             if warm["source"] != "local":
-                sys.exit(f"bench memory: {model} was to be found in the cache, its graph came from {warm['source']}")
+                raise TrialError(f"{model} was to be found in the cache, its graph came from {warm['source']}")
             peaks = {"eager": eager["peak_mib"], "rekindle": warm["peak_mib"]}
             found[model] = peaks | {"ratio": peaks["rekindle"] / peaks["eager"]}
     return found
+
+
+def print_table(found: dict[str, dict[str, float]]) -> None:
+    """Prints a line per model."""
+    print(f"growth to the peak, MiB; target ratio {_TARGET}")
+    for model, peaks in found.items():
+        print(f"  {model:<8} eager {peaks['eager']:7.0f}   rekindle {peaks['rekindle']:7.0f}   ratio {peaks['ratio']:.2f}")
+    print()
 
 
 def main(arguments: list[str]) -> None:
@@ -54,11 +56,4 @@ def main(arguments: list[str]) -> None:
     found = measure(options.model or [*_MODELS])
     import torch
 
-    facts = machine_facts({"torch": torch.__version__, "threads": torch.get_num_threads()})
-    if options.json:
-        print(json.dumps({"machine": facts, "target": _TARGET, "peaks": found}, indent=2))
-        return
-    print(f"growth to the peak, MiB; target ratio {_TARGET}")
-    for model, peaks in found.items():
-        print(f"  {model:<8} eager {peaks['eager']:7.0f}   rekindle {peaks['rekindle']:7.0f}   ratio {peaks['ratio']:.2f}")
-    print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    print_result({"target": _TARGET, "peaks": found}, torch.get_num_threads(), options.json, lambda: print_table(found))

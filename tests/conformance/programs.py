@@ -13,7 +13,7 @@ from typing import Any
 
 import rekindle
 import torch
-from conformance_trial import Outcome, try_call
+from comparison import Outcome, try_call
 from random_operations import OPERATIONS, RANDOM
 from random_operations_more import MORE, WRITERS
 from random_operations_rare import RARE, RARE_WRITERS

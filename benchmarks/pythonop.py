@@ -6,12 +6,11 @@ costs are compared within a turn. Nothing is written but standard output.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from typing import Any, ClassVar
 
-from bench_report import machine_facts, spread
+from report import print_result, spread
 
 _TARGET = 10.0  # microseconds over eager
 _CALLS = (1, 41)
@@ -113,6 +112,18 @@ def measure(turns: int, steps: int) -> dict[str, Any]:
     return found
 
 
+def print_table(result: dict[str, Any], turns: int) -> None:
+    """Prints a line per kind of Function."""
+    print(f"one call, forward and backward, in microseconds: median [lowest, highest] of {turns} turns")
+    print(f"target over eager: {_TARGET:.0f}")
+    for name, costs in result.items():
+        cells = "   ".join(
+            f"{what} {cost['median']:6.1f} [{cost['low']:.1f}, {cost['high']:.1f}]" for what, cost in costs.items()
+        )
+        print(f"  {name:<26} {cells}")
+    print()
+
+
 def main(arguments: list[str]) -> None:
     """Measures, and prints the report."""
     parser = argparse.ArgumentParser(
@@ -123,17 +134,4 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     result = measure(options.turns, options.steps)
-    import torch
-
-    facts = machine_facts({"torch": torch.__version__, "threads": 1})
-    if options.json:
-        print(json.dumps({"machine": facts, "target": _TARGET, "calls": result}, indent=2))
-        return
-    print(f"one call, forward and backward, in microseconds: median [lowest, highest] of {options.turns} turns")
-    print(f"target over eager: {_TARGET:.0f}")
-    for name, costs in result.items():
-        cells = "   ".join(
-            f"{what} {cost['median']:6.1f} [{cost['low']:.1f}, {cost['high']:.1f}]" for what, cost in costs.items()
-        )
-        print(f"  {name:<26} {cells}")
-    print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    print_result({"target": _TARGET, "calls": result}, 1, options.json, lambda: print_table(result, options.turns))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that a wheel stands on its own: installs it into a scratch environment, then imports and runs it.
 
-Usage: scripts/check_wheel.py WHEEL, with an interpreter that has torch. torch is lent to the scratch
+Usage: tests/wheel/check.py WHEEL, with an interpreter that has torch. torch is lent to the scratch
 environment; every other shared library that the extension or the command loads must come from the wheel or be
 a system runtime.
 """
@@ -27,7 +27,7 @@ def run(command: list[str | pathlib.Path]) -> str:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     result = subprocess.run(command, env=kept, capture_output=True, text=True, check=False, cwd="/")
     if result.returncode != 0:
-        sys.exit(f"check_wheel: {' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
+        sys.exit(f"wheel: {' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
     return result.stdout
 
 
@@ -62,15 +62,15 @@ def main() -> int:
         binaries = [*(site / "rekindle").glob("_native*.so"), scratch / "bin" / "rekindle"]
         foreign = [line for binary in binaries for line in foreign_libraries(binary, site / "rekindle")]
         if foreign:
-            print("check_wheel: these libraries are not in the wheel:", *foreign, sep="\n  ")
+            print("wheel: these libraries are not in the wheel:", *foreign, sep="\n  ")
             return 1
         bundled = sorted(file.name for file in (site / "rekindle" / "lib").iterdir())
-        print(f"check_wheel: {wheel.name} brings {' '.join(bundled)}")
+        print(f"wheel: {wheel.name} brings {' '.join(bundled)}")
         origin = run([python, "-c", "import rekindle; print(rekindle.__file__)"]).strip()
         if not origin.startswith(str(site)):
-            print(f"check_wheel: the scratch environment imports {origin}, not the wheel")
+            print(f"wheel: the scratch environment imports {origin}, not the wheel")
             return 1
-        print("check_wheel:", run([scratch / "bin" / "rekindle", "--version"]).strip())
+        print("wheel:", run([scratch / "bin" / "rekindle", "--version"]).strip())
     return 0
 
 

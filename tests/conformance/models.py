@@ -27,7 +27,7 @@ from typing import Any
 
 import rekindle
 import torch
-from conformance_trial import Step, difference, leaves_of, seed_all, step, where
+from comparison import Step, difference, leaves_of, seed_all, step, where
 from model_zoo import MODELS, Model
 from torch import nn
 

@@ -14,18 +14,17 @@ of it; see their `--help`.
 import argparse
 import contextlib
 import importlib.util
-import json
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-import bench_keys
-import bench_memory
-import bench_pythonop
-import bench_step
-from bench_report import Samples, machine_facts, print_report, summarize
-from trial_process import Measurement, Trial, TrialError, TrialProcess
+import keys
+import memory
+import pythonop
+import step
+from report import Samples, print_models, print_result, summarize
+from trial_process import Measurement, Trial, TrialError, TrialProcess, add_variant_options, chosen_variants
 
 _MODELS = ("gpt", "gpt2", "mlp", "encoder")
 _WARM_UP_STEPS = 3  # after the first one, before the turns begin
@@ -85,13 +84,7 @@ def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", choices=_MODELS, help="may be repeated (default: all)")
-    parser.add_argument(
-        "--variant",
-        action="append",
-        choices=("eager", "rekindle", "compile"),
-        help="measure only this one; may be repeated (default: eager and rekindle)",
-    )
-    parser.add_argument("--compile", action="store_true", help="measure torch.compile as well; takes minutes")
+    add_variant_options(parser)
     parser.add_argument("--rounds", type=int, default=3, help="fresh starts of every subject")
     parser.add_argument("--turns", type=int, default=6, help="turns of every subject per round")
     parser.add_argument("--turn-steps", type=int, default=5, help="training steps per turn")
@@ -102,40 +95,39 @@ def parse_arguments() -> argparse.Namespace:
         if getattr(arguments, option) < 1:
             parser.error(f"--{option.replace('_', '-')} is {getattr(arguments, option)}: it must be at least 1")
     arguments.model = arguments.model or list(_MODELS)
-    arguments.variant = arguments.variant or ["eager", "rekindle"]
-    if arguments.compile and "compile" not in arguments.variant:
-        arguments.variant.append("compile")
+    arguments.variant = chosen_variants(arguments)
     if "rekindle" in arguments.variant and importlib.util.find_spec("rekindle") is None:
         parser.error(f"{sys.executable} cannot import rekindle: run ./scripts/setup, or pass --variant eager")
     return arguments
 
 
-def main() -> None:
-    """Measures, and prints the report, or hands on to what the first argument names."""
-    others = {"keys": bench_keys, "memory": bench_memory, "pythonop": bench_pythonop, "step": bench_step}
-    if len(sys.argv) > 1 and sys.argv[1] in others:
-        others[sys.argv[1]].main(sys.argv[2:])
-        return
-    arguments = parse_arguments()
+def measure(arguments: argparse.Namespace) -> None:
+    """Measures training, and prints the report."""
     samples: dict[str, dict[str, Samples]] = {}
-    try:
-        for model in arguments.model:
-            labels = [trial.label for group in families(arguments, model, Path()) for trial in group]
-            samples[model] = {label: Samples() for label in labels}
-            for number in range(arguments.rounds):
-                last = run_round(arguments, model, number, samples[model])
-    except TrialError as error:
-        sys.exit(f"bench: {error}")
-    facts = machine_facts(last.ready)
+    for model in arguments.model:
+        labels = [trial.label for group in families(arguments, model, Path()) for trial in group]
+        samples[model] = {label: Samples() for label in labels}
+        for number in range(arguments.rounds):
+            last = run_round(arguments, model, number, samples[model])
     models = {
         model: {label: summarize(subject, subjects.get("eager")) for label, subject in subjects.items()}
         for model, subjects in samples.items()
     }
-    if arguments.json:
-        settings = {name: getattr(arguments, name) for name in ("rounds", "turns", "turn_steps", "dropout")}
-        print(json.dumps({"machine": facts, "settings": settings, "models": models}, indent=2))
-    else:
-        print_report(facts, models)
+    settings = {name: getattr(arguments, name) for name in ("rounds", "turns", "turn_steps", "dropout")}
+    result = {"settings": settings, "models": models}
+    print_result(result, last.ready["threads"], arguments.json, lambda: print_models(models))
+
+
+def main() -> None:
+    """Runs the benchmark that the first argument names, or that of training."""
+    others = {"keys": keys, "memory": memory, "pythonop": pythonop, "step": step}
+    try:
+        if len(sys.argv) > 1 and sys.argv[1] in others:
+            others[sys.argv[1]].main(sys.argv[2:])
+        else:
+            measure(parse_arguments())
+    except TrialError as error:
+        sys.exit(f"bench: {error}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from demo_chart import draw
 from demo_table import table
-from trial_process import Measurement, Trial, TrialError, TrialProcess
+from trial_process import Measurement, Trial, TrialError, TrialProcess, add_variant_options, chosen_variants
 
 _ROOT = Path(__file__).resolve().parent.parent
 _STEPS = {"gpt": 100, "gpt2": 50}  # two minutes in all on two cores
@@ -160,22 +160,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="steps of each run (default: about two minutes in all)")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile", action="store_true", help="run torch.compile as well, twice")
-    parser.add_argument(
-        "--variant",
-        action="append",
-        choices=("eager", "rekindle", "compile"),
-        help="run only this variant; may be repeated",
-    )
+    add_variant_options(parser)
     parser.add_argument("--tolerance", type=float, default=1e-4, help="allowed relative difference of losses")
     parser.add_argument("--output", type=Path, default=_ROOT / "artifacts", metavar="DIRECTORY")
     arguments = parser.parse_args()
     arguments.steps = _STEPS[arguments.model] if arguments.steps is None else arguments.steps
     if arguments.steps < 1:
         parser.error(f"--steps is {arguments.steps}: at least one step is needed")
-    arguments.variant = arguments.variant or ["eager", "rekindle"]
-    if arguments.compile and "compile" not in arguments.variant:
-        arguments.variant.append("compile")
+    arguments.variant = chosen_variants(arguments)
     return arguments
 
 

@@ -5,28 +5,18 @@ process itself computed, which other work on the machine does not lengthen. Noth
 """
 
 import argparse
-import json
+import functools
 import statistics
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
-from bench_report import machine_facts, spread
+from report import print_result, spread
+from trial_process import measured_by
 
-_TRIAL = Path(__file__).resolve().parent / "keys_trial.py"
 _TARGETS = {"BERT-base, hit": 50, "70B-shaped, key": 250}  # milliseconds
 _RECORDING_TARGET = 3.0  # per cent
 _CLOCKS = ("wall", "cpu")
-
-
-def trial(*arguments: str) -> dict[str, Any]:
-    """What one process measured."""
-    done = subprocess.run([sys.executable, str(_TRIAL), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"bench keys: keys_trial.py {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def progress(text: str) -> None:
@@ -52,6 +42,7 @@ def overhead(pairs: list[dict[str, list[float]]]) -> dict[str, Any]:
 
 def measure(rounds: int) -> dict[str, Any]:
     """Everything."""
+    trial = functools.partial(measured_by, "keys_trial.py")
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         progress("BERT-base: export")
         trial("fill", directory)
@@ -71,7 +62,7 @@ def _cell(numbers: dict[str, float], factor: float = 1000) -> str:
     return f"{median:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def print_report(result: dict[str, Any]) -> None:
+def print_tables(result: dict[str, Any]) -> None:
     """One table per subject, and the overhead of recording."""
     for label, summary in result["lookups"].items():
         facts = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name not in _CLOCKS)
@@ -86,7 +77,7 @@ def print_report(result: dict[str, Any]) -> None:
     recording = result["recording"]
     print(
         f"recording, % of an export of {recording['export_seconds']:.1f} s: wall {_cell(recording['wall'], 1)}, "
-        f"computed {_cell(recording['cpu'], 1)}; target {_RECORDING_TARGET:.0f}"
+        f"computed {_cell(recording['cpu'], 1)}; target {_RECORDING_TARGET:.0f}\n"
     )
 
 
@@ -99,11 +90,4 @@ def main(arguments: list[str]) -> None:
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}: it must be at least 1")
     result = measure(options.rounds)
-    import torch
-
-    facts = machine_facts({"torch": torch.__version__, "threads": 1})
-    if options.json:
-        print(json.dumps({"machine": facts, **result}, indent=2))
-    else:
-        print_report(result)
-        print("\nMachine: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    print_result(result, 1, options.json, lambda: print_tables(result))

@@ -1,4 +1,4 @@
-"""Operations that random programs are made of (conformance_programs.py): how each is drawn, and what it does.
+"""Operations that random programs are made of (programs.py): how each is drawn, and what it does.
 
 An operation is drawn for some of the values so far: `draw` returns their positions and the plain arguments, or None when the
 values do not suit it; `run(tensors, arguments)` applies it. It may write to a value it is given: then it returns that value.

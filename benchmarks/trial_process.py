@@ -1,5 +1,6 @@
 """The parent's side of trial.py: starts trials, follows their events, hands them further steps."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-_TRIAL = Path(__file__).resolve().parent / "trial.py"
+_FOLDER = Path(__file__).resolve().parent
+VARIANTS = ("eager", "rekindle", "compile")
 # What rekindle.status() times within the first step, as <key>_seconds, and what to call it.
 PHASES = {
     "lookup": "cache lookup",
@@ -27,6 +29,32 @@ _LOG_TAIL = 25  # lines of a failed trial's log that are worth a reader's time
 
 class TrialError(RuntimeError):
     """A trial ended without a result; the message holds the end of its log."""
+
+
+def add_variant_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what chosen_variants reads to a command line."""
+    parser.add_argument(
+        "--variant",
+        action="append",
+        choices=VARIANTS,
+        help="run only this one; may be repeated (default: eager and rekindle)",
+    )
+    parser.add_argument("--compile", action="store_true", help="run torch.compile as well; takes minutes")
+
+
+def chosen_variants(arguments: argparse.Namespace) -> list[str]:
+    """The variants that a command line asks for, in the order in which they run."""
+    chosen = arguments.variant or ["eager", "rekindle"]
+    return [*chosen, "compile"] if arguments.compile and "compile" not in chosen else chosen
+
+
+def measured_by(program: str, *arguments: str) -> dict[str, Any]:
+    """Runs a program of this folder in a fresh process and returns the JSON object of its last line."""
+    command = [sys.executable, str(_FOLDER / program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TrialError(f"{program} {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @dataclass(frozen=True)
@@ -43,7 +71,7 @@ class Trial:
 
     def command(self) -> list[str]:
         """The command line of the trial's process."""
-        command = [sys.executable, str(_TRIAL), "--model", self.model, "--variant", self.variant]
+        command = [sys.executable, str(_FOLDER / "trial.py"), "--model", self.model, "--variant", self.variant]
         command += ["--steps", str(self.steps), "--seed", str(self.seed), "--dropout", str(self.dropout)]
         if self.variant == "rekindle":
             command += ["--cache-dir", str(self.cache_dir)]
@@ -64,7 +92,7 @@ class Measurement:
     trial: Trial
     import_seconds: float  # from the process's start to the end of its imports
     start_seconds: float  # from the process's start to the end of the first step
-    ready: dict[str, Any] = field(default_factory=dict)  # the fields of trial.py's `ready` event: versions
+    ready: dict[str, Any] = field(default_factory=dict)  # the fields of trial.py's `ready` event: threads
     result: dict[str, Any] = field(default_factory=dict)  # the fields of its `result` event
 
     def __getattr__(self, name: str) -> Any:
