@@ -30,7 +30,7 @@ GPT2 = """
 import json, sys
 import torch
 from fingerprint_support import verify
-from rekindle import fingerprint
+from rekindle.key import fingerprint
 from rekindle.recording.recorder import Recorder
 from transformers import GPT2Config, GPT2LMHeadModel
 

@@ -281,7 +281,7 @@ def test_threads_that_share_a_module_get_eagers_results(name: str) -> None:
 
 
 def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rekindle import compared_runs
+    from rekindle.compare import compared_runs
     from rekindle.lookup import source
 
     take_turn, run = source.take_turn, compared_runs._run
@@ -307,7 +307,7 @@ def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest
 
 
 def test_verify_does_not_wait_for_the_first_call_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rekindle import compared_runs
+    from rekindle.compare import compared_runs
     from rekindle.miss import pipeline
 
     owned, run = pipeline.owned, compared_runs._run
