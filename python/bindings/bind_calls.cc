@@ -1,7 +1,7 @@
 // Being told, on the current thread, of Python code that starts and of C functions that are called: the
 // profile hook of Python before 3.12, which is told before the call. Its contract is call_hook in
-// python/rekindle/recording/interpreter_events.py. In C++ because an export makes some hundred thousand such events, of
-// which a few hundred matter. And of what Python audits, see `set_audit`.
+// python/rekindle/recording/interpreter_events.py. In C++ because an export makes some hundred thousand such
+// events, of which a few hundred matter. And of what Python audits, see `set_audit`.
 #include <pybind11/pybind11.h>
 
 #include <stdexcept>
