@@ -1,4 +1,5 @@
-"""The directions in which the rooms of python/rekindle may import each other, and the check of every import against them.
+"""The directions in which the rooms of python/rekindle may import each other, and the check of every import against them; and
+the one file that may name what torch keeps to itself.
 
 A room is a folder. It may import itself and the rooms above it in the table, in functions and for types as well:
 `python/rekindle/results/views.py` may import `rekindle.reasons`, and not `rekindle.graphs`.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 from collections.abc import Iterator
 
 PACKAGE = "python/rekindle"
@@ -38,6 +40,10 @@ ROOMS = (
     DOOR,
 )
 FOUNDATION_FILES = {"errors.py", "reasons.py", "versions.py", "options.py"}
+
+# The file that is mended for a new release of torch, and what no other may name, be it in a text or a comment.
+TORCH_INTERNALS = "process/torch_internals.py"
+OF_TORCH = re.compile(r"\btorch\._C\b|\btorch\.onnx\._internal\b|\bfrom torch(\.onnx)? import\b.*\b(_C|_internal)\b")
 
 Import = tuple[int, str]  # line, file that is imported, from the package's folder
 
@@ -77,11 +83,20 @@ def _file_of(parts: list[str], files: set[str]) -> str | None:
     return None
 
 
+def internals_named(text: str) -> list[int]:
+    """The lines that name torch's native module, or the inside of its ONNX exporter."""
+    return [number for number, line in enumerate(text.splitlines(), start=1) if OF_TORCH.search(line)]
+
+
 def violations(root: pathlib.Path) -> Iterator[str]:
     """Every violation below the repository's root, as `path:line: what`; then every circle of files."""
     package = root / PACKAGE
     files = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
-    imports = {file: [*imports_of((package / file).read_text(), files)] for file in sorted(files)}
+    texts = {file: (package / file).read_text() for file in sorted(files)}
+    for file, text in texts.items():
+        for line in internals_named(text) if file != TORCH_INTERNALS else ():
+            yield f"{PACKAGE}/{file}:{line}: what torch keeps to itself is named in {PACKAGE}/{TORCH_INTERNALS} only"
+    imports = {file: [*imports_of(text, files)] for file, text in texts.items()}
     for file, found in imports.items():
         if (room := room_of(file)) is None:
             yield f"{PACKAGE}/{file}:1: {file.rpartition('/')[0]} is no room of scripts/python_layers.py"

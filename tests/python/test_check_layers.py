@@ -83,6 +83,33 @@ def test_an_import_upwards_or_in_a_circle_is_reported(tmp_path: pathlib.Path, fi
     assert len(result.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "state = torch._C._get_tracing_state()",
+        "from torch._C._autograd import CreationMeta",
+        "from torch import _C",
+        "def f():\n    from torch.onnx._internal.torchscript_exporter import utils",
+        "from torch.onnx import _internal",
+        'NAMES = ("torch._C._nn",)',
+        "Node = Any  # torch._C.Node",
+    ],
+)
+def test_torchs_own_is_named_in_one_file(tmp_path: pathlib.Path, line: str) -> None:
+    package = "python/rekindle/"
+    write(tmp_path, package + "process/torch_internals.py", f"import torch\n{line}\n")
+    write(tmp_path, package + "results/views.py", "from rekindle.process.torch_internals import CreationMeta\ntorch.__config__\n")
+    result = check(tmp_path)
+    assert result.stdout == ""
+    assert result.returncode == 0
+    write(tmp_path, package + "results/views.py", f"import torch\n{line}\n")
+    result = check(tmp_path)
+    assert result.returncode == 1
+    number = 2 + line.count("\n")
+    assert f"{package}results/views.py:{number}: what torch keeps to itself is named in" in result.stdout
+    assert len(result.stdout.splitlines()) == 1
+
+
 def test_allowed_includes_pass(tmp_path: pathlib.Path) -> None:
     write(tmp_path, "src/base/result.h")
     write(tmp_path, "src/graph/graph.h", '#include <string>\n#include "src/base/result.h"\n')

@@ -28,6 +28,7 @@ from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process import process_state
 from rekindle.process.exporting import exporting
+from rekindle.process.torch_internals import tracing_state
 from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
 from rekindle.results.contract import flatten_arguments
 from rekindle.sizes.shapes import Shapes
@@ -55,7 +56,7 @@ class Runtime:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the module's forward; hooks of the module are left to the caller."""
-        if exporting.active or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        if exporting.active or tracing_state() is not None or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
         kind = self._kind_of(args, kwargs, arguments)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
+
+from rekindle.process.torch_internals import CUSTOM_OPERATORS
 
 
 class Allowed(enum.IntEnum):
@@ -40,4 +41,4 @@ def allowed_by(function: Any) -> Allowed:
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace in _OWN_NAMESPACES:
         return _UNCHECKED.get(name, Allowed.ANYTHING)
-    return Allowed.ANYTHING if packet._qualified_op_name in OPDEFS else Allowed.NOTHING
+    return Allowed.ANYTHING if packet._qualified_op_name in CUSTOM_OPERATORS else Allowed.NOTHING

@@ -21,6 +21,7 @@ from typing import Any
 from torch import nn
 
 from rekindle.modules.module_tables import named_modules
+from rekindle.process.torch_internals import LINALG_MODULE, NN_MODULE
 
 Path = list[list[Any]]
 
@@ -28,7 +29,7 @@ _MAX_STEPS = 8
 _MAX_OBJECTS = 50_000
 _OF_PYTHON = (types.ModuleType, types.FunctionType, types.MethodType, staticmethod, classmethod, property, functools.partial)
 # Where functions of C are found by their names.
-_BUILTINS = ("torch", "torch._C._nn", "torch._C._linalg", "torch.nn.functional", "operator", "math", "builtins")
+_BUILTINS = ("torch", NN_MODULE, LINALG_MODULE, "torch.nn.functional", "operator", "math", "builtins")
 _NOTHING = object()
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from rekindle.export.request import ExportRequest
 from rekindle.graphs.saved_writes import note_own_writes
@@ -18,23 +17,9 @@ from rekindle.graphs.snapshot import Snapshot
 from rekindle.modules.hooks import without_hooks
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.partial_capture import as_made, run_eager
+from rekindle.process.torch_internals import outside_of_transforms, version_kept
 from rekindle.results.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.sizes.shapes import Shapes
-
-
-@contextlib.contextmanager
-def _not_mapped() -> Iterator[None]:
-    """Outside of every vmap: the forward was not mapped, and may draw random numbers."""
-    level = torch._C._vmapmode_increment_nesting()
-    for _ in range(level):
-        torch._C._vmapmode_decrement_nesting()
-    try:
-        with temporarily_clear_interpreter_stack():
-            yield
-    finally:
-        for _ in range(level - 1):
-            torch._C._vmapmode_increment_nesting()
-
 
 _ROUNDING = 1e-5  # of buffers, relative
 _Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
@@ -96,7 +81,7 @@ class Replay:
         own = [*arguments, *every[len(arguments) :]]
         wanted = [own[self._contract["used"][i]] for i in self._gradient_of]
         with as_made(self._module), self._snapshot.restored():
-            with self._snapshot.switches(), torch.enable_grad(), _not_mapped():
+            with self._snapshot.switches(), torch.enable_grad(), outside_of_transforms():
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
             with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
@@ -175,7 +160,7 @@ def _differentiate(
 def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
     """Where a graph's own rounding is all that differs, what the repeated forward has saved of the buffer stays good."""
     is_rounding = buffer.is_floating_point() and torch.allclose(buffer, before, rtol=_ROUNDING, atol=0.0)
-    with torch.autograd._unsafe_preserve_version_counter(buffer) if is_rounding else contextlib.nullcontext():
+    with version_kept(buffer) if is_rounding else contextlib.nullcontext():
         buffer.copy_(before)
 
 

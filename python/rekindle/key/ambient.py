@@ -9,6 +9,13 @@ from torch.utils._device import DeviceContext
 
 from rekindle import _native
 from rekindle.key.values.walker import Walker
+from rekindle.process.torch_internals import (
+    function_modes,
+    has_saved_tensors_hooks,
+    innermost_transform,
+    is_in_forward_mode,
+    operator_modes,
+)
 from rekindle.reasons import Bypass, Reason
 
 _EINSUM = torch.backends.opt_einsum.set_flags.__globals__
@@ -31,16 +38,16 @@ def add_ambient(walker: Walker) -> None:
 
 
 def _refuse_modes() -> None:
-    for mode in torch.overrides._get_current_function_mode_stack():
+    for mode in function_modes():
         if not isinstance(mode, DeviceContext):  # the default device, which has a leaf of its own
             raise _active(f"TorchFunctionMode {type(mode).__qualname__}")
-    for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+    for mode in operator_modes():
         raise _active(f"TorchDispatchMode {type(mode).__qualname__}")
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if innermost_transform() is not None:
         raise _active("functorch transform (vmap, grad or functionalize)")
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+    if has_saved_tensors_hooks():
         raise _active("pair of saved-tensor hooks")
-    if torch.autograd.forward_ad._current_level >= 0:
+    if is_in_forward_mode():
         raise _active("level of forward-mode differentiation")
     if torch.jit.is_tracing() or torch.compiler.is_compiling():
         raise _active("trace or compilation")

@@ -13,6 +13,7 @@ from rekindle.key.values.names import codes_of
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.origin import is_covered_class
 from rekindle.process.process_state import unpatched
+from rekindle.process.torch_internals import NN_MODULE, NN_OPERATORS
 
 TORCH_DIR = os.path.dirname(torch.__file__) + os.sep
 
@@ -27,7 +28,7 @@ NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("torch", torch),
     ("torch.Tensor", torch.Tensor),
     ("torch.nn.Parameter", torch.nn.Parameter),
-    ("torch._C._nn", torch._C._nn),
+    (NN_MODULE, NN_OPERATORS),
     ("torch.nn.init", torch.nn.init),
     ("torch.autograd.Function", torch.autograd.Function),
 )

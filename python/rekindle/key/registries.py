@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import torch
 
@@ -11,6 +10,7 @@ from rekindle.key.code.binaries import build_id
 from rekindle.key.values.names import codes_of
 from rekindle.key.values.walker import Walker
 from rekindle.process.origin import Origin, origin_of
+from rekindle.process.torch_internals import added_symbolic_functions
 from rekindle.reasons import Bypass, Reason
 
 # Keys under which a call on the CPU or on CUDA may find an implementation; torch itself registers others, as Meta.
@@ -19,7 +19,6 @@ _RUN = {
     "BackendSelect", "Functionalize", "CompositeImplicitAutograd", "CompositeExplicitAutograd",
 }  # fmt: skip
 _OURS = (Origin.TORCH, Origin.STDLIB, Origin.REKINDLE)
-_SYMBOLICS = "torch.onnx._internal.torchscript_exporter.registration"
 
 
 def add_registries(walker: Walker) -> None:
@@ -39,10 +38,6 @@ def add_registries(walker: Walker) -> None:
 
 def _add_symbolics(walker: Walker) -> None:
     """Those that somebody else registered: torch's own, and Rekindle's during an export, are covered by versions."""
-    loaded = sys.modules.get(_SYMBOLICS)
-    if loaded is None:
-        return
-    for name in sorted(loaded.registry.all_functions()):
-        for opset, function in loaded.registry.get_function_group(name)._functions._overrides.items():
-            if any(origin_of(code.co_filename) not in _OURS for code in codes_of(function)):
-                walker.walk(f"registered.symbolic.{name}.{opset}", function)
+    for name, opset, function in added_symbolic_functions():
+        if any(origin_of(code.co_filename) not in _OURS for code in codes_of(function)):
+            walker.walk(f"registered.symbolic.{name}.{opset}", function)

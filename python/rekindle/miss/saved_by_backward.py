@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.graph import _engine_run_backward
 
 from rekindle.graphs.saved_writes import SAYS
 from rekindle.miss.perturbation import SecondCall
+from rekindle.process.torch_internals import run_backward, set_version_counters
 
 
 def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
@@ -31,7 +31,7 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
         written = tuple(call.outputs[end + place] for place in places)
         try:
             with _as_if_written(written):
-                _engine_run_backward(tuple(roots), (torch.ones_like(roots[0]),), True, False, leaves, True, accumulate_grad=False)
+                run_backward(tuple(roots), (torch.ones_like(roots[0]),), True, False, leaves, True, accumulate_grad=False)
         except RuntimeError as error:
             return SAYS in str(error)
         return False
@@ -61,11 +61,11 @@ def _is_saved(result: torch.Tensor) -> bool:
 @contextlib.contextmanager
 def _as_if_written(tensors: tuple[torch.Tensor, ...]) -> Iterator[None]:
     versions = tuple(tensor._version for tensor in tensors)
-    torch._C._autograd._unsafe_set_version_counter(tensors, tuple(version + 1 for version in versions))
+    set_version_counters(tensors, tuple(version + 1 for version in versions))
     try:
         yield
     finally:
-        torch._C._autograd._unsafe_set_version_counter(tensors, versions)
+        set_version_counters(tensors, versions)
 
 
 def _is_refused(node: Any, name: str) -> bool:

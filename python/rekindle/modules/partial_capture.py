@@ -22,6 +22,7 @@ from rekindle.modules.hooks import HOOKS, global_hooks
 from rekindle.modules.module_tables import named_modules
 from rekindle.modules.proxy import wrapping_of
 from rekindle.process.exporting import exporting
+from rekindle.process.torch_internals import tracing_state
 from rekindle.reasons import Bypass, Reason
 
 # Those under which submodules may do better. The others hold for submodules as well, or pass by themselves.
@@ -183,7 +184,7 @@ def own_forward(module: nn.Module) -> Any:
 
 def run_eager(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of the module's forward in eager, without the module's own hooks, which the caller runs."""
-    if torch._C._get_tracing_state() is None:
+    if tracing_state() is None:
         return own_forward(module)(*args, **kwargs)
     with _hooks_refused(module):
         return module._slow_forward(*args, **kwargs)  # what a module's __call__ does in a trace

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import torch
 
-_keys = torch._C._dispatch_keys
+from rekindle.process.torch_internals import dispatch_keys
 
 
 def keys_of(tensor: torch.Tensor) -> int:
     """A number for the way in which a tensor is dispatched; conjugated, negated and inference tensors have others."""
-    return _keys(tensor).raw_repr()
+    return dispatch_keys(tensor).raw_repr()
 
 
 def _plain() -> frozenset[int]:
@@ -40,4 +40,4 @@ def unlike_plain(tensor: torch.Tensor) -> str | None:
         return "a quantized tensor"
     if tensor.layout is not torch.strided:
         return f"a tensor with layout {tensor.layout}"
-    return f"a tensor that is dispatched to {str(_keys(tensor)).removeprefix('DispatchKeySet')}"
+    return f"a tensor that is dispatched to {str(dispatch_keys(tensor)).removeprefix('DispatchKeySet')}"

@@ -16,10 +16,19 @@ from types import BuiltinFunctionType, FrameType
 from typing import Any, Protocol
 
 import torch
-from torch.overrides import _pop_mode, _push_mode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from rekindle.process.process_state import beside, changed
+from rekindle.process.torch_internals import (
+    count_function_modes,
+    dispatching_by,
+    excluded_keys,
+    included_keys,
+    pop_function_mode,
+    push_function_mode,
+    set_tracing_state,
+    tracing_state,
+    without_operator_modes,
+)
 
 _SIZE_OF_ACTION = 256  # bytes, more than any system's
 
@@ -66,7 +75,7 @@ class StandIn:
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
         self._handler, self._grad = handler, torch.is_grad_enabled()
-        self._keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+        self._keys = included_keys(), excluded_keys()
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         """As the handler."""
@@ -75,7 +84,7 @@ class StandIn:
         _runs.count += 1
         before = [(watcher, watcher.contents()) for watcher in _runs.watchers]
         try:
-            with torch._C._ForceDispatchKeyGuard(*self._keys), _off_this_thread(), torch.set_grad_enabled(self._grad):
+            with dispatching_by(*self._keys), _off_this_thread(), torch.set_grad_enabled(self._grad):
                 return self._handler(number, frame)
         finally:
             for watcher, contents in before:
@@ -85,16 +94,16 @@ class StandIn:
 @contextlib.contextmanager
 def _off_this_thread() -> Iterator[None]:
     """Nothing that an export has turned on in this thread is on."""
-    state = torch._C._get_tracing_state()
-    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    state = tracing_state()
+    modes = [pop_function_mode() for _ in range(count_function_modes())]
     try:
-        torch._C._set_tracing_state(None)
-        with _disable_current_modes(), beside():
+        set_tracing_state(None)
+        with without_operator_modes(), beside():
             yield
     finally:
-        torch._C._set_tracing_state(state)
+        set_tracing_state(state)
         for mode in reversed(modes):
-            _push_mode(mode)
+            push_function_mode(mode)
 
 
 @contextlib.contextmanager

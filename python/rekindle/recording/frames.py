@@ -6,25 +6,24 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 
-import torch
-
 from rekindle.key.values.names import ABSENT
 from rekindle.process.origin import Origin, origin_of_frame
+from rekindle.process.torch_internals import disabled_torch_function, set_tracing_state, tracing_state
 
 
 def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
     """Run what is not part of the forward: the content of a tensor may be read."""
-    state = torch._C._get_tracing_state()
+    state = tracing_state()
     if state is not None:  # else it may be one that cannot be set, inside of an operator
-        torch._C._set_tracing_state(None)
+        set_tracing_state(None)
     try:
-        with torch._C.DisableTorchFunction():
+        with disabled_torch_function():
             action()
     except Exception as error:
         on_error(error)
     finally:
         if state is not None:
-            torch._C._set_tracing_state(state)
+            set_tracing_state(state)
 
 
 def frames_from(frame: types.FrameType | None) -> Iterator[types.FrameType]:

@@ -14,6 +14,7 @@ from rekindle.key.values.names import ABSENT, codes_of, find, follow
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
 from rekindle.process.origin import Origin, origin_of
+from rekindle.process.torch_internals import EXPORTER_PACKAGE
 from rekindle.reasons import Bypass
 from rekindle.recording.frames import beyond, is_user
 from rekindle.recording.library_state import LibraryState
@@ -23,7 +24,7 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wra
 
 # What runs besides the forward's own: the compiler that is kept out of operators defined in Python, and the exporter. Neither
 # is loaded in a process that finds a graph.
-_BESIDES = ("torch._dynamo", "torch.onnx._internal")
+_BESIDES = ("torch._dynamo", EXPORTER_PACKAGE)
 
 
 class LibraryCode:

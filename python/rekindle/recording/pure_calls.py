@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import torch
+from rekindle.process.torch_internals import OPERATOR_MODULES, TORCH_FUNCTIONS, TRANSFORMS_MODULE, TensorBase
 
 # Modules of C of which every function and method is pure, of the standard library.
 _MODULES = frozenset(
@@ -60,14 +60,6 @@ _OF_TORCH = frozenset(
     _disabled_torch_function_impl _is_alias_of _jit_try_infer_type parse_schema parse_ir _get_default_device
     """.split()
 )
-_OPERATOR_MODULES = (
-    "torch._C._nn",
-    "torch._C._fft",
-    "torch._C._linalg",
-    "torch._C._special",
-    "torch._C._sparse",
-    "torch._C._nested",
-)
 _NOT_OPERATORS = frozenset({"from_file"})  # of what torch has as such
 _NOT_OF_NUMPY = frozenset("fromfile tofile dump geterrobj seterrobj _seterrobj _get_extobj _make_extobj get_handler_name".split())
 # Modules of the standard library whose Python code keeps to its arguments and to what it calls, which is seen.
@@ -99,13 +91,13 @@ def _is_pure_of(module: str, name: str) -> bool:
     module = "_io" if module == "io" else module
     if module in _OF_MODULE:
         return name in _OF_MODULE[module]
-    if module in _MODULES or module.startswith(_OPERATOR_MODULES):
+    if module in _MODULES or module.startswith(OPERATOR_MODULES):
         return True
     root = module.partition(".")[0]
     if root == "torch":
-        if hasattr(torch._C._VariableFunctions, name):
+        if hasattr(TORCH_FUNCTIONS, name):
             return name not in _NOT_OPERATORS
-        return name in _OF_TORCH or (module == "torch._C._functorch" and name.startswith(("peek", "is_", "maybe_")))
+        return name in _OF_TORCH or (module == TRANSFORMS_MODULE and name.startswith(("peek", "is_", "maybe_")))
     return root == "numpy" and ".random" not in module and name not in _NOT_OF_NUMPY
 
 
@@ -114,7 +106,7 @@ def _is_pure_method(owner: Any, name: str) -> bool:
     for cls in (*(owner.__mro__ if isinstance(owner, type) else ()), *type(owner).__mro__):
         if name not in vars(cls) or isinstance(vars(cls)[name], _OF_PYTHON):
             continue
-        if cls is torch._C.TensorBase:
+        if cls is TensorBase:
             return True  # export/trace/questions.py sees what it tells
         module = cls.__module__
         if module == "builtins":

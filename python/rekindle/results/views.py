@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._C._autograd import CreationMeta, _get_creation_meta, _set_creation_meta
 
+from rekindle.process.torch_internals import CreationMeta, creation_meta, disabled_torch_function, set_creation_meta
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import is_dense
 from rekindle.results.view_steps import Step, decoded, repeated
@@ -123,14 +123,14 @@ def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:
     """What the tensor is a view of to autograd; itself if it is none."""
-    with torch._C.DisableTorchFunction():  # it is no question of the forward's
+    with disabled_torch_function():  # it is no question of the forward's
         return tensor if tensor._base is None else tensor._base
 
 
 def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], steps: list[Step] | None) -> View:
     root = root_of(base)
     detached = root_of(tensor) is not root  # a view of a detached tensor, or one itself
-    meta = _get_creation_meta(tensor) if tensor._is_view() else CreationMeta.DEFAULT
+    meta = creation_meta(tensor) if tensor._is_view() else CreationMeta.DEFAULT
     known = (
         tensor.dtype is base.dtype
         and tensor.layout is torch.strided
@@ -256,5 +256,5 @@ def _view(view: View, base: torch.Tensor) -> torch.Tensor:
     if not view["is_view"]:
         return made.detach()
     if view["one_of_many"]:  # in-place edits of such a view are errors where it requires a gradient
-        _set_creation_meta(made, CreationMeta.MULTI_OUTPUT_NODE)
+        set_creation_meta(made, CreationMeta.MULTI_OUTPUT_NODE)
     return made

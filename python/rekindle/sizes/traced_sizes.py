@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from rekindle.process.torch_internals import disabled_torch_function
 from rekindle.sizes.shapes import Place
 
 CLOSED = "_rekindle_closed"  # a mark on tensors of which no size is open
@@ -167,7 +168,7 @@ def _value_of(value: Any) -> int:
 
 def _traced(function: Callable[..., torch.Tensor], a: Any, b: Any) -> torch.Tensor:
     """In the trace, whatever modes there are. One of both is a tensor of the trace."""
-    with torch._C.DisableTorchFunction():
+    with disabled_torch_function():
         first, second = _tensor_of(a), _tensor_of(b)
         return function(first if isinstance(first, torch.Tensor) else torch.full((), first), second)
 

@@ -24,6 +24,13 @@ from rekindle.export.torchscript.symbolics import OPSET, registered
 from rekindle.export.torchscript.traced_module import TracedModule
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.process.process_state import changed
+from rekindle.process.torch_internals import (
+    CUSTOM_OPERATORS,
+    exporter_log_is_on,
+    exporter_settings,
+    import_exporter,
+    set_exporter_log,
+)
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording.warnings_shown import of_traces
 from rekindle.results.layouts import copied
@@ -42,10 +49,9 @@ def load_exporter() -> None:
     """Import what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
     import numpy.random  # noqa: F401  (its state is compared, and an operator's first call may import it)
     import onnx  # noqa: F401
-    import torch.onnx._internal.torchscript_exporter.utils
-    from torch._library.custom_ops import OPDEFS
 
-    if any(not operator._init_fn.__module__.startswith("torch.") for operator in OPDEFS.values()):
+    import_exporter()
+    if any(not operator._init_fn.__module__.startswith("torch.") for operator in CUSTOM_OPERATORS.values()):
         import torch._dynamo  # noqa: F401  (the first call of an operator defined in Python does)
 
 
@@ -65,15 +71,14 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
 
 def _logs_kept() -> contextlib.AbstractContextManager[None]:
     """Keep what the exporter does to its settings and logs within; only errors are logged there."""
-    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
-
     logger = logging.getLogger("torch.onnx")
-    level, graph_log, settings = logger.level, torch._C._jit_is_onnx_log_enabled(), dict(vars(GLOBALS))
+    level, graph_log, settings = logger.level, exporter_log_is_on(), exporter_settings()
+    before = dict(settings)
 
     def undo() -> None:
         logger.setLevel(level)
-        torch._C._jit_set_onnx_log_enabled(graph_log)
-        vars(GLOBALS).update(settings)
+        set_exporter_log(graph_log)
+        settings.update(before)
 
     logger.setLevel(logging.ERROR)
     return changed(undo)

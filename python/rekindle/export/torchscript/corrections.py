@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
-from torch.nn.utils import stateless
 
 from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.function_nodes import Functions
@@ -18,6 +17,17 @@ from rekindle.export.trace.refusals import refused_in_trace
 from rekindle.export.trace.traced_booleans import make_ints
 from rekindle.export.trace.traced_operators import forget_sizes
 from rekindle.process.process_state import in_this_thread, replaced
+from rekindle.process.torch_internals import (
+    ANALYSE_SCALAR_TYPES,
+    ASSIGN_OUTPUT_SHAPES,
+    CALL_FUNCTIONAL,
+    CANONICALIZE_FUSED,
+    PREPROCESS,
+    START_BACKWARD,
+    Value,
+    run_symbolic_place,
+    scalar_type,
+)
 
 
 @contextlib.contextmanager
@@ -35,22 +45,19 @@ def _corrections(
     opsets: dict[str, int], functions: Functions, open_inputs: Collection[int]
 ) -> Iterator[tuple[Any, str, Callable[[Any], Callable[..., Any]]]]:
     """What makes of a function of torch, which a module or class has under a name, the one that an export needs."""
-    from torch.onnx._internal.torchscript_exporter import utils
-
     for module in (torch.nn.functional, torch.functional):
         for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
             if hasattr(module, name):
                 yield module, name, _never
     yield torch.overrides, "has_torch_function", _false_in_attention
-    yield torch.autograd, "_engine_run_backward", refused_in_trace
-    yield stateless, "_functional_call", _as_if_untraced
-    yield utils, "_run_symbolic_function", _typed_as_traced
-    yield torch._C, "_jit_pass_canonicalize_graph_fuser_ops", _without_booleans
-    yield torch._C, "_jit_pass_onnx_preprocess", lambda run: _with_operators(run, functions, open_inputs)
-    yield torch._C, "_jit_pass_onnx_assign_output_shape", _unless_complex
+    yield *START_BACKWARD, refused_in_trace
+    yield *CALL_FUNCTIONAL, _as_if_untraced
+    yield *run_symbolic_place(), _typed_as_traced
+    yield *CANONICALIZE_FUSED, _without_booleans
+    yield *PREPROCESS, lambda run: _with_operators(run, functions, open_inputs)
+    yield *ASSIGN_OUTPUT_SHAPES, _unless_complex
     yield (
-        torch._C,
-        "_jit_pass_onnx_scalar_type_analysis",
+        *ANALYSE_SCALAR_TYPES,
         lambda run: _noting_domains(_casting_to_bfloat16(_with_0_dim_tensors(run)), opsets),
     )
 
@@ -92,9 +99,9 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
         result = run_symbolic(graph, block, node, *rest)
         results = list(result) if isinstance(result, (list, tuple)) else [result]
         for traced, made in zip(node.outputs(), results, strict=False):
-            if not isinstance(made, torch._C.Value) or made.node().kind().startswith(DOMAIN + "::"):
+            if not isinstance(made, Value) or made.node().kind().startswith(DOMAIN + "::"):
                 continue  # nothing, or an operator that has its type
-            if _dtype(traced) is not None:
+            if scalar_type(traced) is not None:
                 made.setType(traced.type())
         return result
 
@@ -185,9 +192,9 @@ def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(graph: Any, *args: Any) -> Any:
         values = [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]
-        computed = [value for value in values if value.node().kind() != "onnx::Constant" and _dtype(value) in _FLOATS]
+        computed = [value for value in values if value.node().kind() != "onnx::Constant" and scalar_type(value) in _FLOATS]
         scalars = [value for value in computed if value.type().sizes() == []]
-        if len({_dtype(value) for value in computed}) != 1:
+        if len({scalar_type(value) for value in computed}) != 1:
             return analyse(graph, *args)
         for value in scalars:
             value.setType(value.type().with_sizes([1]))
@@ -200,7 +207,3 @@ def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _FLOATS = ("Double", "Float", "Half", "BFloat16")
-
-
-def _dtype(value: Any) -> str | None:
-    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None

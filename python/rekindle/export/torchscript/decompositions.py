@@ -17,6 +17,7 @@ from torch.onnx import symbolic_helper
 
 from rekindle.export.torchscript.dtypes import DTYPES, NUMBERS
 from rekindle.export.trace.traced_operators import sizes_seen
+from rekindle.process.torch_internals import Value
 from rekindle.reasons import Bypass, Reason
 
 
@@ -27,7 +28,7 @@ def _is_none(value: Any) -> bool:
 def _get(value: Any, kind: str, what: str = "an argument") -> Any:
     """The Python value of an argument; `kind` as in torch's parse_args ("i", "f", "b", "is", "s")."""
     found = symbolic_helper._maybe_get_const(value, kind)
-    if isinstance(found, torch._C.Value):
+    if isinstance(found, Value):
         raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
     return found
 

@@ -14,7 +14,6 @@ import torch
 
 from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.operators import DOMAIN
-from rekindle.export.trace.aliases import untraced
 from rekindle.export.trace.data_sizes import DataSizes, name_of
 from rekindle.export.trace.function_writes import Writes, address_of
 from rekindle.export.trace.open_sizes import OpenSizes
@@ -23,6 +22,7 @@ from rekindle.functions.calls import Call, describe_call, note_results, tensors_
 from rekindle.functions.inlining import inlined
 from rekindle.functions.interception import intercepted
 from rekindle.functions.result_sizes import Observed
+from rekindle.process.torch_internals import Node, TupleType, Value, set_traced_value, traced_value, tracing_state, untraced
 from rekindle.process.world import called_back
 from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.recording.warnings_shown import not_logged
@@ -31,9 +31,6 @@ from rekindle.sizes.traced_sizes import swapped
 
 if TYPE_CHECKING:
     from rekindle.export.trace.trace_mode import TraceMode
-
-Node = Any  # torch._C.Node
-Value = Any  # torch._C.Value
 
 # Of the first input these read the shape only.
 _OF_SHAPES = {f"aten::{name}_like" for name in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")} | {
@@ -78,7 +75,7 @@ class Functions:
         return intercepted(self._apply)
 
     def _apply(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
-        if torch._C._get_tracing_state() is None or function is _Recorded:
+        if tracing_state() is None or function is _Recorded:
             return run(*arguments)
         found, result = inlined(function, arguments, self._inline)
         return result if found else self._record(function, swapped(arguments, int), run)
@@ -105,10 +102,10 @@ class Functions:
         with torch.no_grad():
             recorded = _Recorded.apply(len(self.calls), stand_ins, *given)
         for tensor, stand_in in zip(tensors, recorded, strict=True):
-            torch._C._set_value_trace(tensor, torch._C._get_value_trace(stand_in))
+            set_traced_value(tensor, traced_value(stand_in))
         self._mode.up_to_date(tensors)
         self.calls.append(call)
-        self._effects.append(([torch._C._get_value_trace(tensor) for tensor in tensors], tensors[0]))
+        self._effects.append(([traced_value(tensor) for tensor in tensors], tensors[0]))
         self._facts.append(self._facts_of(function, given, tensors))
         with untraced():
             self.sizes.append(Observed.of(function, given, tensors))
@@ -134,7 +131,7 @@ class Functions:
 
     def note_draw(self, drawn: torch.Tensor) -> None:
         """Called inside the trace with a result that random numbers were drawn for."""
-        self._effects.append(([torch._C._get_value_trace(drawn)], drawn.detach().clone()))  # it may be written to
+        self._effects.append(([traced_value(drawn)], drawn.detach().clone()))  # it may be written to
 
     def _facts_of(self, function: type, given: list[torch.Tensor], results: list[torch.Tensor]) -> dict[str, list[int]]:
         facts = {"_differentiable": [i for i, tensor in enumerate(results) if tensor.requires_grad]}
@@ -154,7 +151,7 @@ class Functions:
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """One result of each call and random draw that no output depends on: as a further output it keeps it in the graph."""
         needed: set[Any] = set()
-        left = [torch._C._get_value_trace(tensor).node() for tensor in outputs]
+        left = [traced_value(tensor).node() for tensor in outputs]
         found = []
         for results, kept in reversed(self._effects):
             _add_ancestors(left, needed)
@@ -213,7 +210,7 @@ def _add_ancestors(left: list[Node], needed: set[Any]) -> None:
 
 def _results(node: Node) -> list[Value]:
     outputs = list(node.outputs())
-    if len(outputs) == 1 and isinstance(outputs[0].type(), torch._C.TupleType):
+    if len(outputs) == 1 and isinstance(outputs[0].type(), TupleType):
         (unpack,) = [use.user for use in outputs[0].uses()]
         return list(unpack.outputs())
     return outputs

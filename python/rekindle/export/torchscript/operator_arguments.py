@@ -7,19 +7,33 @@ from typing import Any
 import torch
 
 from rekindle.export.torchscript.dtypes import DTYPES
-from rekindle.export.trace.traced_operators import Node, Value, has_dimensions, known_value, scalar_type
+from rekindle.export.trace.traced_operators import has_dimensions, known_value
+from rekindle.process.torch_internals import (
+    BoolType,
+    DeviceObjType,
+    FloatType,
+    IntType,
+    ListType,
+    Node,
+    NumberType,
+    OptionalType,
+    StringType,
+    TensorType,
+    Value,
+    scalar_type,
+)
 from rekindle.reasons import Bypass, Reason
 
 
 def add_argument(graph: Any, made: Node, argument: Any, value: Value) -> bool:
     """Add one argument as inputs or as an attribute; whether it brought a tensor."""
     kind = argument.type
-    if isinstance(kind, torch._C.OptionalType):
+    if isinstance(kind, OptionalType):
         kind = kind.getElementType()
-    if isinstance(kind, torch._C.TensorType):
+    if isinstance(kind, TensorType):
         made.addInput(_as_tensor(graph, made, value))
         return True
-    if isinstance(kind, torch._C.ListType) and _element_is_tensor(kind):
+    if isinstance(kind, ListType) and _element_is_tensor(kind):
         return _add_tensors(graph, made, argument.name, value)
     if is_computed(value):
         made.addInput(_computed(graph, made, kind, value))
@@ -32,22 +46,22 @@ def is_computed(value: Value) -> bool:
     """Whether a number, or one of a list, is computed in the graph: from sizes, for TraceMode lets nothing else become one."""
     node = value.node()
     if node.kind() == "prim::ListConstruct":
-        return not isinstance(_element_type(value), torch._C.TensorType) and any(map(is_computed, node.inputs()))
-    return node.kind() != "prim::Constant" and isinstance(value.type(), (torch._C.IntType, torch._C.NumberType))
+        return not isinstance(_element_type(value), TensorType) and any(map(is_computed, node.inputs()))
+    return node.kind() != "prim::Constant" and isinstance(value.type(), (IntType, NumberType))
 
 
 def _element_type(value: Value) -> Any:
     element = value.type().getElementType()
-    return element.getElementType() if isinstance(element, torch._C.OptionalType) else element
+    return element.getElementType() if isinstance(element, OptionalType) else element
 
 
 def _computed(graph: Any, made: Node, kind: Any, value: Value) -> Value:
     """The tensor that has the numbers of an argument."""
     if value.node().kind() != "prim::ListConstruct":
-        if not isinstance(kind, (torch._C.IntType, torch._C.NumberType)):
+        if not isinstance(kind, (IntType, NumberType)):
             raise Bypass(Reason.VALUE_SPECIALIZED, f"an argument of {made.kind()} of type {kind} is computed from a size")
         return _as_number(graph, made, value)
-    if not isinstance(kind, torch._C.ListType) or not isinstance(kind.getElementType(), torch._C.IntType):
+    if not isinstance(kind, ListType) or not isinstance(kind.getElementType(), IntType):
         raise Bypass(Reason.VALUE_SPECIALIZED, f"an argument of {made.kind()} of type {kind} is computed from a size")
     items = graph.create("prim::ListConstruct")
     items.insertBefore(made)
@@ -55,7 +69,7 @@ def _computed(graph: Any, made: Node, kind: Any, value: Value) -> Value:
         items.addInput(
             _as_number(graph, items, item) if is_computed(item) else _integer(graph, items, known_value(item, "a size"))
         )
-    items.output().setType(torch._C.ListType(torch._C.TensorType.get()))
+    items.output().setType(ListType(TensorType.get()))
     stacked = graph.create("aten::stack")
     stacked.insertBefore(made)
     stacked.addInput(items.output())
@@ -88,15 +102,15 @@ def _constant_int(graph: Any, made: Node, number: int) -> Value:
     node = graph.create("prim::Constant")
     node.insertBefore(made)
     node.i_("value", number)
-    node.output().setType(torch._C.IntType.get())
+    node.output().setType(IntType.get())
     return node.output()
 
 
 def _element_is_tensor(kind: Any) -> bool:
     element = kind.getElementType()
-    if isinstance(element, torch._C.OptionalType):
+    if isinstance(element, OptionalType):
         element = element.getElementType()
-    return isinstance(element, torch._C.TensorType)
+    return isinstance(element, TensorType)
 
 
 def _add_tensors(graph: Any, made: Node, name: str, value: Value) -> bool:
@@ -137,17 +151,17 @@ def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
     """Numbers that are no ints are tensors: an ONNX attribute has 32 bits only."""
     if value is None:
         return
-    many = isinstance(kind, torch._C.ListType)
+    many = isinstance(kind, ListType)
     if many:
         kind = kind.getElementType()
-    if isinstance(kind, (torch._C.IntType, torch._C.BoolType)):
+    if isinstance(kind, (IntType, BoolType)):
         made.is_(name, [int(item) for item in value]) if many else made.i_(name, int(value))
-    elif isinstance(kind, torch._C.FloatType):
+    elif isinstance(kind, FloatType):
         made.t_(name, torch.tensor(value, dtype=torch.float64))
-    elif isinstance(kind, torch._C.NumberType) and not many:
+    elif isinstance(kind, NumberType) and not many:
         parts = [value.real, value.imag] if isinstance(value, complex) else value
         made.t_(name, torch.tensor(parts, dtype=_NUMBERS[type(value)]))
-    elif isinstance(kind, (torch._C.StringType, torch._C.DeviceObjType)) and not many:
+    elif isinstance(kind, (StringType, DeviceObjType)) and not many:
         made.s_(name, str(value))
     else:
         raise Bypass(Reason.UNSUPPORTED_OP, f"argument {name!r} of {made.kind()} is of type {kind}")

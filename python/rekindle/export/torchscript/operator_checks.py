@@ -10,14 +10,12 @@ from rekindle.errors import first_line
 from rekindle.export.torchscript.dtypes import DTYPES
 from rekindle.export.trace.data_sizes import is_sized_by_data
 from rekindle.export.trace.traced_operators import (
-    Node,
-    Value,
     constant_argument,
     known_value,
     operator_of,
-    scalar_type,
     type_of_argument,
 )
+from rekindle.process.torch_internals import Node, Value, scalar_type
 from rekindle.reasons import Bypass, Reason
 
 

@@ -18,16 +18,14 @@ from rekindle.export.trace.data_sizes import is_sized_by_data
 from rekindle.export.trace.traced_booleans import is_boolean
 from rekindle.export.trace.traced_operators import (
     PUBLIC,
-    Node,
-    Value,
     constant_argument,
     listed_values,
     operator_of,
-    scalar_type,
     schema_of,
     take_place_of,
     type_of_argument,
 )
+from rekindle.process.torch_internals import ListType, Node, NoneType, TensorType, Value, scalar_type
 from rekindle.reasons import Bypass, Reason
 
 DOMAIN = "torch"
@@ -49,7 +47,7 @@ def _fits(value: Value, dtype: str) -> bool:
         number = number.item()
     if isinstance(number, (bool, int, float)):
         return bool(torch.tensor(number, dtype=DTYPES[dtype]).double() == torch.tensor(number, dtype=torch.float64))
-    is_scalar = isinstance(value.type(), torch._C.TensorType) and value.type().sizes() == []
+    is_scalar = isinstance(value.type(), TensorType) and value.type().sizes() == []
     return not is_scalar or scalar_type(value) == dtype
 
 
@@ -179,7 +177,7 @@ def keep_operators(graph: Any) -> None:
             _take_apart(graph, node)
     for value in [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]:
         if "Complex" in (scalar_type(value) or ""):
-            value.setType(torch._C.TensorType.get())  # the exporter cannot write it down
+            value.setType(TensorType.get())  # the exporter cannot write it down
 
 
 def _take_apart(graph: Any, constant: Node) -> None:
@@ -215,9 +213,9 @@ def _results(node: Node) -> list[Value] | None:
     """The tensors it returns; None for an operator that returns something else."""
     results: list[Value] = []
     for output in node.outputs():
-        if isinstance(output.type(), torch._C.TensorType):
+        if isinstance(output.type(), TensorType):
             results.append(output)
-        elif isinstance(output.type(), torch._C.ListType) and [use.user.kind() for use in output.uses()] == ["prim::ListUnpack"]:
+        elif isinstance(output.type(), ListType) and [use.user.kind() for use in output.uses()] == ["prim::ListUnpack"]:
             results += output.uses()[0].user.outputs()
         else:
             return None
@@ -247,7 +245,7 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
 
 
 def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None:
-    inputs = [value.type().requires_grad() for value in made.inputs() if isinstance(value.type(), torch._C.TensorType)]
+    inputs = [value.type().requires_grad() for value in made.inputs() if isinstance(value.type(), TensorType)]
     below = node.kind() in _BELOW_AUTOGRAD and any(inputs)
     made.i_("_results", len(results))
     made.is_("_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()])
@@ -265,8 +263,8 @@ def input_sizes(made: Node) -> list[int] | None:
     """Of the inputs, in a row: rank and sizes. None when one is not known."""
     found: list[int] = []
     for value in made.inputs():
-        sizes = value.type().sizes() if isinstance(value.type(), torch._C.TensorType) else None
-        if isinstance(value.type(), torch._C.NoneType):
+        sizes = value.type().sizes() if isinstance(value.type(), TensorType) else None
+        if isinstance(value.type(), NoneType):
             continue
         if sizes is None:
             return None

@@ -16,6 +16,7 @@ from torch.onnx import symbolic_helper
 from rekindle.export.torchscript.decompositions import DECOMPOSITIONS
 from rekindle.export.trace.traced_operators import has_open_sizes, sizes_if_seen, sizes_seen
 from rekindle.process.process_state import changed
+from rekindle.process.torch_internals import Value, symbolic_functions
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
@@ -29,7 +30,7 @@ def _is_none(value: Any) -> bool:
 
 def _constant(value: Any, kind: str, what: str) -> Any:
     found = symbolic_helper._maybe_get_const(value, kind)
-    if isinstance(found, torch._C.Value):
+    if isinstance(found, Value):
         raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
     return found
 
@@ -249,12 +250,7 @@ _SYMBOLICS: dict[str, Callable[..., Any]] = {
 @contextlib.contextmanager
 def registered() -> Iterator[None]:
     """Register the symbolics for one export; the user's own registrations come back afterwards."""
-    from torch.onnx._internal.torchscript_exporter.registration import registry
-
-    def current(name: str) -> Any:
-        group = registry.get_function_group(name)
-        return None if group is None else group.get(OPSET)
-
+    current = symbolic_functions(OPSET)
     before = {name: current(name) for name in _SYMBOLICS}
 
     def undo() -> None:

@@ -12,7 +12,6 @@ from torch import nn
 from rekindle.export.request import ExportRequest
 from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import state_kept
-from rekindle.export.trace.aliases import untraced
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.open_sizes import OpenSizes, following
@@ -22,6 +21,7 @@ from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import steps_in_result
 from rekindle.export.unchecked import Allowed
 from rekindle.modules.partial_capture import run_eager
+from rekindle.process.torch_internals import set_exporter_log, traced_graph, untraced
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
 from rekindle.results.contract import flatten_outputs
@@ -63,7 +63,7 @@ class TracedModule(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The outputs of `found` and, if the forward asked for sizes, the answers as one vector."""
-        torch._C._jit_set_onnx_log_enabled(False)  # the exporter has just switched it on, whatever it was told
+        set_exporter_log(False)  # the exporter has just switched it on, whatever it was told
         versions = [tensor._version for tensor in tensors]
         sizes, data, assumptions = SizeTrace(user_place), DataSizes(), Assumptions()
         mode, result = self._run(tensors, sizes, data, assumptions)
@@ -90,7 +90,7 @@ class TracedModule(nn.Module):
             frozenset(mode.autocast_dtypes), mode.allowed,
         )  # fmt: skip
         answers = sizes.answers()
-        take_for_numbers(torch._C._get_tracing_state().graph())
+        take_for_numbers(traced_graph())
         return tuple(outputs) if answers is None else (*outputs, answers)
 
     def _run(

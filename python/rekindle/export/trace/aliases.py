@@ -9,17 +9,17 @@ elements' numbers.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rekindle.export.trace.user_place import user_place
+from rekindle.process.torch_internals import set_traced_value, traced_value, untraced
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.view_steps import repeated
 from rekindle.results.views import root_of
@@ -66,20 +66,6 @@ class _Memory:
         self.flats[id(root_of(tensor))] = root_of(tensor), flat
         self.flat = flat
         self.version += 1
-
-
-@contextlib.contextmanager
-def untraced() -> Iterator[None]:
-    """Run what must not become part of the graph."""
-    state = torch._C._get_tracing_state()
-    if state is None:  # and may be one that cannot be set, inside of an operator
-        yield
-        return
-    torch._C._set_tracing_state(None)
-    try:
-        yield
-    finally:
-        torch._C._set_tracing_state(state)
 
 
 class Aliases:
@@ -290,4 +276,4 @@ def _fills(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> bool:
 
 def take_value_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
     """To the tracer, `tensor` is from now on what `other` is."""
-    torch._C._set_value_trace(tensor, torch._C._get_value_trace(other))
+    set_traced_value(tensor, traced_value(other))

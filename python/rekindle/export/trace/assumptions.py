@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from rekindle.export.trace.aliases import untraced
 from rekindle.export.trace.branches import is_check
 from rekindle.export.unchecked import Allowed
 from rekindle.process.origin import installed
+from rekindle.process.torch_internals import untraced
 from rekindle.reasons import TRUTH, Bypass, Reason
 from rekindle.sizes.traced_sizes import Guard
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from rekindle.export.trace.leaves import tensors_of
-from rekindle.export.trace.traced_operators import Node, constant_argument, listed_values, operator_of, scalar_type, schema_of
+from rekindle.export.trace.traced_operators import constant_argument, listed_values, operator_of, schema_of
+from rekindle.process.torch_internals import Node, scalar_type, schema_named, traced_value
 
 
 def is_sized_by_data(node: Node, schema: Any) -> bool:
@@ -30,7 +31,7 @@ def is_sized_by_data(node: Node, schema: Any) -> bool:
 
 @functools.cache
 def _is_tagged(name: str, overload: str) -> bool:
-    return torch.Tag.dynamic_output_shape in operator_of(torch._C._get_schema(name, overload)).tags
+    return torch.Tag.dynamic_output_shape in operator_of(schema_named(name, overload)).tags
 
 
 def name_of(node: Node) -> Any:
@@ -88,7 +89,7 @@ class DataSizes:
 
 
 def _node_of(tensor: torch.Tensor) -> Node:
-    return torch._C._get_value_trace(tensor).node()
+    return traced_value(tensor).node()
 
 
 _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr"}

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from rekindle.export.trace.aliases import untraced
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.open_sizes import OpenSizes
 from rekindle.export.trace.user_place import user_place
+from rekindle.process.torch_internals import untraced
 from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.traced_sizes import swapped
 

@@ -6,7 +6,7 @@ import types
 
 import torch
 
-from rekindle.export.trace.aliases import untraced
+from rekindle.process.torch_internals import untraced
 
 _INTERPOLATE = torch.nn.functional.interpolate.__code__
 

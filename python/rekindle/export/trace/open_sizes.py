@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rekindle.export.trace.aliases import untraced
 from rekindle.export.trace.leaves import tensors_of
+from rekindle.process.torch_internals import disabled_torch_function, untraced
 from rekindle.sizes.lengths import lengths_followed
 from rekindle.sizes.shapes import OpenDims, Place, is_contiguous
 from rekindle.sizes.traced_sizes import CLOSED, SizeTrace, TracedShape, TracedSize, contains_traced, is_traced, swapped
@@ -220,7 +220,7 @@ class OpenSizes:
         if self._is_closed(tensor):
             return torch.Size(sizes)
         dims = self._dims.get(id(tensor), (None,) * len(sizes))
-        with torch._C.DisableTorchFunction():
+        with disabled_torch_function():
             traced = tuple(tensor.shape)
         return TracedShape(
             size if isinstance(dim, int) else TracedSize(size, value, self._trace, dim)
@@ -267,6 +267,6 @@ class OpenSizes:
         if type(data) in (list, tuple, TracedShape):
             items = [self._constant(item) for item in tuple(data)]
             if all(isinstance(item, (int, torch.Tensor)) and not isinstance(item, bool) for item in items):
-                with torch._C.DisableTorchFunction():
+                with disabled_torch_function():
                     return torch.stack([item if isinstance(item, torch.Tensor) else 0 * _any(items) + item for item in items])
         return swapped(data, int)

@@ -15,6 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from rekindle.export.trace.leaves import leaves_of
 from rekindle.export.trace.user_place import user_place
+from rekindle.process.torch_internals import TORCH_FUNCTIONS
 from rekindle.reasons import Bypass, Reason
 
 _OF_TENSORS = """
@@ -43,10 +44,7 @@ def _of(owner: Any, names: list[str]) -> set[Any]:
 _OF_MADE = _of(torch.Tensor, ["is_leaf", "is_conj", "is_neg"]) | {torch.is_conj, torch.is_neg}
 # A gradient's function is refused before, but to checkpoints (refusals.py).
 _ANSWERED = (
-    {torch.Tensor.grad_fn.__get__}
-    | _of(torch.Tensor, _OF_TENSORS)
-    | _of(torch, _OF_TORCH)
-    | _of(torch._C._VariableFunctions, _OF_TORCH)
+    {torch.Tensor.grad_fn.__get__} | _of(torch.Tensor, _OF_TENSORS) | _of(torch, _OF_TORCH) | _of(TORCH_FUNCTIONS, _OF_TORCH)
 )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from rekindle.export.trace.questions import name_of
 from rekindle.export.trace.user_place import user_place
+from rekindle.process.torch_internals import innermost_transform, tracing_state
 from rekindle.reasons import Bypass, Reason
 
 _GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
@@ -27,7 +28,7 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
     """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does.
 
     given: the identities of the tensors that the forward has not made: its arguments, parameters and buffers."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if innermost_transform() is not None:
         message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
         raise Bypass(Reason.UNSUPPORTED_OP, message)
     if function in _GRADIENTS:
@@ -61,7 +62,7 @@ def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:
     """As `run_backward`, but not from within a trace: that follows none, and one that accumulates gradients may run once only."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if torch._C._get_tracing_state() is None:
+        if tracing_state() is None:
             return run_backward(*args, **kwargs)
         if kwargs.get("accumulate_grad", True):
             raise Bypass(Reason.SIDE_EFFECT, f"{user_place()} runs a backward, which accumulates gradients; do so outside")

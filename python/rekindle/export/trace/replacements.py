@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from rekindle.export.trace.aliases import take_value_of, untraced
+from rekindle.export.trace.aliases import take_value_of
 from rekindle.export.trace.open_sizes import sizes_to_follow
+from rekindle.process.torch_internals import IntType, traced_graph, traced_value, untraced
 from rekindle.reasons import Bypass, Reason
 
 
@@ -202,12 +203,12 @@ def _grouped(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         groups = args[_GROUPS] if len(args) > _GROUPS else kwargs.get("groups")
         result = function(*args, **kwargs)
-        node = torch._C._get_value_trace(result).node()
+        node = traced_value(result).node()
         if isinstance(groups, torch.Tensor) and node.kind() == "aten::_convolution":
-            number = torch._C._get_tracing_state().graph().create("aten::Int")
+            number = traced_graph().create("aten::Int")
             number.insertBefore(node)
-            number.addInput(torch._C._get_value_trace(groups))
-            number.output().setType(torch._C.IntType.get())
+            number.addInput(traced_value(groups))
+            number.output().setType(IntType.get())
             node.replaceInput(_GROUPS_IN_TRACE, number.output())
         return result
 

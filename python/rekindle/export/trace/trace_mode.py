@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from rekindle import _native
-from rekindle.export.trace.aliases import Aliases, take_value_of, untraced
+from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.failed_calls import FailedCalls
@@ -31,6 +31,7 @@ from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, counts_bat
 from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import ViewRecords
 from rekindle.export.unchecked import Allowed, allowed_by
+from rekindle.process.torch_internals import set_tracing_state, traced_value, tracing_state, untraced
 from rekindle.reasons import Bypass, Reason, SizedByData
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
@@ -96,7 +97,7 @@ class TraceMode(TorchFunctionMode):
 
     def _on_call(self, function: Any, kinds: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
         self.allowed = min(self.allowed, allowed_by(function))
-        if torch._C._get_tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
+        if tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
         if function in SIZE_QUERIES:
             return self._size(function, args, kwargs, caller)
@@ -206,7 +207,7 @@ class TraceMode(TorchFunctionMode):
     def _set_apart(self, target: torch.Tensor) -> None:
         """Called before a write that no other tensor sees: the exporter moves down to it what made the target, past other draws
         if that draws, and takes a write to an empty view for one to all that it is a view of."""
-        if torch._C._get_value_trace(target).unique() in self._drawn or target._is_view():
+        if traced_value(target).unique() in self._drawn or target._is_view():
             take_value_of(target, target.clone())
 
     def up_to_date(self, values: Any) -> None:
@@ -228,18 +229,18 @@ class TraceMode(TorchFunctionMode):
             drew = not torch.equal(before, torch.get_rng_state())
         drawn = tensors_of(result)
         if drew and drawn:
-            self._drawn.update(torch._C._get_value_trace(value).unique() for value in drawn)
+            self._drawn.update(traced_value(value).unique() for value in drawn)
             self._note_draw(drawn[0])
         return result
 
     @staticmethod
     def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The tracer is off after a call that failed, and holds what it knows of it; but the forward may go on."""
-        state = torch._C._get_tracing_state()
+        state = tracing_state()
         try:
             return function(*args, **kwargs)
         except Exception:
-            torch._C._set_tracing_state(state)
+            set_tracing_state(state)
             _native.forget_failed_call()
             raise
 

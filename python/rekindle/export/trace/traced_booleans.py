@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-Node = Any  # torch._C.Node
-Value = Any  # torch._C.Value
+from rekindle.process.torch_internals import BoolType, IntType, Node, Value, scalar_type
 
 _MARK = "is_bool"  # attribute of a constant
 _MOST = 4  # booleans among the arguments of one operator
@@ -30,19 +29,15 @@ def take_for_numbers(graph: Any) -> None:
 def make_ints(graph: Any) -> None:
     """Make 0-dim boolean constants ints where an operator computes other numbers with them: to it, these are the same."""
     for node in _nodes(graph):
-        if any(_scalar_type(output) in (None, "Bool") for output in node.outputs()):
+        if any(scalar_type(output) in (None, "Bool") for output in node.outputs()):
             continue
         for i, value in enumerate(node.inputs()):
-            if _is_constant(value) and _scalar_type(value) == "Bool" and value.type().dim() == 0:
+            if _is_constant(value) and scalar_type(value) == "Bool" and value.type().dim() == 0:
                 made = graph.create("prim::Constant")
                 made.insertBefore(node)
                 made.t_("value", torch.tensor(int(value.toIValue())))
                 made.output().inferTypeFrom(torch.tensor(0))
                 node.replaceInput(i, made.output())
-
-
-def _scalar_type(value: Value) -> str | None:
-    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
 
 
 def _nodes(block: Any) -> Iterator[Node]:
@@ -55,7 +50,7 @@ def _nodes(block: Any) -> Iterator[Node]:
 def _find_schema(graph: Any, node: Node) -> None:
     """Make ints of the fewest booleans among the arguments with which an operator takes these."""
     inputs = list(node.inputs())
-    places = [i for i, value in enumerate(inputs) if isinstance(value.type(), torch._C.BoolType) and _is_constant(value)]
+    places = [i for i, value in enumerate(inputs) if isinstance(value.type(), BoolType) and _is_constant(value)]
     for count in range(1, min(len(places), _MOST) + 1):
         for chosen in itertools.combinations(places, count):
             for i in chosen:
@@ -75,5 +70,5 @@ def _as_int(graph: Any, node: Node, value: Value) -> Value:
     made.insertBefore(node)
     made.i_("value", int(value.toIValue()))
     made.i_(_MARK, 1)
-    made.output().setType(torch._C.IntType.get())
+    made.output().setType(IntType.get())
     return made.output()

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 
 from rekindle.export.trace.traced_booleans import is_boolean
+from rekindle.process.torch_internals import Node, TensorType, Value, schema_named
 from rekindle.reasons import Bypass, Reason
-
-Node = Any  # torch._C.Node
-Value = Any  # torch._C.Value
 
 
 def constant_argument(node: Node, name: str) -> Any:
@@ -32,11 +30,6 @@ def listed_values(node: Node) -> list[Value]:
     return [item for value in node.inputs() if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
 
 
-def scalar_type(value: Value) -> str | None:
-    """A tensor's dtype by its name in the trace ("Float"); None for what is no tensor, or unknown."""
-    return value.type().scalarType() if isinstance(value.type(), torch._C.TensorType) else None
-
-
 _sizes_seen: dict[str, list[int]] = {}  # by the name of a value whose type has forgotten its sizes
 
 
@@ -45,7 +38,7 @@ def forget_sizes(values: list[Value]) -> None:
     _sizes_seen.clear()
     for value in values:
         kind = value.type()
-        if isinstance(kind, torch._C.TensorType) and kind.dim() is not None:
+        if isinstance(kind, TensorType) and kind.dim() is not None:
             if value.debugName().isdigit():  # passes that replace a value keep a name that it was given
                 value.setDebugName(f"sized_{value.debugName()}")
             _sizes_seen[value.debugName()] = kind.sizes() or []
@@ -68,7 +61,7 @@ def sizes_seen(value: Value) -> list[int]:
 
 def has_dimensions(value: Value) -> bool:
     """Whether it is a tensor that is known to be no 0-dim one."""
-    return isinstance(value.type(), torch._C.TensorType) and bool(value.type().dim())
+    return isinstance(value.type(), TensorType) and bool(value.type().dim())
 
 
 def has_open_sizes(value: Value) -> bool:
@@ -83,10 +76,10 @@ def schema_of(node: Node) -> Any:
         return None
     name, _, overload = text.split("(")[0].partition(".")
     overload = overload.removesuffix("hacked_twin").removesuffix("_")  # the same with a list of tensors, which none of is None
-    schema = torch._C._get_schema(PUBLIC.get(name, name), overload)
+    schema = schema_named(PUBLIC.get(name, name), overload)
     if schema.is_mutable and name.endswith("_"):
         with contextlib.suppress(RuntimeError):  # fill_diagonal_ and a few more have no other
-            return torch._C._get_schema(name[:-1], overload)
+            return schema_named(name[:-1], overload)
     return schema
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy
 import torch
 import torch.distributed
-from torch._library.custom_ops import CustomOpDef
 
 from rekindle.key.values.cells import ARRAY, ITEMS, OBJECT, TENSOR, seen_only
 from rekindle.key.values.names import parts_of_operator
 from rekindle.key.values.tensors import content_text
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, opaque
 from rekindle.process.digest import digest128
+from rekindle.process.torch_internals import CustomOperator
 
 _TEXTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
 
@@ -52,8 +52,8 @@ def _operator(walker: Walker, path: str, value: Any) -> None:
 _REGISTRATIONS = (dataclasses.replace(OBJECT, put_back=None), dataclasses.replace(ITEMS, put_back=None))
 
 
-@handles(CustomOpDef, cells=_REGISTRATIONS[:1], attributes=False)
-def _custom_op(walker: Walker, path: str, value: CustomOpDef) -> None:
+@handles(CustomOperator, cells=_REGISTRATIONS[:1], attributes=False)
+def _custom_op(walker: Walker, path: str, value: CustomOperator) -> None:
     """An operator defined in Python: its schema, kernels, shapes and derivative."""
     walker.leaves.append((path, f"custom operator {value._qualname}{value._schema}"))
     for part in vars(value).values():

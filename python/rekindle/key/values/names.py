@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any
 
-from torch._library.custom_ops import CustomOpDef
-
 from rekindle.key.code.code_objects import nested_code
 from rekindle.key.code.module_names import own_names
 from rekindle.key.values.callables import SINGLE_DISPATCH
+from rekindle.process.torch_internals import CustomOperator
 from rekindle.sizes.lengths import builtin_named
 
 
@@ -62,7 +61,7 @@ def _class_attribute(cls: type, name: str) -> Any:
     return ABSENT
 
 
-def parts_of_operator(operator: CustomOpDef) -> dict[str, Any]:
+def parts_of_operator(operator: CustomOperator) -> dict[str, Any]:
     """What its user has given an operator defined in Python, by torch's names."""
     names = (
         "_init_fn",
@@ -115,7 +114,7 @@ def codes_of(value: Any) -> Iterator[types.CodeType]:
             todo.append(value.func)
         elif kind is functools._lru_cache_wrapper:
             todo.append(value.__wrapped__)
-        elif kind is CustomOpDef:
+        elif kind is CustomOperator:
             todo += parts_of_operator(value).values()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from rekindle.process.digest import digest128
+from rekindle.process.torch_internals import NO_TORCH_DISPATCH
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import arrangement
 from rekindle.sizes.shapes import is_open
@@ -37,7 +38,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def is_traceable_parameter(tensor: torch.Tensor) -> bool:
     """Whether it is a parameter of a class that changes torch's functions at most, which a trace sees, not its operators."""
     kind = type(tensor)
-    return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is NO_TORCH_DISPATCH
 
 
 def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = False) -> str:

@@ -1,0 +1,193 @@
+"""What Rekindle uses of torch that torch does not promise to keep: where a new release of torch is mended.
+
+No other file names torch's native module or the inside of its ONNX exporter (scripts/check_layers.py sees to it). What runs at
+each call is bound to the function of C itself and costs no frame of Python. The exporter is imported within functions only: a
+process that finds its graphs never loads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch.nn.utils import stateless
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+
+# Graphs that torch's tracer makes: their parts, and the types of their values.
+Graph = torch._C.Graph
+Node = torch._C.Node
+Value = torch._C.Value
+BoolType = torch._C.BoolType
+DeviceObjType = torch._C.DeviceObjType
+FloatType = torch._C.FloatType
+IntType = torch._C.IntType
+ListType = torch._C.ListType
+NoneType = torch._C.NoneType
+NumberType = torch._C.NumberType
+OptionalType = torch._C.OptionalType
+StringType = torch._C.StringType
+TensorType = torch._C.TensorType
+TupleType = torch._C.TupleType
+
+# The schema of an operator, of its name with the namespace and its overload's name; RuntimeError where there is none.
+schema_named: Callable[[str, str], Any] = torch._C._get_schema
+
+
+def scalar_type(value: Value) -> str | None:
+    """Names a tensor's dtype as the trace does ("Float"); None for what is no tensor, or unknown."""
+    return value.type().scalarType() if isinstance(value.type(), TensorType) else None
+
+
+# The trace that runs in this thread, to be set again later; None where there is none, which torch.compile knows as well.
+tracing_state: Callable[[], Any] = torch._C._get_tracing_state
+set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state
+# What a tensor is in the graph of the trace; asked for one that the trace has not met, the graph gets it as a constant.
+traced_value: Callable[[torch.Tensor], Value] = torch._C._get_value_trace
+set_traced_value: Callable[[torch.Tensor, Value], None] = torch._C._set_value_trace
+
+
+def traced_graph() -> Graph:
+    """Gives the graph that the trace has made so far. There has to be a trace."""
+    return tracing_state().graph()
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Run what must not become part of the graph."""
+    state = tracing_state()
+    if state is None:  # and may be one that cannot be set, inside of an operator
+        yield
+        return
+    set_tracing_state(None)
+    try:
+        yield
+    finally:
+        set_tracing_state(state)
+
+
+# Steps of torch that an export replaces (process_state.replaced): what has the function, and its name there.
+Place = tuple[Any, str]
+CANONICALIZE_FUSED: Place = torch._C, "_jit_pass_canonicalize_graph_fuser_ops"
+PREPROCESS: Place = torch._C, "_jit_pass_onnx_preprocess"
+ASSIGN_OUTPUT_SHAPES: Place = torch._C, "_jit_pass_onnx_assign_output_shape"
+ANALYSE_SCALAR_TYPES: Place = torch._C, "_jit_pass_onnx_scalar_type_analysis"
+START_BACKWARD: Place = torch.autograd, "_engine_run_backward"
+CALL_FUNCTIONAL: Place = stateless, "_functional_call"
+
+
+def run_symbolic_place() -> Place:
+    """Gives the place of the function that writes one node of a trace as ONNX."""
+    from torch.onnx._internal.torchscript_exporter import utils
+
+    return utils, "_run_symbolic_function"
+
+
+# The exporter of TorchScript: its package, its log and settings, and the symbolic functions that were registered with it.
+EXPORTER_PACKAGE = "torch.onnx._internal"
+exporter_log_is_on: Callable[[], bool] = torch._C._jit_is_onnx_log_enabled
+set_exporter_log: Callable[[bool], None] = torch._C._jit_set_onnx_log_enabled
+
+
+def import_exporter() -> None:
+    """Import what torch.onnx.export imports when it first runs."""
+
+
+def exporter_settings() -> dict[str, Any]:
+    """Gives the settings that one export leaves to the next, by name. To change the dictionary is to change them."""
+    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
+
+    return vars(GLOBALS)
+
+
+def symbolic_functions(opset: int) -> Callable[[str], Callable[..., Any] | None]:
+    """Gives what finds, by an operator's name, the function that writes it as ONNX; None where the exporter has none."""
+    from torch.onnx._internal.torchscript_exporter.registration import registry
+
+    def find(name: str) -> Callable[..., Any] | None:
+        group = registry.get_function_group(name)
+        return None if group is None else group.get(opset)
+
+    return find
+
+
+def added_symbolic_functions() -> Iterator[tuple[str, int, Callable[..., Any]]]:
+    """Yields name, opset and function of each that is not the exporter's own; none where the exporter is not loaded."""
+    loaded = sys.modules.get("torch.onnx._internal.torchscript_exporter.registration")
+    for name in sorted(loaded.registry.all_functions()) if loaded is not None else ():
+        for opset, function in loaded.registry.get_function_group(name)._functions._overrides.items():
+            yield name, opset, function
+
+
+# Autograd.
+# The engine itself, which START_BACKWARD does not replace here.
+run_backward: Callable[..., Any] = torch.autograd.graph._engine_run_backward
+# Sets how often each of some tensors was written, as autograd counts it; and a context in which writes to one do not count.
+set_version_counters: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = torch._C._autograd._unsafe_set_version_counter
+version_kept: Callable[[torch.Tensor], contextlib.AbstractContextManager[None]] = torch.autograd._unsafe_preserve_version_counter
+# How a view came to be, which decides what a write to it is to autograd.
+CreationMeta = torch._C._autograd.CreationMeta
+creation_meta: Callable[[torch.Tensor], CreationMeta] = torch._C._autograd._get_creation_meta
+set_creation_meta: Callable[[torch.Tensor, CreationMeta], None] = torch._C._autograd._set_creation_meta
+
+
+def has_saved_tensors_hooks() -> bool:
+    """Tells whether a pair of hooks is called for what autograd saves."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def is_in_forward_mode() -> bool:
+    """Tells whether a level of forward-mode differentiation is open."""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+# Modes: those that see functions of torch, those that see operators; the innermost is the last of a stack.
+disabled_torch_function: Callable[[], contextlib.AbstractContextManager[None]] = torch._C.DisableTorchFunction
+function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
+count_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+pop_function_mode: Callable[[], Any] = _pop_mode
+push_function_mode: Callable[[Any], None] = _push_mode
+operator_modes: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
+without_operator_modes: Callable[[], contextlib.AbstractContextManager[Any]] = _disable_current_modes
+# The `__torch_dispatch__` of a class that leaves operators what they are.
+NO_TORCH_DISPATCH: Any = torch._C._disabled_torch_dispatch_impl
+
+# Transforms of torch.func. The innermost that is active; None without one.
+innermost_transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
+
+
+@contextlib.contextmanager
+def outside_of_transforms() -> Iterator[None]:
+    """Run what no transform maps: what runs within may draw random numbers."""
+    level = torch._C._vmapmode_increment_nesting()
+    for _ in range(level):
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        with temporarily_clear_interpreter_stack():
+            yield
+    finally:
+        for _ in range(level - 1):
+            torch._C._vmapmode_increment_nesting()
+
+
+# Dispatch keys: those of a tensor; those that this thread adds and leaves out; a context that sets these two.
+dispatch_keys: Callable[[torch.Tensor], Any] = torch._C._dispatch_keys
+included_keys: Callable[[], Any] = torch._C._dispatch_tls_local_include_set
+excluded_keys: Callable[[], Any] = torch._C._dispatch_tls_local_exclude_set
+dispatching_by: Callable[[Any, Any], contextlib.AbstractContextManager[None]] = torch._C._ForceDispatchKeyGuard
+
+# Where torch has its functions of C: the base of torch.Tensor, what `torch` itself offers, and modules by their names.
+TensorBase = torch._C.TensorBase
+TORCH_FUNCTIONS: Any = torch._C._VariableFunctions
+NN_OPERATORS: Any = torch._C._nn
+NN_MODULE, LINALG_MODULE, TRANSFORMS_MODULE = "torch._C._nn", "torch._C._linalg", "torch._C._functorch"
+OPERATOR_MODULES = (NN_MODULE, LINALG_MODULE, *(f"torch._C.{name}" for name in ("_fft", "_special", "_sparse", "_nested")))
+
+# Operators that were defined with torch.library.custom_op, by their names with the namespace.
+CustomOperator = CustomOpDef
+CUSTOM_OPERATORS: Mapping[str, CustomOperator] = OPDEFS
