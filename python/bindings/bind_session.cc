@@ -259,9 +259,10 @@ void bind_session_class(py::module_& m) {
 
 void bind_guard(py::module_& m) {
   py::class_<Guard>(m, "Guard", py::custom_type_setup(&collected<Guard>))
-      .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&>(),
+      .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&,
+                    std::unordered_set<std::uintptr_t>>(),
            py::arg("containers"), py::arg("tensors"), py::arg("items") = py::list(),
-           py::arg("cells") = py::list())
+           py::arg("cells") = py::list(), py::arg("weak") = py::set())
       .def("check", &Guard::check);
 }
 

@@ -45,8 +45,8 @@ std::optional<Guard::Bytes> Guard::bytes_of(const py::object& object) {
 }
 
 Guard::Guard(const py::list& containers, const py::list& tensors, const py::list& items,
-             const py::list& cells)
-    : ambient_(ambient_state()) {
+             const py::list& cells, std::unordered_set<std::uintptr_t> weak)
+    : ambient_(ambient_state()), weak_(std::move(weak)) {
   for (const py::handle container : containers) add(container, false, false);
   for (const py::handle tensor : tensors) add_tensor(tensor);
   for (const py::handle handle : items) {
@@ -60,6 +60,7 @@ Guard::Guard(const py::list& containers, const py::list& tensors, const py::list
     const auto [object, how] = handle.cast<std::pair<py::object, py::object>>();
     add_cell(object, how);
   }
+  weak_.clear();  // it was of these objects, whose ids others may get
 }
 
 void Guard::add_cell(const py::object& object, const py::object& how) {
@@ -91,25 +92,35 @@ void Guard::add(py::handle object, bool of_attributes, bool weak) {
   if (of_attributes) {
     visit_slots(object.ptr(), [&](std::ptrdiff_t offset) {
       PyObject* const content = in_slot(object.ptr(), offset);
-      container.slots.emplace_back(offset, py::reinterpret_borrow<py::object>(content));
+      container.slots.emplace_back(offset, held(content));
     });
   }
   if (table != nullptr) container.version = version_of(table);
   if (table != nullptr && PyAnySet_Check(table)) {
-    container.items.push_back(in_order(table));
+    container.items.push_back({in_order(table)});
   } else if (table != nullptr) {
     visit_parts(table, [&](PyObject* part) {
-      container.items.push_back(py::reinterpret_borrow<py::object>(part));
+      container.items.push_back(held(part));
       return true;
     });
   }
   containers_.push_back(std::move(container));
 }
 
+Guard::Part Guard::held(PyObject* part) const {
+  if (part == nullptr || weak_.empty() || !weak_.contains(reinterpret_cast<std::uintptr_t>(part)))
+    return {py::reinterpret_borrow<py::object>(part)};
+  return {py::weakref(part), true};
+}
+
 void Guard::add_tensor(py::handle object) {
   const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
   tensors_.push_back({py::reinterpret_borrow<py::object>(object), tensor.scalar_type(), tensor.device(),
                       tensor.sizes().vec(), tensor.strides().vec(), tensor.requires_grad()});
+}
+
+bool Guard::same(const Part& part, PyObject* now) {
+  return part.weak ? now != nullptr && alive(part.object, true).ptr() == now : part.object.ptr() == now;
 }
 
 bool Guard::same(const Container& container) {
@@ -120,7 +131,7 @@ bool Guard::same(const Container& container) {
   PyObject* table = object;
   if (container.of_attributes) {
     for (const auto& [offset, content] : container.slots) {
-      if (in_slot(object, offset) != content.ptr()) return false;
+      if (!same(content, in_slot(object, offset))) return false;
     }
     table = attributes_of(object);
     if (table != container.table.ptr()) return false;
@@ -130,11 +141,10 @@ bool Guard::same(const Container& container) {
   }
   const std::uint64_t version = version_of(table);
   if (version != 0 && version == container.version) return true;
-  if (PyAnySet_Check(table)) return same_order(table, container.items[0].ptr());
+  if (PyAnySet_Check(table)) return same_order(table, container.items[0].object.ptr());
   std::size_t i = 0;
-  const bool equal = visit_parts(table, [&](PyObject* part) {
-    return i < container.items.size() && container.items[i++].ptr() == part;
-  });
+  const bool equal = visit_parts(
+      table, [&](PyObject* part) { return i < container.items.size() && same(container.items[i++], part); });
   if (!equal || i != container.items.size()) return false;
   container.version = version;
   return true;
@@ -190,8 +200,8 @@ int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VI
   for (const Container& container : containers_) {
     for (const py::object* part : {&container.object, &container.type, &container.bases, &container.table})
       Py_VISIT(part->ptr());
-    for (const py::object& part : container.items) Py_VISIT(part.ptr());
-    for (const auto& [offset, part] : container.slots) Py_VISIT(part.ptr());
+    for (const Part& part : container.items) Py_VISIT(part.object.ptr());
+    for (const auto& [offset, part] : container.slots) Py_VISIT(part.object.ptr());
   }
   for (const Item& item : items_) {
     for (const py::object* part : {&item.container, &item.key, &item.value}) Py_VISIT(part->ptr());

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,9 @@ class Guard {
   // "weak" for the same of an object that is not kept alive; "bytes" for a tensor or another object with a
   // buffer (NumPy arrays), of which layout and bytes are compared; or a function that returns a tuple of what
   // no other way shows, compared by identity (integers and texts by value).
+  // weak: ids of objects that are not kept alive wherever containers and cells hold them.
   Guard(const pybind11::list& containers, const pybind11::list& tensors, const pybind11::list& items,
-        const pybind11::list& cells);
+        const pybind11::list& cells, std::unordered_set<std::uintptr_t> weak = {});
 
   // True when all of these and the ambient state are as they were. Throws what a function of `cells` raises.
   bool check() const;
@@ -43,13 +45,17 @@ class Guard {
   void clear();
 
  private:
+  struct Part {
+    pybind11::object object;  // a weak reference to the part if `weak`
+    bool weak = false;
+  };
   struct Container {
     pybind11::object object;       // a weak reference if `weak`
     pybind11::object type, bases;  // its class; of a class, its method resolution order
     pybind11::object table;        // what the items are in: itself, or the dict of its attributes
     bool of_attributes = false, weak = false;
-    std::vector<pybind11::object> items;  // dict: key, value, key, value, ...; set: a tuple of its items
-    std::vector<std::pair<std::ptrdiff_t, pybind11::object>> slots;  // where in the object, and what is there
+    std::vector<Part> items;  // dict: key, value, key, value, ...; set: a tuple of its items
+    std::vector<std::pair<std::ptrdiff_t, Part>> slots;  // where in the object, and what is there
     mutable std::uint64_t version = 0;  // of a dict when it was last found unchanged; 0: not known
   };
   struct Item {
@@ -76,9 +82,11 @@ class Guard {
     bool requires_grad;
   };
   void add(pybind11::handle object, bool of_attributes, bool weak);
+  Part held(PyObject* part) const;
   void add_tensor(pybind11::handle tensor);
   void add_cell(const pybind11::object& object, const pybind11::object& how);
   static std::optional<Bytes> bytes_of(const pybind11::object& object);
+  static bool same(const Part& part, PyObject* now);
   static bool same(const Container& container);
   static bool same(const TensorState& state);
   static bool same(const Item& item);
@@ -91,6 +99,7 @@ class Guard {
   std::vector<Read> reads_;
   std::vector<TensorState> tensors_;
   std::vector<std::int64_t> ambient_;
+  std::unordered_set<std::uintptr_t> weak_;
 };
 
 }  // namespace rekindle::python

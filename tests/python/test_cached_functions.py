@@ -22,9 +22,19 @@ def cached(n: int) -> float:
     return SCALE[0] * n
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=64)
 def bounded(n: int) -> float:
     return SCALE[0] * n
+
+
+@functools.lru_cache(maxsize=2)
+def small(n: int) -> float:
+    return SCALE[0] * n
+
+
+@functools.lru_cache(maxsize=1)
+def single() -> float:
+    return SCALE[0]
 
 
 @functools.lru_cache(typed=True)
@@ -79,11 +89,13 @@ class OfAFunction(torch.autograd.Function):
         return gradient * bounded(3)
 
 
-CACHES = (cached, bounded, typed, nested, tensor, random_tensor, of_a_weight, Asking.of_the_module)
+CACHES = (cached, bounded, small, single, typed, nested, tensor, random_tensor, of_a_weight, Asking.of_the_module)
 ASKS: dict[str, Callable[[Asking, torch.Tensor], Any]] = {
     "cache": lambda self, x: cached(2),
     "lru_cache": lambda self, x: bounded(2),
-    "too many for the cache": lambda self, x: bounded(2) * bounded(3) * bounded(4),
+    "a small cache": lambda self, x: small(2),
+    "too many for the cache": lambda self, x: small(2) * small(3) * small(4),
+    "one question": lambda self, x: single(),
     "types and names": lambda self, x: typed(2) * typed(2.0, more=3) * typed(more=2, n=1),
     "nested": lambda self, x: nested(2),
     "by map": lambda self, x: sum(map(cached, (1, 2, 3))),
@@ -96,7 +108,7 @@ ASKS: dict[str, Callable[[Asking, torch.Tensor], Any]] = {
     "cleared by the forward": lambda self, x: (cached.cache_clear(), cached(2))[1],
     "autograd Function": lambda self, x: OfAFunction.apply(x),
 }
-IN_GRAPHS = ["cache", "lru_cache", "types and names", "nested", "by map", "tensor", "of a size"]
+IN_GRAPHS = ["cache", "lru_cache", "one question", "types and names", "nested", "by map", "tensor", "of a size"]
 
 
 def _clear(module: Asking) -> None:

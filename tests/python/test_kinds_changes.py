@@ -61,6 +61,34 @@ def test_a_weakly_held_object_is_not_kept_alive(make: Any, tmp_path: pathlib.Pat
     assert_same(wrapped(rows()), module(rows()))
 
 
+class Registers(nn.Module):
+    """Holds an object, and knows it by a name as long as somebody holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.held: Any = Box(k=1.0)
+        self.known = weakref.WeakValueDictionary(held=self.held)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * (self.known["held"].k if "held" in self.known else 5.0)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_attribute_that_is_replaced_is_gone_at_once(grad: bool, tmp_path: pathlib.Path) -> None:
+    module = Registers()
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    for _ in range(2):
+        with torch.set_grad_enabled(grad):
+            assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export" and rekindle.status(wrapped).eager_calls == 0
+    flush()
+    gc.collect()
+    module.held = None
+    assert not module.known
+    assert_same(wrapped(rows()), module(rows()))
+
+
 class Refers(Holder):
     """Asks whether what it held is still there."""
 

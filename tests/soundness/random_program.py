@@ -211,4 +211,8 @@ def _call(rng: random.Random, pieces: tuple[Piece, ...]) -> Step:
             text = rng.choice(piece.construct.arguments).replace("$", str(piece.number))
             text = piece.text(text) if "net." in text else text
             arguments.append((piece.number, drawn(rng, text)))
-    return Step(rng.choice(_CALLS), 0, inputs, tuple(arguments))
+    call = rng.choice(_CALLS)
+    # Which repeats the forward (docs/python-ops.md), so that a Function logs once more.
+    if call == "call_for_second_gradients" and any(piece.construct.name == "function that logs" for piece in pieces):
+        call = "call"
+    return Step(call, 0, inputs, tuple(arguments))

@@ -86,6 +86,11 @@ class Watched:
         ]
 
     @property
+    def weak(self) -> set[int]:
+        """Ids of objects that weak references lead to: nothing that compares may keep them alive."""
+        return self._weak
+
+    @property
     def items(self) -> list[tuple[Any, Any]]:
         """What is compared one by one."""
         return list(self._items.values())

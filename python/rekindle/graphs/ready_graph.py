@@ -69,7 +69,7 @@ class Variant:
         cached_functions.ask_again(self.observations)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
-        self.guard = _native.Guard([], self.state, watched.items, watched.cells)
+        self.guard = _native.Guard([], self.state, watched.items, watched.cells, watched.weak)
         self.modes = _modes(request.module)
         writes = [i - len(request.arguments) for i in self.writes]
         constants = [value for value, how in watched.cells if how == "bytes"]
@@ -78,7 +78,8 @@ class Variant:
             message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
             raise Bypass(Reason.BUFFER_MUTATED, message)
         if self.record:
-            snapshot = Snapshot(request.module, state.values(), [value for value, how in watched.cells if how != "weak"])
+            containers = [value for value, how in watched.cells if how != "weak"]
+            snapshot = Snapshot(request.module, state.values(), containers, watched.weak)
             self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
 
     def bind_functions(self, module: torch.nn.Module) -> None:

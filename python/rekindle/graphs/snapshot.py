@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,18 +16,25 @@ from rekindle.key.ambient import PLACES
 from rekindle.modules.module_tables import named_modules
 
 
-class Snapshot:
-    """Taken of a module with its parameters and buffers. containers: dicts and lists that it depends on besides its own tables.
+class _Weakly(weakref.ref):  # type: ignore[type-arg]
+    """What a container held and the user follows by weak references, so that nobody else may keep it alive."""
 
-    Holds what was in them, and copies nothing of it.
+
+class Snapshot:
+    """Keeps what the tables of a module and of what it depends on hold, and which tensors require a gradient.
+
+    containers: dicts and lists that the module depends on besides its own tables.
+    weak: ids of objects that are not kept alive.
     """
 
-    def __init__(self, module: nn.Module, state: Iterable[torch.Tensor], containers: Iterable[Any]) -> None:
+    def __init__(
+        self, module: nn.Module, state: Iterable[torch.Tensor], containers: Iterable[Any], weak: Collection[int] = ()
+    ) -> None:
         tables = {id(table): table for child in named_modules(module).values() for table in tables_of(child)}
         # Not what modules of Python define: it is much, and who changes it means all calls.
         own = (one for one in containers if type(one) is list or (type(one) is dict and "__spec__" not in one))
         tables.update((id(one), one) for one in own)
-        self._contents = [(table, _copy(table)) for table in tables.values()]
+        self._contents = [(table, _copy(table, weak)) for table in tables.values()]
         self._flags = [(tensor, tensor.requires_grad) for tensor in state]
         self._ambient = _native.ambient_state()
         self._places = [(namespace, name, namespace[name]) for namespace, name in PLACES]
@@ -65,20 +73,39 @@ class Snapshot:
             namespace[name] = value
 
 
-def _copy(table: Any) -> list[Any]:
-    return list(table.items()) if isinstance(table, dict) else list(table)
+def _copy(table: Any, weak: Collection[int] = ()) -> list[Any]:
+    def held(value: Any) -> Any:
+        return _Weakly(value) if id(value) in weak else value
+
+    return [(key, held(value)) for key, value in table.items()] if isinstance(table, dict) else [held(value) for value in table]
+
+
+def _now(held: Any) -> Any:
+    """What was in a container; `_GONE` where nothing keeps it alive any more."""
+    if type(held) is not _Weakly:
+        return held
+    target = held()
+    return _GONE if target is None else target
+
+
+_GONE = object()
 
 
 def _same(table: Any, was: list[Any]) -> bool:
     if len(table) != len(was):
         return False
     if isinstance(table, dict):
-        return all(key is old[0] and value is old[1] for (key, value), old in zip(table.items(), was, strict=True))
-    return all(item is old for item, old in zip(table, was, strict=True))
+        return all(key is old[0] and value is _now(old[1]) for (key, value), old in zip(table.items(), was, strict=True))
+    return all(item is _now(old) for item, old in zip(table, was, strict=True))
 
 
 def _fill(table: Any, was: list[Any]) -> None:
     """In one step where only values differ, so that no other thread finds it empty."""
+    was = [(one[0], _now(one[1])) if isinstance(table, dict) else _now(one) for one in was]
+    if any((one[1] if isinstance(table, dict) else one) is _GONE for one in was):
+        raise RuntimeError(
+            "gradients of gradients repeat the call as it was, and an object that the module held then is gone; keep it alive"
+        )
     if isinstance(table, list):
         table[:] = was
         return

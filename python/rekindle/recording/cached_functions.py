@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.traced_sizes import CLOSED, swapped
 
 _OPAQUE = "opaque"
+_MOST_ASKED_BY_TRIALS = 8  # of a function that no call has asked before
 _LARGEST_ANSWER = 1 << 30  # bytes of a tensor
 _HEAP_TYPE = 1 << 9
 _NOBODY = nn.Module()  # a question is found again from loaded modules alone
@@ -65,10 +67,32 @@ def noted_in(met: Met) -> Iterator[None]:
 
 
 def _meet(met: Met, path: str, function: Any) -> None:
-    """A walk is at a cached function."""
+    """A walk is at a cached function. Raises Bypass for one whose answers depend on which calls came first."""
     if id(function) not in met:
+        if _forgets_soon(function):
+            raise _refused(path, "which may forget answers soon: raise its maxsize, or set it to None")
         one = met[id(function)] = _Met(path, function)  # an answer may be of a class that holds the function
         one.before = _answers(function)
+
+
+def _forgets_soon(function: Any) -> bool:
+    """Whether a cache with a bound is more than half full. Which answers it forgets then depends on the order of all calls;
+    a graph makes none, and trials of a graph make some."""
+    most, room = function.cache_parameters()["maxsize"], _MOST_ASKED_BY_TRIALS
+    if not most or _has_one_question(function.__wrapped__) or installed(_file_of(function)):
+        return False
+    return bool(most - function.cache_info().currsize < max(room, most // 2))
+
+
+def _has_one_question(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    takes_any = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return code is not None and not (code.co_argcount or code.co_kwonlyargcount or code.co_flags & takes_any)
+
+
+def _file_of(function: Any) -> str:
+    code = getattr(function.__wrapped__, "__code__", None)
+    return "" if code is None else str(code.co_filename)
 
 
 def met_by(fingerprint: Fingerprint) -> Met:
@@ -105,7 +129,7 @@ def hold(module: str, name: str, text: str) -> bool:
     """Whether the answers of an observation fit those that the function has ready now."""
     before, since = json.loads(text)
     function = find(module, name)
-    if not isinstance(function, functools._lru_cache_wrapper):
+    if not isinstance(function, functools._lru_cache_wrapper) or _forgets_soon(function):
         return False
     now = {question: answer for question, (answer, _) in _answers(function).items()}
     return all(now.get(question) == answer for question, answer in before.items()) and all(
@@ -150,8 +174,7 @@ def _told(one: _Met, asked: Asked) -> list[Any] | None:
     try:
         return [describe_plain(swapped(part, int), one.path) for part in asked]
     except Bypass as bypass:
-        code = getattr(one.function.__wrapped__, "__code__", None)
-        if code is not None and installed(code.co_filename):
+        if installed(_file_of(one.function)):
             return None
         raise _refused(one.path, f"which cannot be asked again: {bypass.message}") from None
 
