@@ -212,13 +212,10 @@ def _meta(made: Any) -> dict[str, Any]:
     return {
         "model": made.model,
         "mode": made.mode,
-        "inputs": ", ".join(
-            f"{str(tensor.dtype).removeprefix('torch.')}{made.shapes.text(i)}"
-            for i, tensor in enumerate(made.exported.given[: len(made.shapes.dims)])
-        ),
+        "inputs": made.inputs,
         "created": int(time.time()),
-        "export_seconds": made.export_seconds,
-        "cost_seconds": made.export_seconds + made.build_seconds + made.verify_seconds,
+        "export_seconds": made.seconds.export,
+        "cost_seconds": made.seconds.total,
         "torch": torch.__version__,
         "rekindle": __version__,
     }
