@@ -45,15 +45,14 @@ class Expected:
     again: Again | None = None  # runs eager once more
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gradients:
-    """Eager's, one an input. order: positions of inputs, as a backward reaches them. groups, inner: see results/saved_groups.py;
-    None where it is not known."""
+    """Eager's gradients."""
 
-    values: list[torch.Tensor | None]
-    order: list[int]
-    groups: list[Group] | None = None
-    inner: list[list[int]] = field(default_factory=list)
+    values: list[torch.Tensor | None]  # one an input
+    order: list[int]  # positions of inputs, as a backward reaches them
+    groups: list[Group] | None = None  # see results/saved_groups.py; None where they are not known
+    inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
 
 
 @dataclass
@@ -106,13 +105,7 @@ def compare_session(
         differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            ends = [theirs for theirs in expected if theirs.requires_grad]
-            gradients.order = _native.gradient_order(ends, inputs)
-            graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
-            gradients.inner = graph.inner()
-            with contributions.noted(ends):
-                gradients.values = differentiate(expected)
-            gradients.groups = None if keep else graph.groups()
+            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep)
             found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
         if doubts:
@@ -120,6 +113,19 @@ def compare_session(
         return gradients
     finally:
         torch.set_rng_state(states[0])
+
+
+def _gradients_of_eager(
+    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], differentiate: Differentiate, keep: bool
+) -> tuple[Gradients, Contributions]:
+    """Eager's gradients, and what they are sums of."""
+    ends = [theirs for theirs in expected if theirs.requires_grad]
+    order = _native.gradient_order(ends, inputs)
+    graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
+    inner = graph.inner()
+    with contributions.noted(ends):
+        values = differentiate(expected)
+    return Gradients(values, order, None if keep else graph.groups(), inner), contributions
 
 
 def _compare_outputs(

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +22,9 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.recording.observations import verify
 from rekindle.sizes.shapes import Shapes, sizes_of
 from rekindle.versions import __version__
+
+if TYPE_CHECKING:
+    from rekindle.miss.pipeline import NewEntry
 
 
 class Store:
@@ -110,7 +113,7 @@ class Store:
             return False
         return True
 
-    def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
+    def new_entry(self, fingerprint: Fingerprint, made: NewEntry) -> StoredEntry:
         """The entry of an export, not published yet."""
         model = model_label(fingerprint)
         meta = {**_meta(made), "class": model}
@@ -208,7 +211,7 @@ def model_label(fingerprint: Fingerprint) -> str:
     return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
 
 
-def _meta(made: Any) -> dict[str, Any]:
+def _meta(made: NewEntry) -> dict[str, Any]:
     return {
         "model": made.model,
         "mode": made.mode,
