@@ -24,6 +24,7 @@ import torch
 import transformers
 from rekindle import _native
 from rekindle.export.copies.private_copy import PrivateCopies
+from rekindle.export.request import ExportRequest
 from rekindle.export.torchscript import adapter
 from rekindle.key.fingerprint import describe
 from rekindle.recording.observations import verify
@@ -147,8 +148,8 @@ def recording(rounds: int) -> dict[str, Any]:
     """Exports of BERT-base in pairs, with and without the recorder; the order changes from pair to pair."""
     model, batch = bert()
     subject = rekindle.Module(model)._runtime._subject
-    request = subject.request((), batch, flatten_arguments((), batch))
-    request = dataclasses.replace(request, copies=PrivateCopies(request))
+    call = subject.call((), batch, flatten_arguments((), batch))
+    request = ExportRequest(call, subject.plan(call.arguments, ()), PrivateCopies(call), subject.describe)
     fingerprint = subject.fingerprint((), batch)
     adapter.load_exporter()
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks every #include and every Python import against the directions in which rooms may depend on each other.
+"""Checks every #include and every Python import against the directions in which rooms may depend on each other, and that no
+Python function has more parameters than a reader can hold.
 
 Usage: scripts/check_layers.py [ROOT]. Prints one line a violation; exits with 1 if there is any. The tables
-below and in python_layers.py are the rule; docs/contributing.md says why.
+below, in python_layers.py and in python_arguments.py are the rule; docs/contributing.md says why.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+import python_arguments
 import python_layers
 
 # A room may include itself and these rooms. The longest matching path is a file's room.
@@ -103,6 +105,7 @@ def violations(root: pathlib.Path) -> Iterator[str]:
             if wrong := wrong or (None if (root / target).is_file() else check_outer(path, target)):
                 yield f"{path}:{number}: {wrong}"
     yield from python_layers.violations(root)
+    yield from python_arguments.violations(root)
 
 
 def main() -> int:

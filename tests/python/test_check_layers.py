@@ -110,6 +110,26 @@ def test_torchs_own_is_named_in_one_file(tmp_path: pathlib.Path, line: str) -> N
     assert len(result.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("def f(a, b, c, d, e, f, g):\n    pass", "1: f has 7 parameters, more than 6"),
+        ("class C:\n    def f(self, a, b, c, /, d, *, e, f, g=1):\n        pass", "2: f has 7 parameters, more than 6"),
+        ("def f(a, b, c, d, e, *f, **g):\n    pass", "1: f has 7 parameters, more than 6"),
+        ("f = lambda a, b, c, d, e, f, g: a", "1: a lambda has 7 parameters, more than 6"),
+        ("class C:\n    def f(self, a, b, c, d, *, e, f):\n        pass", None),
+        ("def prune(a, b, c, d, e, f, g):\n    pass", None),  # an option each
+    ],
+)
+def test_a_function_of_too_many_parameters_is_reported(tmp_path: pathlib.Path, text: str, complaint: str | None) -> None:
+    write(tmp_path, "python/rekindle/__init__.py")
+    write(tmp_path, "python/rekindle/cache.py", text)
+    result = check(tmp_path)
+    assert result.returncode == (0 if complaint is None else 1)
+    assert len(result.stdout.splitlines()) == (0 if complaint is None else 1)
+    assert complaint is None or f"python/rekindle/cache.py:{complaint}" in result.stdout
+
+
 def test_allowed_includes_pass(tmp_path: pathlib.Path) -> None:
     write(tmp_path, "src/base/result.h")
     write(tmp_path, "src/graph/graph.h", '#include <string>\n#include "src/base/result.h"\n')

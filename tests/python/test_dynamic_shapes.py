@@ -17,7 +17,7 @@ from dynamic_models import Model, x
 from module_support import Twins, mlp, rows, tokens
 from rekindle.export.torchscript import adapter
 from rekindle.miss import acceptance
-from rekindle.miss.open_shapes import WrongElsewhere
+from rekindle.miss.attempts import WrongElsewhere
 from torch import nn
 
 CASES = {**dynamic_models.CASES, **IDIOMS}

@@ -158,14 +158,14 @@ _ERRORS = ["an output", "an element", "a faint gradient", "a buffer", "a random 
 def _planting(found: dict[str, Bypass], compare: Callable[..., Any]) -> Callable[..., Any]:
     """Compares graphs with each error before it compares the right one."""
 
-    def compare_all(session: Any, inputs: Any, expected: Any, states: Any, names: Any, *rest: Any, **named: Any) -> Any:
+    def compare_all(session: Any, eager: Any, names: Any, *rest: Any, **named: Any) -> Any:
         for error in _ERRORS if not found else ():
             planted = Planted(session, error, names.index("faint"))
             try:
-                compare(planted, inputs, expected, states, names, *rest, **{**named, "keep": True})
+                compare(planted, eager, names, *rest, **{**named, "keep": True})
             except Bypass as bypass:
                 found[error] = bypass
-        return compare(session, inputs, expected, states, names, *rest, **named)
+        return compare(session, eager, names, *rest, **named)
 
     return compare_all
 
@@ -210,8 +210,8 @@ def test_the_mode_verify_finds_it(error: str, monkeypatch: pytest.MonkeyPatch) -
     verify = recheck.verify
 
     def verify_planted(*args: Any, **named: Any) -> Any:
-        def planted(session: Any, inputs: Any, expected: Any, states: Any, names: Any, *rest: Any, **more: Any) -> Any:
-            return compare(Planted(session, error, names.index("faint")), inputs, expected, states, names, *rest, **more)
+        def planted(session: Any, eager: Any, names: Any, *rest: Any, **more: Any) -> Any:
+            return compare(Planted(session, error, names.index("faint")), eager, names, *rest, **more)
 
         with monkeypatch.context() as patch:
             patch.setattr(acceptance, "compare_session", planted)

@@ -215,8 +215,8 @@ def test_parameters_are_not_doubled_by_a_copy() -> None:
     from rekindle.export.copies.private_copy import PrivateCopies, private_tensors
 
     model, x = rekindle.Module(made()), rows()
-    request = model._runtime._subject.request((x,), {}, [x])
-    copy: Any = PrivateCopies(request).around(private_tensors(request))[0]
+    call = model._runtime._subject.call((x,), {}, [x])
+    copy: Any = PrivateCopies(call).around(private_tensors(call)).module
     for live, other in zip(model.parameters(), copy.parameters(), strict=True):
         assert live is not other
         assert live.data_ptr() == other.data_ptr()

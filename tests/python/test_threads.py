@@ -227,7 +227,7 @@ def test_threads_that_call_one_module_get_eagers_results() -> None:
 def test_an_export_that_another_thread_may_have_disturbed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from rekindle.miss import pipeline
 
-    export, go, tries = pipeline._export_alone, threading.Event(), []
+    export, go, tries = pipeline._entry, threading.Event(), []
 
     def disturbed(*args: Any) -> Any:
         tries.append(args)
@@ -243,13 +243,13 @@ def test_an_export_that_another_thread_may_have_disturbed_is_made_again(monkeypa
         end = time.monotonic() + 0.1
         return sum(1 for _ in iter(lambda: time.monotonic() > end, True))
 
-    monkeypatch.setattr(pipeline, "_export_alone", disturbed)
+    monkeypatch.setattr(pipeline, "_entry", disturbed)
     other = in_thread(work)
-    twins = Twins(mlp())
+    twins = Twins(mlp(), dynamic="static")  # with open sizes, it would be made for the call's sizes first
     twins.call(rows())
     other()
     assert len(tries) == 2 and twins.status.source == "export" and twins.status.bypass == []
-    alone = Twins(nn.Linear(4, 2))
+    alone = Twins(nn.Linear(4, 2), dynamic="static")
     alone.call(rows())
     assert len(tries) == 3 and alone.reasons() == ["verification_failed"]
 

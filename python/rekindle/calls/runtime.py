@@ -31,7 +31,6 @@ from rekindle.process.exporting import exporting
 from rekindle.process.torch_internals import tracing_state
 from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
 from rekindle.results.contract import flatten_arguments
-from rekindle.sizes.shapes import Shapes
 
 
 class Runtime:
@@ -50,7 +49,7 @@ class Runtime:
         process_state.renewed_in_children(self)
         self._status = Status()
         self._supplier: Supplier | None = None
-        # Called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
+        # Called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
         self.on_graph: OnGraph | None = None
         _native.set_log_level(options.log)
 
@@ -241,7 +240,6 @@ class Runtime:
         if self._supplier is None:
             self._supplier = Supplier(self._module, self._options, self._status, self.on_graph)
             self._status.cache_dir = self._supplier.store.directory
-        again = lambda: self._subject.fingerprint(args, kwargs)  # noqa: E731
         arguments = flatten_arguments(args, kwargs)
         family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
@@ -250,22 +248,23 @@ class Runtime:
             if known.ready(arguments):
                 return self._known(kind, known)
         self._kinds.release(self._module)
-        fingerprint = again()
+        fingerprint = self._subject.fingerprint(args, kwargs)
         earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
-        request = self._subject.request(args, kwargs, arguments, earlier)
+        call = self._subject.call(args, kwargs, arguments)
+        plan = self._subject.plan(arguments, earlier)
         prekey = self._supplier.store.prekey(fingerprint)
         for known in admitting:
             if known.fits(prekey):
-                known.arm(fingerprint, request)
+                known.arm(fingerprint, call)
                 return self._known(kind, known)
         if kind.attempts >= MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
-        if (why := family.closed.get(request.shapes.dims)) is not None:
-            request = replace(request, shapes=Shapes.of(arguments), closed_because=why)
-        variant = self._supplier.obtain(Wanted(prekey, fingerprint, request, again, start))
-        variant.arm(fingerprint, request)
-        self._kinds.add(kind, family, variant, request.shapes)
+        if (why := family.closed.get(plan.shapes.dims)) is not None:
+            plan = plan.closed(arguments, why)
+        variant = self._supplier.obtain(Wanted(prekey, fingerprint, call, plan, self._subject.describe, start))
+        variant.arm(fingerprint, call)
+        self._kinds.add(kind, family, variant, plan.shapes)
         self._status.source = variant.source
         return variant
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.export.request import ExportRequest
+from rekindle.export.request import Call, ExportPlan
 from rekindle.functions.registry import registrations
 from rekindle.key.fingerprint import Fingerprint, describe
 from rekindle.key.values.walker import label
@@ -39,6 +39,10 @@ class Subject:
         """Of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
         return self._describe(self._module, args, kwargs)
 
+    def describe(self, call: Call) -> Fingerprint:
+        """Of a call of the module, or of a copy of it, as both are now."""
+        return self._describe(call.module, call.args, call.kwargs)
+
     def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
         return describe(module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self.dynamic)
 
@@ -52,15 +56,8 @@ class Subject:
             **({"sized_functions": sorted(map(label, self.sized_functions))} if self.sized_functions else {}),
         }
 
-    def request(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: list[torch.Tensor],
-        earlier: Sequence[list[list[Any]]] = (),
-    ) -> ExportRequest:
-        """For the exporter; raises Bypass for a call that no graph can serve. arguments: the call's tensors. earlier: sizes that
-        were exported, of calls that differ in these only."""
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Call:
+        """The call, whose tensors are `arguments`; raises Bypass for one that no graph can serve."""
         parameters, buffers = named_parameters(self._module), named_buffers(self._module)
         for tensor in [*arguments, *parameters.values(), *buffers.values()]:
             if tensor.device.type != "cpu":
@@ -69,13 +66,16 @@ class Subject:
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
             raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
-        inline = self._options.inline_functions
-        grad, shapes = torch.is_grad_enabled(), Shapes.of(arguments, self.dynamic, earlier)
-        return ExportRequest(
-            self._module, args, kwargs, arguments, parameters, buffers, grad, shapes, inline,
+        return Call(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
+
+    def plan(self, arguments: list[torch.Tensor], earlier: Sequence[list[list[Any]]]) -> ExportPlan:
+        """What an export of a call with these tensors is to leave open. earlier: sizes that were exported, of calls that differ
+        in these only."""
+        return ExportPlan(
+            Shapes.of(arguments, self.dynamic, earlier),
             sized_functions=self.sized_functions,
-            describe=lambda copy: self._describe(copy.module, copy.args, copy.kwargs),
-        )  # fmt: skip
+            inline_functions=self._options.inline_functions,
+        )
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Why the call hits or misses; runs nothing of the module and changes nothing."""
@@ -83,7 +83,7 @@ class Subject:
         try:
             fingerprint = again()
             arguments = contract.flatten_arguments(args, kwargs)
-            self.request(args, kwargs, arguments)
+            self.call(args, kwargs, arguments)
             store = Store.open(self._options, readonly=True)
             return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
         except Bypass as bypass:

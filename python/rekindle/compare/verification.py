@@ -33,15 +33,26 @@ Again = Callable[[], Sequence[torch.Tensor | None]]  # runs eager once more on t
 Differentiate = Callable[..., list[torch.Tensor | None]]
 
 
-@dataclass
-class Gradients:
-    """Eager's, one an input. order: positions of inputs, as a backward reaches them. groups, inner: see results/saved_groups.py;
-    None where it is not known."""
+@dataclass(frozen=True)
+class Expected:
+    """What eager made of a call, for a session to be compared with."""
 
-    values: list[torch.Tensor | None]
-    order: list[int]
-    groups: list[Group] | None = None
-    inner: list[list[int]] = field(default_factory=list)
+    inputs: list[torch.Tensor]  # of the graph: gradients are compared with respect to those that require one
+    outputs: Sequence[torch.Tensor | None]  # of the graph; None for what eager does not have
+    random_states: tuple[torch.Tensor, torch.Tensor]  # of the CPU generator before and after
+    autocast_dtypes: Iterable[torch.dtype] = ()  # those in which autocast computed some of it
+    laid_out: int = 0  # how many of the first outputs have to have eager's strides, too
+    again: Again | None = None  # runs eager once more
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Eager's gradients."""
+
+    values: list[torch.Tensor | None]  # one an input
+    order: list[int]  # positions of inputs, as a backward reaches them
+    groups: list[Group] | None = None  # see results/saved_groups.py; None where they are not known
+    inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
 
 
 @dataclass
@@ -67,52 +78,54 @@ class Doubt:
 
 def compare_session(
     session: Any,
-    inputs: list[torch.Tensor],
-    expected: Sequence[torch.Tensor | None],
-    states: tuple[torch.Tensor, torch.Tensor],
+    eager: Expected,
     names: Sequence[str],
     grad: bool,
-    autocast_dtypes: Iterable[torch.dtype] = (),
-    laid_out: int = 0,
-    again: Again | None = None,
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
     keep: bool = False,
 ) -> Gradients:
-    """Run `session` on `inputs` from random state `states[0]` and compare with eager's `expected` outputs that are not None.
+    """Run `session` on eager's inputs from eager's random state and compare with those of eager's outputs that are not None.
 
     Gradients with respect to every input that requires one are compared for random cotangents. Raises
-    Bypass(verification_failed) naming the first difference. The first `laid_out` outputs must have eager's strides as well.
-    What is not near eager's, eager's own rounding may still explain (rounding.py), if it can run `again`; if it cannot, or other
-    processes take part, relative errors of _TOLERANCE are right: the result's, the inputs' or one of `autocast_dtypes`.
-    `check` sees the session's outputs first. If `keep`, `expected` can be compared with once more. Leaves the random state at
-    `states[0]`. Returns eager's gradients.
+    Bypass(verification_failed) naming the first difference, with the input's name of `names`. What is not near eager's, eager's
+    own rounding may still explain (rounding.py), if it can run again; if it cannot, or other processes take part, relative errors
+    of _TOLERANCE are right: the result's, the inputs' or one of the dtypes of autocast. `check` sees the session's outputs first.
+    If `keep`, eager's can be compared with once more. Leaves the random state as it was before eager. Returns eager's gradients.
     """
+    inputs, states = eager.inputs, eager.random_states
     try:
         torch.set_rng_state(states[0])
         actual = session.forward(inputs, grad)
         check(actual)
         if not torch.equal(torch.get_rng_state(), states[1]):
             raise _failed("the graph draws other random numbers than eager")
-        expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, expected, strict=True)]
-        least = max((_TOLERANCE.get(dtype, 0.0) for dtype in {*autocast_dtypes, *(x.dtype for x in inputs)}), default=0.0)
-        doubts = _compare_outputs(actual, expected, grad, least, laid_out)
+        expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, eager.outputs, strict=True)]
+        least = max((_TOLERANCE.get(dtype, 0.0) for dtype in {*eager.autocast_dtypes, *(x.dtype for x in inputs)}), default=0.0)
+        doubts = _compare_outputs(actual, expected, grad, least, eager.laid_out)
         differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            ends = [theirs for theirs in expected if theirs.requires_grad]
-            gradients.order = _native.gradient_order(ends, inputs)
-            graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
-            gradients.inner = graph.inner()
-            with contributions.noted(ends):
-                gradients.values = differentiate(expected)
-            gradients.groups = None if keep else graph.groups()
+            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep)
             found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
         if doubts:
-            _settle(doubts, again, differentiate, states[0])
+            _settle(doubts, eager.again, differentiate, states[0])
         return gradients
     finally:
         torch.set_rng_state(states[0])
+
+
+def _gradients_of_eager(
+    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], differentiate: Differentiate, keep: bool
+) -> tuple[Gradients, Contributions]:
+    """Eager's gradients, and what they are sums of."""
+    ends = [theirs for theirs in expected if theirs.requires_grad]
+    order = _native.gradient_order(ends, inputs)
+    graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
+    inner = graph.inner()
+    with contributions.noted(ends):
+        values = differentiate(expected)
+    return Gradients(values, order, None if keep else graph.groups(), inner), contributions
 
 
 def _compare_outputs(

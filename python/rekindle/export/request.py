@@ -1,6 +1,6 @@
-"""Adapters that turn a live module and one call into an ONNX model. Nothing else in Rekindle knows torch's exporters.
+"""What an export is asked for: a call, and what of it the graph leaves open. Nothing else in Rekindle knows torch's exporters.
 
-An adapter is a function `export(request: ExportRequest) -> Exported`. It runs the forward of a private copy of the module
+An adapter is a function `export(request: ExportRequest) -> Traced`. It runs the forward of a private copy of the module
 exactly once, leaves random generators as they were, and raises `Bypass` with a reason when the graph would not mean what eager
 means. The exporter packages are imported inside the adapter, never at import time.
 """
@@ -14,116 +14,70 @@ from typing import Any, Protocol
 
 import torch
 
-from rekindle.export.unchecked import Allowed
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.sizes.shapes import Place, Shapes
-
-
-class Copies(Protocol):
-    """Makes copies of one call; see copies/private_copy.py."""
-
-    def around(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Any]]:
-        """A module, its arguments and keywords with these tensors, and what was made for them, by identity."""
+from rekindle.sizes.shapes import Shapes, sizes_of
 
 
 @dataclass(frozen=True)
-class ExportRequest:
-    """One call to export.
-
-    `arguments` are the call's tensors in flattening order, `state` the module's parameters and buffers by name; both
-    become graph inputs, arguments first. `grad` tells whether gradients are recorded. The module's own hooks run
-    around the call. `inline_functions` is the option. `data_sizes`: whether sizes may depend on data, `sized_functions`: the
-    autograd Functions whose results' sizes do. `shapes` says which sizes of the arguments the graph leaves open,
-    `closed_because` why none, where that is no option of the user's; `apart` whether sizes that are equal in the call may be
-    different symbols. `watch` is entered around the forward. `copies` makes what is run instead of the live module, `describe`
-    the fingerprint of a copy. `own`, of a copy: what it holds besides tensors, by identity.
-    """
+class Call:
+    """A user's call of a module, or one of a private copy of it. The module's own hooks run around it."""
 
     module: torch.nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    arguments: list[torch.Tensor]
-    parameters: dict[str, torch.nn.Parameter]
-    buffers: dict[str, torch.Tensor]
-    grad: bool
-    shapes: Shapes
-    inline_functions: bool = False
-    closed_because: str | None = None
-    data_sizes: bool = False
-    sized_functions: frozenset[type] = frozenset()
-    apart: bool = True
-    watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)
-    describe: Callable[[ExportRequest], Fingerprint] | None = field(default=None, repr=False)
-    copies: Copies | None = field(default=None, repr=False)
-    own: dict[int, Any] = field(default_factory=dict, repr=False)
+    arguments: list[torch.Tensor]  # the tensors among args and kwargs, in flattening order: the first inputs of the graph
+    parameters: dict[str, torch.nn.Parameter]  # of the module, by name: the next inputs
+    buffers: dict[str, torch.Tensor]  # of the module, by name: the last inputs
+    grad: bool  # whether gradients are recorded
+    own: dict[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds besides tensors, by identity
 
     @property
     def tensors(self) -> list[torch.Tensor]:
         """Arguments, parameters and buffers: what positions count."""
         return [*self.arguments, *self.parameters.values(), *self.buffers.values()]
 
-    def around(self, tensors: Sequence[torch.Tensor]) -> ExportRequest:
-        """A private copy of the call, of these tensors."""
-        assert self.copies is not None
-        module, args, kwargs, own = self.copies.around(tensors)
-        state = dict(zip([*self.parameters, *self.buffers], tensors[len(self.arguments) :], strict=True))
-        return replace(
-            self, module=module, args=args, kwargs=kwargs, arguments=list(tensors[: len(self.arguments)]),
-            parameters={name: state[name] for name in self.parameters}, buffers={name: state[name] for name in self.buffers},
-            own=own,
-        )  # fmt: skip
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers of the module, by name."""
+        return {**self.parameters, **self.buffers}
 
 
 @dataclass(frozen=True)
-class SizeGuard:
-    """A question that a forward asked about sizes. where: `file.py:12 in forward`; what: it asked; value: the answer."""
+class ExportPlan:
+    """What an export leaves open."""
 
-    where: str
-    what: str
-    value: int
+    shapes: Shapes  # the sizes of the arguments
+    apart: bool = True  # whether sizes that are equal in the call may be different symbols
+    closed_because: str | None = None  # why no size is left open, where that is no option of the user's
+    data_sizes: bool = False  # whether sizes may depend on data
+    sized_functions: frozenset[type] = frozenset()  # the autograd Functions whose results' sizes do
+    inline_functions: bool = False  # the option of that name
+
+    def joined(self, arguments: Sequence[torch.Tensor]) -> ExportPlan:
+        """The plan with one symbol for all sizes that are equal in a call with these arguments."""
+        shapes = self.shapes
+        for names in shapes.coinciding(shapes.bind(sizes_of(arguments)) or {}):
+            shapes = shapes.merged(names)
+        return replace(self, shapes=shapes, apart=False)
+
+    def closed(self, arguments: Sequence[torch.Tensor], why: str) -> ExportPlan:
+        """The plan with the sizes of these arguments only."""
+        return replace(self, shapes=Shapes.of(arguments), closed_because=why)
 
 
-@dataclass
-class Exported:
-    """What an export gives.
+class Copies(Protocol):
+    """Makes copies of one call; see copies/private_copy.py."""
 
-    model: ONNX bytes; outputs are the distinct output tensors. used: the inputs of the model as positions among the
-    arguments, then the parameters, then the buffers; those that nothing reads are left out. structure: how the module's
-    result is rebuilt from the outputs (see results/contract.py). outputs: the tensors eager computed during the export, with
-    their autograd graph, for verification. random_states: of the CPU generator before and after the forward. given: the private
-    arguments, parameters and buffers that eager computed with, as they were before. autocast_dtypes: those in which autocast
-    computed some of it.
-    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs.
-    functions: the custom autograd Functions that the graph calls, by number (see functions/calls.py).
-    effects: how many outputs before those of `writes` are there only to keep what nothing reads, or answer `data_guards`.
+    def around(self, tensors: Sequence[torch.Tensor]) -> Call:
+        """The call of a private copy of the module, with these tensors for arguments, parameters and buffers."""
 
-    fixed: dimensions of arguments whose size the forward asked for, with the line of its code; the graph is for these sizes only.
-    guards: what else it asked of sizes. answers: ONNX bytes of the graph that answers these as one integer vector, from the
-    same inputs, and then `numbers`: those in the result that depend on sizes; None without both. objects: in the result, to be
-    new ones at each call. strides: the place in the forward that asks for strides, where an argument is not contiguous.
-    allowed: what the forward may be tried on besides the call.
-    data_guards: guards whose answers depend on data, so that they are known when the graph has run: one vector before the
-    outputs of `writes`, if there are any; some are about the truth of a tensor (assumptions.py). sized_by_data: whether
-    sizes depend on data. function_sizes: of the calls of `functions`, see function_sizes.py.
-    """
 
-    model: bytes
-    used: list[int]
-    structure: Any
-    outputs: list[torch.Tensor] = field(repr=False)
-    random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)
-    given: list[torch.Tensor] = field(repr=False)
-    autocast_dtypes: frozenset[torch.dtype] = frozenset()
-    writes: list[int] = field(default_factory=list)
-    functions: list[dict[str, Any]] = field(default_factory=list)
-    effects: int = 0
-    fixed: dict[Place, str] = field(default_factory=dict)
-    guards: list[SizeGuard] = field(default_factory=list)
-    answers: bytes | None = field(default=None, repr=False)
-    numbers: list[int] = field(default_factory=list)
-    objects: list[Any] = field(default_factory=list, repr=False)
-    strides: str | None = None
-    allowed: Allowed = Allowed.ANYTHING
-    data_guards: list[SizeGuard] = field(default_factory=list)
-    sized_by_data: bool = False
-    function_sizes: list[Any] = field(default_factory=list, repr=False)
+@dataclass(frozen=True)
+class ExportRequest:
+    """A call to export, with what the export may use."""
+
+    call: Call
+    plan: ExportPlan
+    copies: Copies = field(repr=False)  # make what is run instead of the live module
+    describe: Callable[[Call], Fingerprint] = field(repr=False)  # gives the fingerprint of the call, or of a copy of it
+    watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)  # entered around the forward

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rekindle.export.request import ExportRequest
+from rekindle.export.request import Call
 from rekindle.graphs.saved_writes import note_own_writes
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.modules.hooks import without_hooks
@@ -35,22 +35,22 @@ def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
 class Replay:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
-    request: the call. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes
+    call: one of them. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes
     as long as the module is what it was at the forward; it is asked when the snapshot is restored. Keeps no tensor of the call.
     """
 
     def __init__(
         self,
-        request: ExportRequest,
+        call: Call,
         contract: dict[str, Any],
         shapes: Shapes,
         gradient_of: list[int],
         guard: Any,
         snapshot: Snapshot,
     ) -> None:
-        self._module = request.module
-        self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in request.arguments]
-        self._template = rebuild_arguments(request.args, request.kwargs, [torch.empty(0) for _ in request.arguments])
+        self._module = call.module
+        self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in call.arguments]
+        self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0) for _ in call.arguments])
         self._contract = contract
         self._shapes = shapes
         self._gradient_of = gradient_of

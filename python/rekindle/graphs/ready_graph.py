@@ -10,7 +10,7 @@ import torch
 
 from rekindle import _native
 from rekindle.errors import OF_TORCH, first_line
-from rekindle.export.request import ExportRequest
+from rekindle.export.request import Call
 from rekindle.functions.binding import bind
 from rekindle.graphs.double_backward import Replay
 from rekindle.graphs.guard_inputs import Watched
@@ -57,12 +57,12 @@ class Variant:
         self.data_guards, self.sized_by_data = self.contract["data_guards"], self.contract["sized_by_data"]
         self.shapes = Shapes.observed(self.observations)
 
-    def arm(self, fingerprint: Fingerprint, request: ExportRequest) -> None:
+    def arm(self, fingerprint: Fingerprint, call: Call) -> None:
         """Bind the module's live state and remember what it looks like. Raises Bypass where it cannot serve the call."""
-        state = {**request.parameters, **request.buffers}
+        state = call.state
         self.state = [state[name] for name in self.contract["state"]]
-        self.bind_functions(request.module)
-        writes_arguments = any(i < len(request.arguments) for i in self.writes)
+        self.bind_functions(call.module)
+        writes_arguments = any(i < len(call.arguments) for i in self.writes)
         self.keeps_random_state = (
             bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
         )
@@ -70,17 +70,17 @@ class Variant:
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells, watched.weak)
-        self.modes = _modes(request.module)
-        writes = [i - len(request.arguments) for i in self.writes]
+        self.modes = _modes(call.module)
+        writes = [i - len(call.arguments) for i in self.writes]
         constants = [value for value, how in watched.cells if how == "bytes"]
-        self.memory = Memory(self.state, constants, request.arguments, writes, self.record)
+        self.memory = Memory(self.state, constants, call.arguments, writes, self.record)
         if any(i >= 0 for i in writes) and (shared := self.memory.shared([])) is not None:
             message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
             raise Bypass(Reason.BUFFER_MUTATED, message)
         if self.record:
             containers = [value for value, how in watched.cells if how != "weak"]
-            snapshot = Snapshot(request.module, state.values(), containers, watched.weak)
-            self.session.set_replay(Replay(request, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
+            snapshot = Snapshot(call.module, state.values(), containers, watched.weak)
+            self.session.set_replay(Replay(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
 
     def bind_functions(self, module: torch.nn.Module) -> None:
         """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""

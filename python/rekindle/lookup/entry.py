@@ -11,19 +11,15 @@ from typing import Any
 from rekindle import _native
 
 
-@dataclass
+@dataclass(frozen=True)
 class StoredEntry:
-    """An entry in memory. `id` is empty until it is published.
+    """An entry in memory."""
 
-    sections: "joint", "contract" and more; see export_cache/formats/entry.h. observations: what has to hold, beside the key, for
-    the entry to be right. meta: describes it. leaves: makes the LeafTree that explains it; empty for one that comes from
-    somewhere else.
-    """
-
-    id: str
-    observations: list[Any] = field(repr=False)
-    sections: dict[str, bytes] = field(repr=False)
-    meta: dict[str, Any] = field(repr=False)
+    id: str  # empty until it is published
+    observations: list[Any] = field(repr=False)  # what has to hold, beside the key, for the entry to be right
+    sections: dict[str, bytes] = field(repr=False)  # "joint", "contract" and more; see export_cache/formats/entry.h
+    meta: dict[str, Any] = field(repr=False)  # describes it
+    # Makes the LeafTree that explains it; empty for one that comes from somewhere else.
     leaves: Callable[[], Any] = field(default=_native.LeafTree, repr=False)
 
     @property

@@ -13,7 +13,7 @@ from torch import nn
 
 from rekindle import _native
 from rekindle.errors import PythonOpError, first_line
-from rekindle.export.request import ExportRequest
+from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.graphs.ready_graph import Variant
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup import ranks
@@ -35,25 +35,29 @@ OnGraph = Callable[[str, bytes], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a call needs that no variant in memory serves. describe_again: the fingerprint as it is then. start: of
-    time.perf_counter."""
+    """What a call needs that no variant in memory serves."""
 
-    prekey: str
-    fingerprint: Fingerprint
-    request: ExportRequest
-    describe_again: Callable[[], Fingerprint]
-    start: float
+    prekey: str  # of the fingerprint
+    fingerprint: Fingerprint  # of the call
+    call: Call
+    plan: ExportPlan  # what an export is to leave open
+    describe: Callable[[Call], Fingerprint]  # gives the fingerprint of the call as it is then, or of a copy of it
+    start: float  # of time.perf_counter, when the module was called
 
     @property
     def state(self) -> list[torch.Tensor]:
         """Parameters and buffers of the module."""
-        return [*self.request.parameters.values(), *self.request.buffers.values()]
+        return [*self.call.parameters.values(), *self.call.buffers.values()]
+
+    def describe_again(self) -> Fingerprint:
+        """The fingerprint as it is now."""
+        return self.describe(self.call)
 
 
 class Supplier:
     """Finds or makes the variants of one module, and counts that in its status. Not thread-safe.
 
-    on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see exporting.NewEntry.mode.
+    on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
     """
 
     def __init__(self, module: nn.Module, options: Options, status: Status, on_graph: OnGraph | None) -> None:
@@ -74,7 +78,7 @@ class Supplier:
             finally:
                 share.let_others_go_on()
         offered = share.receive(self._options.wait_seconds, type(self._module).__name__)
-        found = self.store.adopt(wanted.prekey, offered, wanted.request.arguments) if offered is not None else None
+        found = self.store.adopt(wanted.prekey, offered, wanted.call.arguments) if offered is not None else None
         return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
 
     def _load_or_export(self, wanted: Wanted, *shares: ranks.Share) -> Variant:
@@ -94,7 +98,7 @@ class Supplier:
 
     def _load(self, wanted: Wanted, *shares: ranks.Share) -> Variant | None:
         """The variant of a cached entry whose observations all hold, or None."""
-        for found in self.store.find(wanted.prekey, wanted.request.arguments):
+        for found in self.store.find(wanted.prekey, wanted.call.arguments):
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
             variant = self._hit(wanted, found, "local")
@@ -107,12 +111,13 @@ class Supplier:
 
     def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
         """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
+        from rekindle.export.copies.private_copy import PrivateCopies
         from rekindle.miss.pipeline import export_entry
         from rekindle.miss.recheck import disagreement
 
-        request = wanted.request
         try:
-            made = export_entry(request, wanted.fingerprint, wanted.describe_again)
+            made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
+            request = ExportRequest(wanted.call, wanted.plan, PrivateCopies(wanted.call), wanted.describe)
             why = disagreement(found.joint, found.contract, made, request)
         except Bypass as bypass:
             self._disproved(found, f"it cannot be exported any more: {bypass}")
@@ -135,7 +140,7 @@ class Supplier:
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
         """The variant of an entry that was found; None when it is not for these sizes, or cannot be run and is removed."""
         variant = self._variant(wanted, found, source)
-        if variant is None or not variant.admits(wanted.request.arguments, wanted.state):
+        if variant is None or not variant.admits(wanted.call.arguments, wanted.state):
             return None
         seconds = time.perf_counter() - wanted.start
         self._status.lookup_seconds += seconds
@@ -150,7 +155,7 @@ class Supplier:
         return variant
 
     def _variant(self, wanted: Wanted, entry: StoredEntry, source: str) -> Variant | None:
-        made, request = entry.contract, wanted.request
+        made, call = entry.contract, wanted.call
         try:
             options = (
                 "expected_cotangents",
@@ -162,7 +167,7 @@ class Supplier:
             )
             session = _native.Session(entry.joint, **{name: made[name] for name in options})
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
-            check_against(made, session, len(request.arguments), {**request.parameters, **request.buffers})
+            check_against(made, session, len(call.arguments), call.state)
             variant = Variant(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
             variant.bind_functions(self._module)
         except (Bypass, PythonOpError):
@@ -178,17 +183,17 @@ class Supplier:
         """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""
         from rekindle.miss.pipeline import export_entry
 
-        again = wanted.describe_again
-        self.store.explain_miss(wanted.prekey, wanted.fingerprint, again, wanted.request.arguments)
-        return self._adopt(wanted, export_entry(wanted.request, wanted.fingerprint, again), on_written, *shares)
+        self.store.explain_miss(wanted.prekey, wanted.fingerprint, wanted.describe_again, wanted.call.arguments)
+        made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
+        return self._adopt(wanted, made, on_written, *shares)
 
     def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
         """The variant of a fresh export, which is published."""
         self._count(made)
-        entry = self.store.new_entry(wanted.fingerprint, made)
+        entry, took = self.store.new_entry(wanted.fingerprint, made), made.seconds
         _native.log_info(
-            f"exported {type(self._module).__name__} in {made.export_seconds:.2f} s, built in {made.build_seconds:.2f} s, "
-            f"verified in {made.verify_seconds:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
+            f"exported {type(self._module).__name__} in {took.export:.2f} s, built in {took.build:.2f} s, "
+            f"verified in {took.verify:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
         )
         variant = self._variant(wanted, entry, "export")
         if variant is None:
@@ -200,9 +205,9 @@ class Supplier:
 
     def _count(self, made: NewEntry) -> None:
         self._status.exports += 1
-        self._status.export_seconds += made.export_seconds
-        self._status.build_seconds += made.build_seconds
-        self._status.verify_seconds += made.verify_seconds
+        self._status.export_seconds += made.seconds.export
+        self._status.build_seconds += made.seconds.build
+        self._status.verify_seconds += made.seconds.verify
 
     def _sloppiness(self) -> str:
         """What the key leaves out by the user's wish, for every line that tells of a graph in use."""

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +22,9 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.recording.observations import verify
 from rekindle.sizes.shapes import Shapes, sizes_of
 from rekindle.versions import __version__
+
+if TYPE_CHECKING:
+    from rekindle.miss.pipeline import NewEntry
 
 
 class Store:
@@ -110,7 +113,7 @@ class Store:
             return False
         return True
 
-    def new_entry(self, fingerprint: Fingerprint, made: Any) -> StoredEntry:
+    def new_entry(self, fingerprint: Fingerprint, made: NewEntry) -> StoredEntry:
         """The entry of an export, not published yet."""
         model = model_label(fingerprint)
         meta = {**_meta(made), "class": model}
@@ -139,7 +142,7 @@ class Store:
         _writer.submit(write)
 
     def pack(self, entry: StoredEntry) -> bytes:
-        """The entry as bytes for another process of the same job: a line of JSON, and a record as of export_cache/formats/entry.h."""
+        """The entry as bytes for another process of the same job: a line of JSON, and a record (formats/entry.h)."""
         id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
         return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
 
@@ -208,17 +211,14 @@ def model_label(fingerprint: Fingerprint) -> str:
     return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
 
 
-def _meta(made: Any) -> dict[str, Any]:
+def _meta(made: NewEntry) -> dict[str, Any]:
     return {
         "model": made.model,
         "mode": made.mode,
-        "inputs": ", ".join(
-            f"{str(tensor.dtype).removeprefix('torch.')}{made.shapes.text(i)}"
-            for i, tensor in enumerate(made.exported.given[: len(made.shapes.dims)])
-        ),
+        "inputs": made.inputs,
         "created": int(time.time()),
-        "export_seconds": made.export_seconds,
-        "cost_seconds": made.export_seconds + made.build_seconds + made.verify_seconds,
+        "export_seconds": made.seconds.export,
+        "cost_seconds": made.seconds.total,
         "torch": torch.__version__,
         "rekindle": __version__,
     }

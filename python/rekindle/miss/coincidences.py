@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
-from rekindle.export.request import Exported, ExportRequest
+from rekindle.export.request import ExportRequest
+from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
-from rekindle.miss.perturbation import call_again, perturbed_state
+from rekindle.miss.perturbation import call_again, perturbed_state, resized
 from rekindle.sizes.shapes import Place, Shapes, sizes_of
 
 _MOST = 8  # parts of one symbol's dimensions that are tried: eager runs for each, once or twice
 
 
-def without_coincidences(request: ExportRequest, exported: Exported, symbols: Iterable[str]) -> Shapes | None:
-    """The request's shapes with a further symbol for some of the dimensions of each of `symbols`, if eager runs when only
+def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, symbols: Iterable[str]) -> Shapes | None:
+    """The shapes `asked` with a further symbol for some of the dimensions of each of `symbols`, if eager runs when only
     these have another size; None if it never does."""
-    changed = perturbed_state(request)
-    shapes = request.shapes
+    arguments, writes, changed = request.call.arguments, traced.effects.writes, perturbed_state(request.call)
+    shapes = asked
     for symbol in symbols:
-        size = (shapes.bind(sizes_of(request.arguments)) or {})[symbol]
+        size = (shapes.bind(sizes_of(arguments)) or {})[symbol]
         others = [size + size // 8 + 1]
-        if exported.allowed is not Allowed.LARGER and size > 2:
+        if traced.run.allowed is not Allowed.LARGER and size > 2:
             others.append(size // 2 + 1 if size > 3 else 2)
         for part in itertools.islice(_parts(shapes.places(symbol)), _MOST):
             name, parted = shapes.parted(part)
-            asked = replace(request, shapes=parted)
-            if any(call_again(asked, exported.writes, changed, {name: other}) is not None for other in others):
+            elsewhere = (resized(arguments, parted, {name: other}) for other in others)
+            if any(call_again(request, writes, changed, given) is not None for given in elsewhere):
                 shapes = parted
                 break
-    return shapes if shapes != request.shapes else None
+    return shapes if shapes != asked else None
 
 
 def _parts(places: list[Place]) -> Iterator[frozenset[Place]]:

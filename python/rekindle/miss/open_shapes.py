@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from rekindle import _native
-from rekindle.export.request import Exported, ExportRequest
+from rekindle.export.request import ExportRequest
 from rekindle.export.torchscript import adapter
+from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
 from rekindle.functions.binding import bind
 from rekindle.functions.registry import declaration_of
@@ -17,53 +20,45 @@ from rekindle.functions.result_sizes import observed, rules
 from rekindle.graphs.ready_graph import numbers_of
 from rekindle.miss.coincidences import without_coincidences
 from rekindle.miss.perturbation import SecondCall, call_again, perturbed_state, resized
-from rekindle.miss.size_trials import Trials
+from rekindle.miss.sized import LeftOpen, Sized
 from rekindle.results.views import has_places
-from rekindle.sizes.shapes import Shapes, sizes_of
+from rekindle.sizes.shapes import Shapes
 
 _MOST_PAIRS = 8  # of sizes that change together: eager runs once or twice for each
 
 
-class WrongElsewhere(Exception):
-    """The graph is right for the call and not for other sizes."""
+def try_sizes(request: ExportRequest, traced: Traced, alone: str | None) -> Sized:
+    """Find out which of the sizes that a request wants open may stay so. alone: why eager must not run again, if it must not."""
+    shapes = request.plan.shapes
+    if (why := _why_closed(traced, alone)) is not None:
+        return Sized(_not_fixed(request, traced, shapes).close(why), (), None, traced.graph.functions)
+    while True:
+        left = _not_fixed(request, traced, shapes)
+        symbols = bool(left.shapes.symbols)
+        sized = _Search(request, traced, left).run() if symbols else Sized(left, (), None, traced.graph.functions)
+        if not (request.plan.apart and sized.left.tied):
+            return sized
+        if (parted := without_coincidences(request, traced, shapes, sized.left.tied)) is None:
+            return sized
+        shapes = parted
 
 
-def try_sizes(request: ExportRequest, exported: Exported, alone: str | None) -> Trials:
-    """alone: why eager must not run again, if it must not."""
-    sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
-    trials = Trials(
-        request.shapes,
-        Shapes.of(request.arguments),
-        [],
-        None,
-        sizes,
-        exported.guards,
-        sizes_of(request.arguments),
-        exported.numbers,
-        first=request.shapes,
-    )
-    for (i, axis), where in exported.fixed.items():
-        if (name := request.shapes.dims[i][axis]) in trials.shapes.symbols:
-            trials.close(f"{where} asks for its value", [name])
-    if request.closed_because is not None:
-        trials.closed["*"] = request.closed_because
-    if (why := _why_closed(exported, alone)) is not None:
-        trials.close(why)
-        return trials
-    if trials.shapes.symbols:
-        search = _Search(request, exported, trials)
-        search.run()
-        search.learn_sizes_of_functions()
-    if request.apart and trials.tied and (shapes := without_coincidences(request, exported, trials.tied)) is not None:
-        return try_sizes(replace(request, shapes=shapes), exported, alone)
-    return trials
+def _not_fixed(request: ExportRequest, traced: Traced, shapes: Shapes) -> LeftOpen:
+    """What of these shapes the forward did not fix."""
+    left = LeftOpen.all_of(shapes, request.call.arguments)
+    for (i, axis), where in traced.sizes.fixed.items():
+        if (name := shapes.dims[i][axis]) in left.shapes.symbols:
+            left = left.close(f"{where} asks for its value", [name])
+    if (why := request.plan.closed_because) is not None:
+        left = replace(left, closed={**left.closed, "*": why})
+    return left
 
 
-def _why_closed(exported: Exported, alone: str | None) -> str | None:
+def _why_closed(traced: Traced, alone: str | None) -> str | None:
     """Why no size is left open, whatever eager does at others."""
-    if exported.strides is not None:
-        return f"{exported.strides} asks for strides of what is not contiguous"
-    if has_places(exported.structure):
+    if traced.sizes.strides is not None:
+        return f"{traced.sizes.strides} asks for strides of what is not contiguous"
+    if has_places(traced.result.structure):
         return "it returns views that are not followed at other sizes"
     return alone
 
@@ -72,65 +67,66 @@ class _Search:
     """Finds one or two calls at other sizes, small enough to be cheap, in which each symbol is larger once where eager allows it:
     what a trace froze at a size may do for all smaller ones, as a slice that ends there does, but not for larger ones."""
 
-    def __init__(self, request: ExportRequest, exported: Exported, trials: Trials) -> None:
-        self._given, self._exported, self._trials = request, exported, trials
+    def __init__(self, request: ExportRequest, traced: Traced, left: LeftOpen) -> None:
+        self._request, self._call, self._traced, self._left = request, request.call, traced, left
+        self._answers: bytes | None = None
         self._questions: Any = None
         self._numbers_at = self._question()
         self._assume([])
-        self._changed = perturbed_state(request)
-        self._functions = {call.function for call in exported.function_sizes}
+        self._changed = perturbed_state(request.call)
+        self._functions = {call.function for call in traced.graph.function_sizes}
         self._seen: list[list[Any]] = []
 
-    @property
-    def _request(self) -> ExportRequest:
-        return replace(self._given, shapes=self._trials.shapes)
+    def run(self) -> Sized:
+        """What may stay open, and calls to compare the graph with."""
+        calls = self._learn_sizes_of_functions(self._calls())
+        return Sized(self._left, calls, self._answers, self._sized)
 
-    def run(self) -> None:
+    def _calls(self) -> tuple[SecondCall, ...]:
         """First with the largest of the sizes grown and the others shrunk, then the other way round."""
-        trials = self._trials
         first = (
             self._all_but_one_shrunk()
-            or self._equal_together(trials.shapes.symbols, self._all_but_one_shrunk)
-            or self._one_by_one(trials.shapes.symbols)
+            or self._equal_together(self._symbols, self._all_but_one_shrunk)
+            or self._one_by_one(self._symbols)
         )
         if first is None:
-            return
-        trials.calls.append(first)
-        second = self._call(self._sizes({*trials.shapes.symbols} - {self._largest}))
+            return ()
+        second = self._try(self._sizes({*self._symbols} - {self._largest}))
         if second is None:
-            second = self._one_by_one([name for name in trials.shapes.symbols if name not in first.sizes])
-        if second is not None and second.sizes != first.sizes:
-            trials.calls.append(second)
+            second = self._one_by_one([name for name in self._symbols if name not in first.sizes])
+        return (first,) if second is None or second.sizes == first.sizes else (first, second)
+
+    @property
+    def _symbols(self) -> list[str]:
+        return self._left.shapes.symbols
 
     @property
     def _largest(self) -> str:
-        return max(self._trials.shapes.symbols, key=lambda name: self._trials.sizes[name])
+        return max(self._symbols, key=lambda name: self._left.sizes[name])
 
     def _all_but_one_shrunk(self) -> SecondCall | None:
-        return self._call(self._sizes({self._largest}))
+        return self._try(self._sizes({self._largest}))
 
     def _equal_together(self, names: Iterable[str], call: Callable[[], SecondCall | None]) -> SecondCall | None:
         """`call` with one symbol for those of `names` that have one size at the export, which stays so if eager runs."""
-        trials, names = self._trials, {*names}
-        before = trials.shapes, trials.first
-        coinciding = [equal for equal in trials.coinciding() if names.issuperset(equal)]
+        before, names = self._left, {*names}
+        coinciding = [equal for equal in before.coinciding() if names.issuperset(equal)]
         for equal in coinciding:
-            trials.merge(equal)
+            self._left = self._left.merge(equal)
         found = call() if coinciding else None
         if found is None:
-            trials.shapes, trials.first = before
+            self._left = before
         return found
 
     def _one_by_one(self, names: list[str]) -> SecondCall | None:
         """Close those of some symbols that eager, or a guard, does not let have another size; make one of those that may only
         have another together."""
-        trials = self._trials
         found = {name: self._other_size([name]) for name in names}
         self._merge_stuck(found)
-        stuck = [name for name in trials.shapes.symbols if name in found and found[name] is None]
+        stuck = [name for name in self._symbols if name in found and found[name] is None]
         together, pair = self._in_pairs(stuck, self._known(found))
         if fixed := [name for name in stuck if name not in pair]:
-            trials.close("no other size was found that eager and the branches taken allow", fixed)
+            self._left = self._left.close("no other size was found that eager and the branches taken allow", fixed)
         return (
             together
             or self._together(found)
@@ -142,84 +138,91 @@ class _Search:
         """Close those that may not change beside what may before them, as a height beside a batch in `view(-1, 12)`."""
         call, kept = None, dict[str, int]()
         for name, size in found.items():
-            if (more := self._call({**kept, name: size})) is None:
-                self._trials.close("eager does not run when it changes together with others", [name])
+            if (more := self._try({**kept, name: size})) is None:
+                self._left = self._left.close("eager does not run when it changes together with others", [name])
             else:
                 call, kept[name] = more, size
         return call
 
     def _merge_stuck(self, found: dict[str, int | None]) -> None:
         """Make one symbol of equal ones that have no other size alone, but together; found: by symbol."""
-        for equal in self._trials.coinciding():
+        for equal in self._left.coinciding():
             stuck = [name for name in equal if name in found and found[name] is None]
             for names in [equal, *itertools.combinations(stuck, 2)] if stuck else ():
-                merged = set(names) <= {*self._trials.shapes.symbols} and (size := self._other_size(names)) is not None
+                merged = set(names) <= {*self._symbols} and (size := self._other_size(names)) is not None
                 if merged:
-                    self._trials.merge(names)
+                    self._left = self._left.merge(names)
                     found[names[0]] = size
 
     def _in_pairs(self, names: list[str], others: Mapping[str, int]) -> tuple[SecondCall | None, tuple[str, ...]]:
         """A call in which two sizes change as those of an image and of a map of it do, or of a text and the same with its end."""
         pairs = itertools.chain(itertools.combinations(names, 2), itertools.product(names, others))
         for pair in itertools.islice(pairs, _MOST_PAIRS):
-            sizes = [self._trials.sizes[name] for name in pair]
+            sizes = [self._left.sizes[name] for name in pair]
             more = max(sizes) // 8 + 1
             for way in ([2 * size for size in sizes], [size + more for size in sizes]):
-                call = self._call({**others, **dict(zip(pair, way, strict=True))})
+                call = self._try({**others, **dict(zip(pair, way, strict=True))})
                 if call is not None:
                     return call, pair
         return None, ()
 
     def _other_size(self, names: Sequence[str]) -> int | None:
         """One that eager lets these symbols have while all others stay."""
-        size = self._trials.sizes[names[0]]
+        size = self._left.sizes[names[0]]
         tried = (*_grown(size), *self._shrunk(size))
-        return next((other for other in tried if self._call(dict.fromkeys(names, other)) is not None), None)
+        return next((other for other in tried if self._try(dict.fromkeys(names, other)) is not None), None)
 
     def _together(self, found: Mapping[str, int | None]) -> SecondCall | None:
-        return self._call(self._known(found))
+        return self._try(self._known(found))
 
     def _known(self, found: Mapping[str, int | None]) -> dict[str, int]:
-        return {name: size for name in self._trials.shapes.symbols if (size := found.get(name)) is not None}
+        return {name: size for name in self._symbols if (size := found.get(name)) is not None}
 
-    def _call(self, sizes: Mapping[str, int]) -> SecondCall | None:
+    def _try(self, sizes: Mapping[str, int]) -> SecondCall | None:
+        """What eager makes of the call at these sizes, if it runs there and the graph is for them."""
         numbers = self._numbers_at(sizes) if sizes else None
         if numbers is None:
             return None
         with observed(self._functions) as seen:
-            found = call_again(self._request, self._exported.writes, self._changed, sizes)
+            found = call_again(self._request, self._traced.effects.writes, self._changed, self._at(sizes))
         if found is None:
             return None
         self._seen.append(seen)
-        return replace(found, numbers=numbers)
+        return replace(found, sizes=sizes, numbers=numbers)
 
-    def learn_sizes_of_functions(self) -> None:
-        """What the calls of autograd Functions returned at other sizes says what they return at any; if not, all is fixed."""
-        if not self._functions or not self._trials.shapes.symbols:
-            return
+    def _at(self, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+        return resized(self._call.arguments, self._left.shapes, sizes)
+
+    def _learn_sizes_of_functions(self, found: tuple[SecondCall, ...]) -> tuple[SecondCall, ...]:
+        """What the calls of autograd Functions returned at other sizes says what they return at any; if not, all is fixed, and
+        of the calls `found` none is left."""
+        if not self._functions or not self._symbols:
+            return found
         self._assume(self._seen)
-        calls = zip(self._exported.functions, self._exported.function_sizes, strict=True)
+        calls = zip(self._sized, self._traced.graph.function_sizes, strict=True)
         unknown = [
             seen.function for call, seen in calls if call["sizes"] is None and declaration_of(seen.function).infer_shape is None
         ]
-        if not self._request.sized_functions.issuperset(unknown) or any(
-            self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls
-        ):
-            self._trials.close("the sizes of what autograd Functions return do not follow from those of what they are given")
-            self._trials.calls.clear()
+        followed = self._request.plan.sized_functions.issuperset(unknown)
+        if followed and all(self._numbers_at(call.sizes) == call.numbers for call in found):
+            return found
+        why = "the sizes of what autograd Functions return do not follow from those of what they are given"
+        self._left = self._left.close(why)
+        return ()
 
     def _assume(self, seen: list[list[Any]]) -> None:
         """Let the graph's autograd Functions return tensors of the sizes that calls elsewhere suggest."""
-        for call, rule in zip(self._exported.functions, rules(self._exported.function_sizes, seen), strict=True):
-            call["sizes"] = rule
+        graph = self._traced.graph
+        found = zip(graph.functions, rules(graph.function_sizes, seen), strict=True)
+        self._sized = [{**call, "sizes": rule} for call, rule in found]
         if self._questions is not None:
-            self._questions.set_functions([bind(call, self._request.module) for call in self._exported.functions])
+            self._questions.set_functions([bind(call, self._call.module) for call in self._sized])
 
     def _sizes(self, growing: set[str]) -> dict[str, int]:
         """Sizes that no two symbols share; those that cannot shrink are left out."""
         found: dict[str, int] = {}
-        for name in self._trials.shapes.symbols:
-            size = self._trials.sizes[name]
+        for name in self._symbols:
+            size = self._left.sizes[name]
             ways = _grown(size) if name in growing else self._shrunk(size)
             if ways:
                 taken = {size, *found.values()}
@@ -227,21 +230,22 @@ class _Search:
         return found
 
     def _shrunk(self, size: int) -> list[int]:
-        return [] if self._exported.allowed is Allowed.LARGER else _shrunk(size)
+        return [] if self._traced.run.allowed is Allowed.LARGER else _shrunk(size)
 
     def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:
         """Whether the graph is for arguments of other sizes: the numbers in its result there, else None."""
-        if self._exported.answers is None:
+        graph = self._traced.graph
+        if graph.answers is None:
             return lambda sizes: []
-        model = adapter.with_shapes(self._exported.answers, self._trials.shapes)
-        self._trials.answers = _native.build_joint(model, [False] * len(self._exported.used), self._trials.sizes)
-        self._questions = questions = _native.SizeQuestions(self._trials.answers)
-        expected = [guard.value for guard in self._exported.guards]
-        state = [*self._request.parameters.values(), *self._request.buffers.values()]
+        model = adapter.with_shapes(graph.answers, self._left.shapes)
+        self._answers = _native.build_joint(model, [False] * len(graph.used), self._left.sizes)
+        self._questions = questions = _native.SizeQuestions(self._answers)
+        expected = [guard.value for guard in self._traced.sizes.guards]
+        state = [*self._call.parameters.values(), *self._call.buffers.values()]
 
         def numbers_at(sizes: Mapping[str, int]) -> list[int] | None:
-            every = [*resized(self._request, sizes), *state]
-            return numbers_of(questions, expected, [every[i] for i in self._exported.used])
+            every = [*self._at(sizes), *state]
+            return numbers_of(questions, expected, [every[i] for i in graph.used])
 
         return numbers_at
 

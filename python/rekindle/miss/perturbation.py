@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,115 +11,120 @@ from torch import nn
 
 from rekindle import _native
 from rekindle.export.copies.private_copy import numbers_of, twin
-from rekindle.export.request import ExportRequest
+from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.module_state import attributes_kept, state_kept
+from rekindle.export.traced import Effects
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.partial_capture import run_eager
 from rekindle.reasons import Bypass
 from rekindle.results.contract import flatten_outputs
 from rekindle.results.layouts import arranged_like, copied
+from rekindle.sizes.shapes import Shapes
 
 _SEED = 20_011
 _PERIOD = 65_537  # of the noise; a prime, so that rows of a matrix get other parts of it
 
 
-@dataclass
-class SecondCall:
-    """What eager made of perturbed inputs. tensors: arguments, parameters and buffers before the call; structure, outputs: the
-    result, see results/contract.py; random_states: of the CPU generator before and after; sizes: of symbols, where they differ.
-    objects, numbers: as in Exported; None for the numbers of the export. bumped: places among the writes of what eager wrote in
-    place, by torch's account."""
+@dataclass(frozen=True)
+class Outcome:
+    """What eager makes of a call."""
 
-    tensors: list[torch.Tensor]
-    structure: object
-    outputs: list[torch.Tensor]
-    random_states: tuple[torch.Tensor, torch.Tensor]
-    objects: list[Any]
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    numbers: list[int] | None = None
-    bumped: list[int] = field(default_factory=list)
+    structure: object  # of the result, see results/contract.py
+    outputs: list[torch.Tensor]  # of the result, then what is left in the tensors that are written
+    objects: list[Any]  # as in Result of export/traced.py
+    bumped: list[int]  # places among these tensors of those that eager wrote in place, by torch's account
 
 
-def perturbed_state(request: ExportRequest) -> dict[str, torch.Tensor]:
+@dataclass(frozen=True)
+class SecondCall(Outcome):
+    """What eager made of perturbed inputs."""
+
+    tensors: list[torch.Tensor]  # arguments, parameters and buffers before the call
+    random_states: tuple[torch.Tensor, torch.Tensor]  # of the CPU generator before and after
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of symbols, where they differ from the call's
+    numbers: list[int] | None = None  # as in Result of export/traced.py; None for those of the export
+
+
+def perturbed_state(call: Call) -> dict[str, torch.Tensor]:
     """Copies of the parameters and buffers with other numbers."""
     generator = torch.Generator().manual_seed(_SEED)
-    state = {**request.parameters, **request.buffers}
-    return {name: _perturbed(tensor, generator, False) for name, tensor in state.items()}
+    return {name: _perturbed(tensor, generator, False) for name, tensor in call.state.items()}
 
 
-def _with_state(request: ExportRequest, arguments: list[torch.Tensor], changed: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+def _with_state(call: Call, arguments: list[torch.Tensor], changed: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     """Arguments, parameters and buffers of a call; an argument that is one of the module's tensors stays it."""
-    state = {id(request.parameters.get(name, request.buffers.get(name))): tensor for name, tensor in changed.items()}
-    own = [state.get(id(live), tensor) for live, tensor in zip(request.arguments, arguments, strict=True)]
+    state = {id(call.parameters.get(name, call.buffers.get(name))): tensor for name, tensor in changed.items()}
+    own = [state.get(id(live), tensor) for live, tensor in zip(call.arguments, arguments, strict=True)]
     return [*own, *changed.values()]
 
 
 def call_again(
-    request: ExportRequest, writes: list[int], changed: Mapping[str, torch.Tensor], sizes: Mapping[str, int] | None = None
+    request: ExportRequest,
+    writes: list[int],
+    changed: Mapping[str, torch.Tensor],
+    arguments: Sequence[torch.Tensor] | None = None,
 ) -> SecondCall | None:
     """Run the module in eager once more on perturbed copies of everything, from another random state.
 
     writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs. changed: the
-    perturbed_state, which is not written to. sizes: of symbols of request.shapes that get another one; the arguments' own data
-    is repeated or cut to them.
+    perturbed_state, which is not written to. arguments: in the place of the call's, at other sizes (see resized).
 
     Leaves the module, the arguments and the random state as they were. None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
     """
-    generator = torch.Generator().manual_seed(_SEED)
-    arguments = [_perturbed(tensor, generator, True) for tensor in resized(request, sizes or {})]
+    call, generator = request.call, torch.Generator().manual_seed(_SEED)
+    arguments = [_perturbed(x, generator, True) for x in (call.arguments if arguments is None else arguments)]
     before = torch.get_rng_state()
     try:
         torch.set_rng_state(torch.Generator().manual_seed(_SEED).get_state())
         states = [torch.get_rng_state()]
-        tensors = _with_state(request, arguments, changed)
-        objects: list[Any] = []
-        bumped: list[int] = []
-        structure, outputs = _run(request, writes, tensors, objects, bumped)
+        tensors = _with_state(call, arguments, changed)
+        made = _run(request, writes, tensors)
         states.append(torch.get_rng_state())
     except Bypass:
         raise
     except Exception as error:  # of the user's forward, which may well refuse numbers that nobody gave it
-        _native.log_debug(f"{type(request.module).__name__} was not tried on perturbed inputs: {type(error).__name__}: {error}")
+        _native.log_debug(f"{type(call.module).__name__} was not tried on perturbed inputs: {type(error).__name__}: {error}")
         return None
     finally:
         torch.set_rng_state(before)
-    return SecondCall(tensors, structure, outputs, (states[0], states[1]), objects, sizes or {}, bumped=bumped)
+    return SecondCall(made.structure, made.outputs, made.objects, made.bumped, tensors, (states[0], states[1]))
 
 
-def _run(
-    request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], objects: list[Any], bumped: list[int]
-) -> tuple[Any, list[torch.Tensor]]:
-    """(structure, outputs) as of the graph, of eager's call with `tensors`: arguments, parameters and buffers, none written.
-    Adds to `objects` and `bumped` as SecondCall has them."""
-    first_buffer = len(request.arguments) + len(request.parameters)
+def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor]) -> Outcome:
+    """Eager's call with `tensors`: arguments, parameters and buffers, none written."""
+    first_buffer = len(request.call.arguments) + len(request.call.parameters)
     private: dict[int, torch.Tensor] = {}
     for i, tensor in enumerate(tensors):
         if i in writes or i >= first_buffer:
             private.setdefault(id(tensor), numbers_of(tensor))
     every = [private.get(id(tensor), tensor) for tensor in tensors]
-    copy, versions = request.around(every), [every[i]._version for i in writes]
-    with attributes_kept(copy.module), state_kept(copy.module), torch.set_grad_enabled(request.grad):
+    copy, versions = request.copies.around(every), [every[i]._version for i in writes]
+    with attributes_kept(copy.module), state_kept(copy.module), torch.set_grad_enabled(copy.grad):
         result = run_eager(copy.module, copy.args, copy.kwargs)
+    objects: list[Any] = []
     structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
-    bumped += [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
-    return structure, outputs + [every[i].detach() for i in writes]
+    bumped = [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
+    return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped)
 
 
-def outputs_again(
-    request: ExportRequest, writes: list[int], tensors: list[torch.Tensor], effects: int
-) -> list[torch.Tensor | None]:
-    """What the graph gives for `tensors`, as in SecondCall, from eager; None for its `effects` (see Exported)."""
+def outputs_again(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """What the graph gives for `tensors`, as in SecondCall, from eager; None for what is kept for its effects only."""
     with checkpoints_inlined():  # PyTorch does not differentiate reentrant ones by some tensors only
-        outputs = _run(request, writes, tensors, [], [])[1]
-    end = len(outputs) - len(writes)
-    return [*outputs[:end], *([None] * effects), *outputs[end:]]
+        outputs = _run(request, effects.writes, tensors).outputs
+    return as_of_graph(outputs, effects)
 
 
-def resized(request: ExportRequest, sizes: Mapping[str, int]) -> list[torch.Tensor]:
-    """The arguments with other sizes of symbols."""
+def as_of_graph(outputs: list[torch.Tensor], effects: Effects) -> list[torch.Tensor | None]:
+    """Eager's outputs where the graph has them; None for what is kept for its effects only."""
+    end = len(outputs) - len(effects.writes)
+    return [*outputs[:end], *([None] * effects.kept), *outputs[end:]]
+
+
+def resized(arguments: Sequence[torch.Tensor], shapes: Shapes, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+    """The arguments of a call with other sizes of some symbols of `shapes`; their own data is repeated or cut to them."""
     made = []
-    for tensor, dims in zip(request.arguments, request.shapes.dims, strict=True):
+    for tensor, dims in zip(arguments, shapes.dims, strict=True):
         changed = tensor.detach()
         for axis, dim in enumerate(dims):
             if isinstance(dim, str) and dim in sizes:

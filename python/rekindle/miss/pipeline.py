@@ -1,4 +1,4 @@
-"""A miss: export, differentiate, load back, compare with eager. Imported only then."""
+"""A miss: a call is traced, sized, built and accepted, and what that makes is handed over to be published. Imported only then."""
 
 from __future__ import annotations
 
@@ -12,204 +12,181 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.errors import OF_TORCH, first_line
 from rekindle.export.copies.private_copy import PrivateCopies
-from rekindle.export.request import Exported, ExportRequest
+from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.export.torchscript import adapter
+from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.ingredients import Parts, noting
-from rekindle.miss.acceptance import GradientContract, graph_inputs, listed, output_layouts, verify_with_functions
-from rekindle.miss.open_shapes import WrongElsewhere, try_sizes
-from rekindle.miss.size_trials import Trials
+from rekindle.miss.acceptance import Accepted, accept
+from rekindle.miss.attempts import Attempt, Retry, WrongElsewhere
+from rekindle.miss.built import build
+from rekindle.miss.open_shapes import try_sizes
+from rekindle.miss.sized import listed
 from rekindle.process import signal_handlers, world
 from rekindle.process.exporting import exporting
-from rekindle.process.process_state import others_ran_since, owned, time_of_others
-from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
+from rekindle.process.process_state import owned
+from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions
 from rekindle.recording.observations import lasting
 from rekindle.recording.recorder import Recorder
 from rekindle.recording.undo import Undo
 from rekindle.recording.warnings_shown import not_shown
-from rekindle.sizes.shapes import Shapes, sizes_of
 
 
-@dataclass
+@dataclass(frozen=True)
+class Seconds:
+    """How long the stages of a miss took."""
+
+    export: float
+    build: float
+    verify: float
+
+    @property
+    def total(self) -> float:
+        """All together: what a hit spares."""
+        return self.export + self.build + self.verify
+
+
+@dataclass(frozen=True)
 class NewEntry:
-    """What an export gives the store. mode: "train" (with gradients), "eval" (without), "train+no_grad" or "eval+grad"."""
+    """What a miss hands over to be published."""
 
-    model: str
-    mode: str
-    sections: dict[str, bytes]
-    contract: dict[str, Any]
-    observations: list[Any]
-    noted: dict[str, Parts]  # what the digests in the fields and the observations were made of
-    export_seconds: float
-    build_seconds: float
-    verify_seconds: float
-    exported: Exported = field(repr=False)
-    shapes: Shapes
+    model: str  # the module's class
+    mode: str  # "train" (with gradients), "eval" (without), "train+no_grad" or "eval+grad"
+    sections: dict[str, bytes] = field(repr=False)  # as of StoredEntry
+    observations: list[Any] = field(repr=False)  # as of StoredEntry
+    noted: dict[str, Parts] = field(repr=False)  # what the digests in the fields and the observations were made of
+    accepted: Accepted = field(repr=False)  # without the calls at other sizes
+    seconds: Seconds
 
-
-# What an export with fixed sizes may not meet.
-_OF_OPEN_SIZES = {
-    Reason.VALUE_SPECIALIZED, Reason.UNSUPPORTED_OP, Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.PYTHON_OP,
-}  # fmt: skip
+    @property
+    def inputs(self) -> str:
+        """The dtypes and shapes of the arguments, for a person."""
+        shapes, given = self.accepted.left.shapes, self.accepted.built.traced.run.given
+        dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in given[: len(shapes.dims)])
+        return ", ".join(f"{dtype}{shapes.text(i)}" for i, dtype in enumerate(dtypes))
 
 
-def export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
-    """An entry for the request's shapes or, where sizes cannot be left open, for its sizes only.
+def export_entry(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describe: Callable[[Call], Fingerprint]) -> NewEntry:
+    """An entry for the shapes that are wanted or, where sizes cannot be left open, for the call's sizes only.
 
-    Raises Bypass when the graph cannot be made, or is not what eager computes. Exports of other threads are waited
-    for; raises Busy where one does not end.
+    fingerprint: of the call. describe: gives it anew, or that of a copy. Raises Bypass when the graph cannot be made, or is not
+    what eager computes. Exports of other threads are waited for; raises Busy where one does not end.
     """
     with owned():
         before, exporting.active = exporting.active, True
         try:
             with signal_handlers.kept_apart():
-                return _export_undisturbed(lambda: _export_alone(request, fingerprint, describe_again))
+                return _attempted(call, wanted, fingerprint, describe)
         finally:
             exporting.active = before
 
 
-# What another thread, or a signal handler, may cause: it draws from a generator that all share, or changes what the module reads.
-_OF_OTHERS = {Reason.VERIFICATION_FAILED, Reason.NONDETERMINISTIC, Reason.CHANGED_DURING_EXPORT}
-_OF_HANDLERS = {Reason.OPAQUE_VALUE}  # what a private copy is found to have otherwise
-_TRIES = 3
-
-
-def _export_undisturbed(export: Callable[[], NewEntry]) -> NewEntry:
-    """Export again where another thread or a signal handler may be why it failed. Raises Disturbed where it may be each time."""
-    for tries in range(_TRIES):
-        before, handled = time_of_others(), signal_handlers.count()
-        try:
-            return export()
-        except Bypass as bypass:
-            by_handler = handled != signal_handlers.count() and bypass.reason in _OF_OTHERS | _OF_HANDLERS
-            if not by_handler and (bypass.reason not in _OF_OTHERS or not others_ran_since(before)):
-                raise
-            if tries == _TRIES - 1:
-                raise Disturbed(bypass.reason, bypass.message) from bypass
-    raise AssertionError
-
-
-def _export_alone(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
-    request = replace(request, copies=PrivateCopies(request))
+def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describe: Callable[[Call], Fingerprint]) -> NewEntry:
+    """The entry of the first attempt that succeeds."""
+    attempt, copies = Attempt.first(wanted), None
     while True:
         try:
-            return _export_with_sizes(request, fingerprint, describe_again)
-        except SizedByData as found:
-            functions = request.sized_functions if found.function is None else request.sized_functions | {found.function}
-            if request.data_sizes and functions == request.sized_functions:
+            if copies is None:
+                copies = PrivateCopies(call)
+            return _entry(ExportRequest(call, attempt.plan, copies, describe), fingerprint)
+        except (Bypass, WrongElsewhere) as error:
+            following = attempt.after(error, call.arguments)
+            if following is None:
                 raise
-            request = replace(request, data_sizes=True, sized_functions=functions)
+        attempt = following
+        if attempt.retry is Retry.CLOSE:
+            why = attempt.plan.closed_because
+            _native.log_debug(f"{type(call.module).__name__} is exported for its sizes only: {why}")
+        elif attempt.retry is Retry.AGAIN:
+            copies = None  # the module may have been changed
 
 
-def _export_with_sizes(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
-    """As export_entry, where it is known what is sized by data; raises SizedByData for what was not."""
-    try:
-        return _export_entry(request, fingerprint, describe_again)
-    except WrongElsewhere:  # maybe only where sizes differ that are the same in this call
-        shapes = request.shapes
-        for names in shapes.coinciding(shapes.bind(sizes_of(request.arguments)) or {}):
-            shapes = shapes.merged(names)
-        return _export_with_sizes(replace(request, shapes=shapes, apart=False), fingerprint, describe_again)
-    except SizedByData:
-        raise
-    except Bypass as bypass:
-        if not request.shapes.symbols or bypass.reason not in _OF_OPEN_SIZES:
-            raise
-        why = f"with open sizes, {bypass}"
-        _native.log_debug(f"{type(request.module).__name__} is exported for its sizes only: {why}")
-        closed = replace(request, shapes=Shapes.of(request.arguments), closed_because=why)
-        return _export_entry(closed, fingerprint, describe_again)
-
-
-def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_again: Callable[[], Fingerprint]) -> NewEntry:
-    """Raises WrongElsewhere for a graph that may be right at other sizes if some of these stay equal."""
+def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
+    """One attempt, stage by stage. Raises WrongElsewhere for a graph that may be right at other sizes if some stay equal."""
     start = time.perf_counter()
     adapter.load_exporter()
     undo = Undo(fingerprint)
     recorder = Recorder(fingerprint, undo)
     with noting() as noted:
         with undo.around(), world.random_states_kept():
-            exported = adapter.export(replace(request, watch=recorder))
-        changed = fingerprint.difference(describe_again())
+            traced = adapter.export(replace(request, watch=recorder))
+        changed = fingerprint.difference(request.describe(request.call))
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     cached_functions.ask_again(recorder.observations)  # what tries the graph finds them answered, as later calls do
     undo.keep_answers()
     exported_at = time.perf_counter()
-    inputs = graph_inputs(exported)
-    alone = _why_alone(exported, recorder)
+    alone = _why_alone(traced, recorder)
     with undo.around(), world.random_states_kept(), not_shown(), checkpoints_inlined():
-        trials = try_sizes(request, exported, alone)
-    request = replace(request, shapes=trials.shapes)
-    joint = _build(exported, inputs, request)
+        sized = try_sizes(request, traced, alone)
+    built = build(request.call, traced, sized)
     built_at = time.perf_counter()
     with undo.around(), world.random_states_kept(), not_shown():
-        verify = functools.partial(verify_with_functions, joint, exported, request, inputs, fingerprint, undo)
-        try:
-            seen, gradients = verify(trials.calls, alone is None and not trials.calls)
-        except WrongElsewhere as wrong:
-            if request.apart and trials.coinciding():
-                raise
-            trials.close(str(wrong))
-            seen, gradients = verify([], alone is None)  # other numbers alone may do it
-    contract = _contract(exported, request, trials, gradients)
-    observations = lasting(recorder.observations + [one for one in seen if one not in recorder.observations])
-    done = time.perf_counter()
-    sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
-    if trials.shapes.symbols and trials.answers is not None:
-        sections["guards"] = trials.answers
+        accepted = accept(request, built, alone, functools.partial(Recorder, fingerprint, undo))
+    sections = _sections(request.call, accepted)
+    observations = _observations(recorder.observations, accepted)
+    seconds = Seconds(exported_at - start, built_at - exported_at, time.perf_counter() - built_at)
     return NewEntry(
-        type(request.module).__name__, _mode(request), sections, contract, trials.observations() + observations, noted,
-        exported_at - start, built_at - exported_at, done - built_at, exported, trials.shapes,
-    )  # fmt: skip
+        type(request.call.module).__name__, _mode(request.call), sections, observations, noted, _lighter(accepted), seconds
+    )
 
 
-def _why_alone(exported: Exported, recorder: Recorder) -> str | None:
+def _why_alone(traced: Traced, recorder: Recorder) -> str | None:
     """Why the forward must not run again on other inputs."""
     if recorder.ran_collective:
         return "the forward runs collectives"  # in which other processes take part
-    if exported.allowed is Allowed.NOTHING:
+    if traced.run.allowed is Allowed.NOTHING:
         return "the forward calls an operator that may not check what it is given"
     return None
 
 
-def _build(exported: Exported, inputs: list[torch.Tensor], request: ExportRequest) -> bytes:
-    needs = [request.grad and tensor.requires_grad for tensor in inputs]
-    exported.model = adapter.with_shapes(exported.model, request.shapes)
-    sizes = request.shapes.bind(sizes_of(request.arguments)) or {}
-    try:
-        return _native.build_joint(exported.model, needs, sizes)
-    except _native.Unsupported as error:
-        raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
-    except OF_TORCH as error:  # no code of the user's runs here
-        raise Bypass(Reason.EXPORT_FAILED, first_line(error)) from error
+def _mode(call: Call) -> str:
+    mode = "train" if call.module.training else "eval"
+    return mode if call.grad == call.module.training else mode + ("+grad" if call.grad else "+no_grad")
 
 
-def _mode(request: ExportRequest) -> str:
-    mode = "train" if request.module.training else "eval"
-    return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
+def _sections(call: Call, accepted: Accepted) -> dict[str, bytes]:
+    built = accepted.built
+    contract = json.dumps(_contract(call, accepted)).encode()
+    sections = {"exported": built.model, "joint": built.joint, "contract": contract}
+    if accepted.left.shapes.symbols and built.sized.answers is not None:
+        sections["guards"] = built.sized.answers
+    return sections
 
 
-def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: GradientContract) -> dict[str, Any]:
-    differentiable = [output for output in exported.outputs if output.requires_grad]
+def _observations(recorded: list[Any], accepted: Accepted) -> list[Any]:
+    """What has to hold for the entry to be right: of sizes, and what the export and its trials read."""
+    further = [one for one in accepted.observations if one not in recorded]
+    return accepted.left.observations(accepted.built.traced) + lasting(recorded + further)
+
+
+def _lighter(accepted: Accepted) -> Accepted:
+    """Without eager's calls at other sizes, whose tensors are large."""
+    sized = replace(accepted.built.sized, calls=())
+    return replace(accepted, built=replace(accepted.built, sized=sized))
+
+
+def _contract(call: Call, accepted: Accepted) -> dict[str, Any]:
+    built, gradients = accepted.built, accepted.gradients
+    traced = built.traced
+    differentiable = [output for output in traced.result.outputs if output.requires_grad]
     losses = [output.dim() == 0 for output in differentiable]
     return {
-        "structure": exported.structure,
-        "used": exported.used,
-        "state": [*request.parameters, *request.buffers],
-        "grad": request.grad,
+        "structure": traced.result.structure,
+        "used": traced.graph.used,
+        "state": [*call.parameters, *call.buffers],
+        "grad": call.grad,
         # Positions among the arguments, then `state`, whose new contents are the last outputs.
-        "writes": exported.writes,
-        "functions": exported.functions,  # see functions/calls.py
+        "writes": traced.effects.writes,
+        "functions": built.sized.functions,  # see functions/calls.py
         # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
         "expected_cotangents": losses if any(losses) else [True] * len(losses),
-        "shapes": trials.contract(),
-        "output_layouts": output_layouts(exported, request),
+        "shapes": accepted.left.contract(call.arguments, traced),
+        "output_layouts": built.output_layouts,
         "gradient_layouts": gradients.layouts,
         "gradient_order": gradients.order,
         "saved_groups": gradients.groups,  # see results/saved_groups.py
@@ -217,7 +194,7 @@ def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradie
         "saved_writes": gradients.saved_writes,  # see saved_by_backward.py
         "saved_results": gradients.saved_results,
         # Questions about data, answered by the output before those of `writes` if there are any.
-        "data_guards": listed(exported.data_guards),
-        "sized_by_data": exported.sized_by_data,
-        "draws": not torch.equal(*exported.random_states),
+        "data_guards": listed(traced.sizes.data_guards),
+        "sized_by_data": traced.sizes.sized_by_data,
+        "draws": not torch.equal(*traced.run.random_states),
     }

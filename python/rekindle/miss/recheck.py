@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rekindle import _native
-from rekindle.export.copies.private_copy import PrivateCopies
 from rekindle.export.request import ExportRequest
 from rekindle.functions.binding import bind
-from rekindle.miss.acceptance import graph_inputs, verify
+from rekindle.miss.acceptance import verify
+from rekindle.miss.sized import LeftOpen
 from rekindle.reasons import Bypass
 
 if TYPE_CHECKING:
@@ -37,21 +37,22 @@ def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request
     for name in {**contract, **fresh_contract}:
         if contract.get(name) != fresh_contract.get(name):
             return f"the contract says {name}={contract.get(name)!r}, that of a fresh export {fresh_contract.get(name)!r}"
-    inputs = graph_inputs(made.exported)
-    request = replace(request, copies=PrivateCopies(request))
-    states = made.exported.random_states
-    torch.set_rng_state(states[0])
-    module = request.around(made.exported.given).module
+    built, call = made.accepted.built, request.call
+    state = built.traced.run.random_states[0]
+    torch.set_rng_state(state)
+    module = request.copies.around(built.traced.run.given).module
     fresh = _native.Session(made.sections["joint"], [], fresh_contract["output_layouts"])
-    fresh.set_functions([bind(call, module) for call in made.exported.functions])
-    with torch.set_grad_enabled(request.grad):
-        expected = fresh.forward(inputs, request.grad)
+    fresh.set_functions([bind(one, module) for one in built.sized.functions])
+    with torch.set_grad_enabled(call.grad):
+        expected = fresh.forward(built.traced.inputs, call.grad)
+    traced = replace(built.traced, result=replace(built.traced.result, outputs=expected))
+    sized = replace(built.sized, left=LeftOpen.all_of(request.plan.shapes, call.arguments))
     try:
-        verify(joint, replace(made.exported, outputs=expected), request, inputs, [], again=False)
+        verify(request, replace(built, traced=traced, sized=sized, joint=joint), (), again=False)
     except Bypass as bypass:
         return bypass.message
     finally:
-        torch.set_rng_state(states[0])
+        torch.set_rng_state(state)
     return None
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 
 from rekindle.export.copies.copied_callables import Copier
 from rekindle.export.copies.copied_kinds import TABLES, kind_of, numbers_of
+from rekindle.export.request import Call
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
-
-if TYPE_CHECKING:
-    from rekindle.export.request import ExportRequest
 
 __all__ = ["PrivateCopies", "numbers_of", "private_tensors", "twin"]
 
@@ -28,30 +27,35 @@ _MOST_OBJECTS = 1 << 20
 
 
 class PrivateCopies:
-    """Makes copies of one call. Holds the call's request; reads the live module when it is made and at each copy."""
+    """Makes copies of one call. Holds the call; reads the live module when it is made and at each copy."""
 
-    def __init__(self, request: ExportRequest) -> None:
-        self._request = request
-        self._tensors = [*request.arguments, *request.parameters.values(), *request.buffers.values()]
-        given = _containers((request.args, request.kwargs)).values()
-        self._copied = _leading_to_tensors([request.module, request.args, request.kwargs, *self._tensors], given)
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._tensors = call.tensors
+        given = _containers((call.args, call.kwargs)).values()
+        self._copied = _leading_to_tensors([call.module, call.args, call.kwargs, *self._tensors], given)
 
-    def around(self, tensors: Sequence[torch.Tensor]) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Any]]:
-        """A module and its call with `tensors` in the place of arguments, parameters and buffers, under every name these have;
-        then all that was made for them besides tensors and tuples, and the lists and dicts of the call, by identity.
+    def around(self, tensors: Sequence[torch.Tensor]) -> Call:
+        """The call of a copy of the module with `tensors` in the place of arguments, parameters and buffers, under every name
+        these have. Its own is all that was made for it besides tensors and tuples, and the lists and dicts of the call.
 
         Other tensors that the module leads to are copied with their numbers.
         """
         own = {id(live): tensor for live, tensor in zip(self._tensors, tensors, strict=True)}
-        request, copy = self._request, _Copy(self._copied, own)
+        call, copy = self._call, _Copy(self._copied, own)
         try:
-            module, args, kwargs = copy.of(request.module), copy.of(request.args), copy.of(request.kwargs)
+            module, args, kwargs = copy.of(call.module), copy.of(call.args), copy.of(call.kwargs)
             copy.fill()
         except Exception as error:  # a hash or an order of the user's, of an object that is not complete yet
             message = f"the module cannot be copied: {type(error).__name__}: {error}"
             raise Bypass(Reason.OPAQUE_VALUE, message) from error
         own = {id(made): made for made in copy.made() if not isinstance(made, (torch.Tensor, tuple))}
-        return module, args, kwargs, own | _containers((args, kwargs))
+        state = dict(zip([*call.parameters, *call.buffers], tensors[len(call.arguments) :], strict=True))
+        return replace(
+            call, module=module, args=args, kwargs=kwargs, arguments=list(tensors[: len(call.arguments)]),
+            parameters={name: state[name] for name in call.parameters}, buffers={name: state[name] for name in call.buffers},
+            own=own | _containers((args, kwargs)),
+        )  # fmt: skip
 
     def copies(self, value: object) -> bool:
         """Whether an object has a copy of its own."""
@@ -67,17 +71,17 @@ def _containers(value: Any) -> dict[int, Any]:
     return found
 
 
-def private_tensors(request: ExportRequest) -> list[torch.Tensor]:
+def private_tensors(call: Call) -> list[torch.Tensor]:
     """Arguments, parameters and buffers for a run on the call's own numbers.
 
     Parameters are in the memory of the live ones, which nothing may write; they have their own hooks, gradients and versions.
     """
     made: dict[int, torch.Tensor] = {}
-    for tensor in (*request.arguments, *request.buffers.values()):
+    for tensor in (*call.arguments, *call.buffers.values()):
         made.setdefault(id(tensor), numbers_of(tensor))
-    for parameter in request.parameters.values():
+    for parameter in call.parameters.values():
         made[id(parameter)] = twin(parameter, parameter.data)
-    return [made[id(live)] for live in (*request.arguments, *request.parameters.values(), *request.buffers.values())]
+    return [made[id(live)] for live in call.tensors]
 
 
 def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:

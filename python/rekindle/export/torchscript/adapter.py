@@ -15,13 +15,14 @@ import torch
 from rekindle import _native
 from rekindle.errors import first_line
 from rekindle.export.copies.private_copy import numbers_of, private_tensors
-from rekindle.export.request import Exported, ExportRequest, SizeGuard
+from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript import onnx_model
 from rekindle.export.torchscript.corrections import corrected
 from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import attributes_kept
 from rekindle.export.torchscript.symbolics import OPSET, registered
-from rekindle.export.torchscript.traced_module import TracedModule
+from rekindle.export.torchscript.traced_module import Findings, TracedModule
+from rekindle.export.traced import AskedSizes, EagerRun, SizeGuard, Traced, TracedGraph
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.process.process_state import changed
 from rekindle.process.torch_internals import (
@@ -84,20 +85,21 @@ def _logs_kept() -> contextlib.AbstractContextManager[None]:
     return changed(undo)
 
 
-def export(request: ExportRequest) -> Exported:
-    """See ExportRequest and Exported. Raises Bypass; errors of the user's own forward are raised as they are."""
-    tensors = private_tensors(request)
-    private = request.around(tensors)
-    before, buffers_before = _contents(private), {i: numbers_of(tensors[i]) for i in _positions_of_buffers(request)}
+def export(request: ExportRequest) -> Traced:
+    """Trace the forward of a call. Raises Bypass; errors of the user's own forward are raised as they are."""
+    call, plan = request.call, request.plan
+    tensors = private_tensors(call)
+    private = request.copies.around(tensors)
+    before, buffers_before = _contents(private), {i: numbers_of(tensors[i]) for i in _positions_of_buffers(call)}
     fingerprint = _described(request, private)
-    functions = Functions(private.module, request.inline_functions, request.sized_functions)
+    functions = Functions(private.module, plan.inline_functions, plan.sized_functions)
     traced = TracedModule(request, functions, private)
-    names = [_name_of_argument(i) for i in range(len(request.arguments))] + [*request.parameters] + [*request.buffers]
+    names = [_name_of_argument(i) for i in range(len(call.arguments))] + [*call.parameters] + [*call.buffers]
     random_state = torch.get_rng_state()
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
-        with attributes_kept(private.module), torch.set_grad_enabled(request.grad):
-            model = _run_exporter(traced, tuple(tensors), names, functions, _open_dims(request))
+        with attributes_kept(private.module), torch.set_grad_enabled(call.grad):
+            model = _run_exporter(traced, tuple(tensors), names, functions, _open_dims(plan.shapes))
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
         torch.set_rng_state(random_state)
@@ -105,67 +107,55 @@ def export(request: ExportRequest) -> Exported:
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     found = traced.found
     assert found is not None
-    _check_unchanged(request, tensors, buffers_before, found.writes)
-    _check_same(fingerprint, private)
-    check_strides(found.structure, request.arguments)
+    writes = found.effects.writes
+    _check_unchanged(call, tensors, buffers_before, writes)
+    _check_same(request, fingerprint, private)
+    check_strides(found.result.structure, call.arguments)
     given = list(tensors)
-    for i in found.writes:
-        given[i] = buffers_before[i] if i in buffers_before else copied(request.arguments[i])
-    sizes = found.sizes
-    parts = onnx_model.taken_apart(model, sizes.has_answers, [output.dim() for output in found.outputs])
-    return Exported(
-        model=parts.model,
-        used=[names.index(name) for name in parts.inputs],
-        structure=found.structure,
-        outputs=found.outputs,
-        random_states=(random_state, found.random_state),
-        given=given,
-        autocast_dtypes=found.autocast_dtypes,
-        writes=found.writes,
-        functions=functions.calls,
-        effects=found.effects,
-        fixed=dict(sizes.fixed),
-        guards=_plain(sizes.guards),
-        answers=parts.answers,
-        numbers=[number.value for number in sizes.numbers],
-        objects=found.objects,
-        strides=sizes.strides,
-        allowed=found.allowed,
-        data_guards=_plain(found.data_guards),
-        sized_by_data=found.sized_by_data,
-        function_sizes=functions.sizes,
+    for i in writes:
+        given[i] = buffers_before[i] if i in buffers_before else copied(call.arguments[i])
+    parts = onnx_model.taken_apart(model, found.sizes.has_answers, [output.dim() for output in found.result.outputs])
+    used = [names.index(name) for name in parts.inputs]
+    return Traced(
+        TracedGraph(parts.model, used, parts.answers, functions.calls, functions.sizes),
+        found.result,
+        found.effects,
+        _asked(found),
+        EagerRun(given, (random_state, found.random_state), found.autocast_dtypes, found.allowed),
     )
 
 
-def _contents(private: ExportRequest) -> list[tuple[int, int]]:
+def _contents(private: Call) -> list[tuple[int, int]]:
     """What changes where a parameter is written, or gets other memory."""
     return [(tensor._version, tensor.data_ptr()) for tensor in private.parameters.values()]
 
 
-def _positions_of_buffers(request: ExportRequest) -> range:
-    return range(len(request.arguments) + len(request.parameters), len(request.tensors))
+def _positions_of_buffers(call: Call) -> range:
+    return range(len(call.arguments) + len(call.parameters), len(call.tensors))
 
 
-def _described(request: ExportRequest, private: ExportRequest) -> Fingerprint | None:
+def _described(request: ExportRequest, private: Call) -> Fingerprint:
     """The fingerprint of the copy, which has to be the live module's."""
-    if request.describe is None:
-        return None
-    live, found = request.describe(request), request.describe(private)
+    live, found = request.describe(request.call), request.describe(private)
     if (why := live.besides_memory().difference(found.besides_memory())) is not None:
         raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
     return found
 
 
-def _check_same(fingerprint: Fingerprint | None, private: ExportRequest) -> None:
+def _check_same(request: ExportRequest, fingerprint: Fingerprint, private: Call) -> None:
     """Raise Bypass where the forward has changed something of the copy that it ran on."""
-    if fingerprint is None or private.describe is None:
-        return
     try:
-        changed = fingerprint.difference(private.describe(private))
+        changed = fingerprint.difference(request.describe(private))
     except Exception as error:  # what it holds now is of the trace, or cannot be digested any more
         raise Bypass(Reason.STATE_MUTATED, "the forward changes what its module holds; keep state in buffers") from error
     if changed is not None:
         raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed}; keep state in buffers")
+
+
+def _asked(found: Findings) -> AskedSizes:
+    """What the forward asked of sizes, without the trace."""
+    sizes = found.sizes
+    return AskedSizes(dict(sizes.fixed), _plain(sizes.guards), sizes.strides, _plain(found.data_guards), found.sized_by_data)
 
 
 def _plain(guards: list[Guard]) -> list[SizeGuard]:
@@ -176,9 +166,9 @@ def _name_of_argument(position: int) -> str:
     return f"argument#{position}"
 
 
-def _open_dims(request: ExportRequest) -> list[tuple[str, dict[int, str]]]:
+def _open_dims(shapes: Shapes) -> list[tuple[str, dict[int, str]]]:
     """Name and symbols by dimension of each argument that has any."""
-    dims = ({i: dim for i, dim in enumerate(dims) if isinstance(dim, str)} for dims in request.shapes.dims)
+    dims = ({i: dim for i, dim in enumerate(dims) if isinstance(dim, str)} for dims in shapes.dims)
     return [(_name_of_argument(i), symbols) for i, symbols in enumerate(dims) if symbols]
 
 
@@ -245,14 +235,12 @@ def _failures_as_bypass() -> Iterator[None]:
         raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
 
 
-def _check_unchanged(
-    request: ExportRequest, tensors: Sequence[torch.Tensor], buffers: dict[int, torch.Tensor], writes: list[int]
-) -> None:
+def _check_unchanged(call: Call, tensors: Sequence[torch.Tensor], buffers: dict[int, torch.Tensor], writes: list[int]) -> None:
     """Raise Bypass where the forward wrote to a tensor that is not among `writes`. buffers: as they were before, by position."""
-    before = {**dict(enumerate(request.arguments)), **buffers}
+    before = {**dict(enumerate(call.arguments)), **buffers}
     for i, old in before.items():
         if i in writes or torch.equal(old.detach().nan_to_num(), tensors[i].detach().nan_to_num()):
             continue
-        is_input = i < len(request.arguments)
+        is_input = i < len(call.arguments)
         what, reason = ("input", Reason.INPUT_MUTATED) if is_input else ("buffer", Reason.BUFFER_MUTATED)
         raise Bypass(reason, f"the forward writes in place to the {what} of shape {tuple(old.shape)}")

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
-@dataclass
+@dataclass(frozen=True)
 class Parts:
-    """model: ONNX bytes. inputs: their names; the exporter leaves out those that nothing reads. answers: ONNX bytes of the graph
-    whose one output was the model's last; None where it was not asked for."""
+    """A model without the answers to questions about sizes, and these."""
 
-    model: bytes
-    inputs: list[str]
-    answers: bytes | None
+    model: bytes  # ONNX
+    inputs: list[str]  # their names; the exporter leaves out those that nothing reads
+    answers: bytes | None  # ONNX of the graph whose one output was the model's last; None where it was not asked for
 
 
 def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int]) -> Parts:

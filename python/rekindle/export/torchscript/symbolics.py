@@ -111,7 +111,7 @@ def scaled_dot_product_attention(
         and (_is_none(scale) or float(f"{factor:.7g}") == factor or _traced(g, 0).scalarType() != "Double")
     )
     if not whole:
-        return _like(g, _attention_in_parts(g, query, key, value, mask if masked else None, probability, is_causal, factor))
+        return _like(g, _attention_in_parts(g, (query, key, value), mask if masked else None, probability, is_causal, factor))
     inputs = [query, key, value, mask] if masked else [query, key, value]
     # The default scale is left out: an attribute of an ONNX model has the precision of float32 only.
     attributes = {"is_causal_i": int(is_causal)} | ({} if _is_none(scale) else {"scale_f": factor})
@@ -128,10 +128,12 @@ def _lengths(g: Any, query: Any, key: Any) -> Any:
     return g.op("Concat", *(g.op("Shape", x, start_i=-2, end_i=-1) for x in (query, key)), axis_i=0)
 
 
-def _attention_in_parts(
-    g: Any, query: Any, key: Any, value: Any, mask: Any, probability: float, causal: bool, factor: float
-) -> Any:
-    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product; at least float32."""
+def _attention_in_parts(g: Any, inputs: tuple[Any, Any, Any], mask: Any, probability: float, causal: bool, factor: float) -> Any:
+    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product; at least float32.
+
+    inputs: query, key and value.
+    """
+    query, key, value = inputs
     dtype = torch.float64 if _traced(g, 0).scalarType() == "Double" else torch.float32
     reduced = _traced(g, 0).scalarType() in _REDUCED
     if reduced:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle.export.request import ExportRequest
+from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import state_kept
 from rekindle.export.trace.assumptions import Assumptions
@@ -19,6 +19,7 @@ from rekindle.export.trace.trace_mode import TraceMode
 from rekindle.export.trace.traced_booleans import take_for_numbers
 from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import steps_in_result
+from rekindle.export.traced import Effects, Result
 from rekindle.export.unchecked import Allowed
 from rekindle.modules.partial_capture import run_eager
 from rekindle.process.torch_internals import set_exporter_log, traced_graph, untraced
@@ -29,34 +30,27 @@ from rekindle.results.layouts import sharing
 from rekindle.sizes.traced_sizes import Guard, SizeTrace, stacked
 
 
-@dataclass
+@dataclass(frozen=True)
 class Findings:
-    """What a traced forward left, besides the graph.
+    """What a traced forward left, besides the graph."""
 
-    outputs: those of the module, then `effects`, then what it left in its tensors at `writes`. The other fields are as
-    Exported has them.
-    """
-
-    structure: Any
-    outputs: list[torch.Tensor]
-    objects: list[Any]
-    random_state: torch.Tensor
-    effects: int
-    writes: list[int]
-    sizes: SizeTrace
-    data_guards: list[Guard]
-    sized_by_data: bool
-    autocast_dtypes: frozenset[torch.dtype]
-    allowed: Allowed
+    result: Result
+    effects: Effects
+    random_state: torch.Tensor  # of the CPU generator, after it
+    sizes: SizeTrace  # what it asked of sizes
+    data_guards: list[Guard]  # what it asked of those that depend on data
+    sized_by_data: bool  # whether there are any of these
+    autocast_dtypes: frozenset[torch.dtype]  # those in which autocast computed some of it
+    allowed: Allowed  # what it may be tried on besides the call
 
 
 class TracedModule(nn.Module):
     """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own.
 
-    private: the copy of the request that runs, of these tensors. found: of the last run; None before.
+    private: the copy of the call that runs, of these tensors. found: of the last run; None before.
     """
 
-    def __init__(self, request: ExportRequest, functions: Functions, private: ExportRequest) -> None:
+    def __init__(self, request: ExportRequest, functions: Functions, private: Call) -> None:
         super().__init__()
         self.request, self.functions, self.private = request, functions, private
         self.found: Findings | None = None
@@ -76,7 +70,7 @@ class TracedModule(nn.Module):
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
-        written = [_written(i, tensors, self.request) for i in writes]
+        written = [_written(i, tensors, self.request.call) for i in writes]
         effects = self.functions.unread([*outputs, *written])
         if not (outputs or effects or written):
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
@@ -85,8 +79,9 @@ class TracedModule(nn.Module):
         if checked is not None:
             effects.append(checked)
         outputs += effects + written
+        result = Result(layout, outputs, [number.value for number in sizes.numbers], objects)
         self.found = Findings(
-            layout, outputs, objects, torch.get_rng_state(), len(effects), writes, sizes, guards, data.any,
+            result, Effects(len(effects), writes), torch.get_rng_state(), sizes, guards, data.any,
             frozenset(mode.autocast_dtypes), mode.allowed,
         )  # fmt: skip
         answers = sizes.answers()
@@ -97,23 +92,19 @@ class TracedModule(nn.Module):
         self, tensors: tuple[torch.Tensor, ...], sizes: SizeTrace, data: DataSizes, assumptions: Assumptions
     ) -> tuple[TraceMode, Any]:
         """Run the module on `tensors`; gives the mode it ran under, and its result."""
-        request, functions = self.private, self.functions
-        if not {id(tensor) for tensor in request.tensors}.issubset(map(id, tensors)):
+        request, call, functions = self.request, self.private, self.functions
+        if not {id(tensor) for tensor in call.tensors}.issubset(map(id, tensors)):
             raise Bypass(Reason.EXPORT_FAILED, "the exporter runs the module on other tensors than it was given")
-        arguments = request.arguments
-        args, kwargs = request.args, request.kwargs
+        arguments, args, kwargs = call.arguments, call.args, call.kwargs
+        shapes = request.plan.shapes
         given = structure.snapshot((args, kwargs))
-        follows = bool(request.shapes.symbols) or request.data_sizes
-        opened = (
-            OpenSizes(sizes, list(zip(arguments, request.shapes.open_dims(), strict=True)), request.tensors[len(arguments) :])
-            if follows
-            else None
-        )
-        writable = [*arguments, *request.buffers.values()]
-        mode = TraceMode(request.parameters.values(), writable, request.grad, opened, data, assumptions, functions.note_draw)
+        follows = bool(shapes.symbols) or request.plan.data_sizes
+        dims = zip(arguments, shapes.open_dims(), strict=True)
+        opened = OpenSizes(sizes, list(dims), call.tensors[len(arguments) :]) if follows else None
+        mode = TraceMode(call, opened, data, assumptions, functions.note_draw)
         functions.follow(opened, data, mode)
-        with request.watch, state_kept(request.module), functions.recorded(), following(follows), mode:
-            result = run_eager(request.module, args, kwargs)
+        with request.watch, state_kept(call.module), functions.recorded(), following(follows), mode:
+            result = run_eager(call.module, args, kwargs)
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         return mode, result
@@ -127,37 +118,37 @@ def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, message)
 
 
-def _written(position: int, tensors: tuple[torch.Tensor, ...], request: ExportRequest) -> torch.Tensor:
+def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> torch.Tensor:
     """What a forward leaves in an argument or a buffer, as an output."""
-    tensor, arguments = tensors[position], len(request.arguments)
+    tensor, arguments = tensors[position], len(call.arguments)
     if position < arguments:
         if tensor.requires_grad:
             raise Bypass(
                 Reason.INPUT_MUTATED,
                 f"the forward writes in place to {_name(tensor)}, which then requires a gradient; write to a clone",
             )
-        live = request.arguments[position]
+        live = call.arguments[position]
         with untraced():
-            shared = live.stride() != tensor.stride() or sharing(position, request.tensors) is not None
+            shared = live.stride() != tensor.stride() or sharing(position, call.tensors) is not None
         if shared:
             raise Bypass(
                 Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone"
             )
-    elif position < arguments + len(request.parameters):
+    elif position < arguments + len(call.parameters):
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     elif tensor.requires_grad:
-        name = [*request.buffers][position - arguments - len(request.parameters)]
+        name = [*call.buffers][position - arguments - len(call.parameters)]
         raise Bypass(Reason.BUFFER_MUTATED, f"buffer {name!r} keeps the autograd graph of what is written to it; detach it first")
     else:
-        _check_shared(position, request)
+        _check_shared(position, call)
     return tensor.detach()
 
 
-def _check_shared(position: int, request: ExportRequest) -> None:
+def _check_shared(position: int, call: Call) -> None:
     """Raise Bypass for a buffer that is written and that others see."""
-    names = [*(f"argument {i}" for i in range(len(request.arguments))), *request.parameters, *request.buffers]
+    names = [*(f"argument {i}" for i in range(len(call.arguments))), *call.parameters, *call.buffers]
     with untraced():
-        other = sharing(position, request.tensors)
+        other = sharing(position, call.tensors)
     if other is not None:
         message = f"the forward writes in place to {names[position]}, which shares memory with {names[other]}; clone one of them"
         raise Bypass(Reason.BUFFER_MUTATED, message)

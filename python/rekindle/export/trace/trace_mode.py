@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from rekindle import _native
+from rekindle.export.request import Call
 from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.data_sizes import DataSizes
@@ -44,8 +45,8 @@ _UNANSWERED = object()
 class TraceMode(TorchFunctionMode):
     """Active around the one forward of an export.
 
-    `parameters` must not be written, `writable` (arguments and buffers) may be; `grad` is the caller's grad mode; `sizes` is
-    None where all sizes are fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values.
+    call: what runs; its arguments and buffers may be written, its parameters must not be. `sizes` is None where all sizes are
+    fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values.
     note_draw: called with what random numbers were drawn for.
 
     autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
@@ -54,27 +55,25 @@ class TraceMode(TorchFunctionMode):
 
     def __init__(
         self,
-        parameters: Iterable[torch.Tensor],
-        writable: Iterable[torch.Tensor],
-        grad: bool,
+        call: Call,
         sizes: OpenSizes | None,
         data: DataSizes,
         assumptions: Assumptions,
         note_draw: Callable[[torch.Tensor], None] = lambda drawn: None,
     ) -> None:
         super().__init__()
-        parameters, writable = [*parameters], [*writable]
+        parameters, writable = [*call.parameters.values()], [*call.arguments, *call.buffers.values()]
         self._given = {id(tensor) for tensor in (*parameters, *writable)}
         self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
-        self._grad = grad
+        self._grad = call.grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self._sizes = sizes
         self._data = data
         self.autocast_dtypes: set[torch.dtype] = set()
         self.allowed = Allowed.ANYTHING
         self.views = None if sizes is None else ViewRecords(sizes.shape)
-        self._aliases = Aliases(grad, self.views, [*parameters, *writable])
+        self._aliases = Aliases(call.grad, self.views, [*parameters, *writable])
         self.wrote_unseen, self._note_draw = self._aliases.wrote_unseen, note_draw
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._assumptions = assumptions

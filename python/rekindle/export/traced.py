@@ -1,0 +1,91 @@
+"""What an export gives: the first record of a miss. Those that follow are made from it, and nothing changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rekindle.export.unchecked import Allowed
+from rekindle.sizes.shapes import Place
+
+
+@dataclass(frozen=True)
+class SizeGuard:
+    """A question that a forward asked about sizes."""
+
+    where: str  # `file.py:12 in forward`
+    what: str  # it asked
+    value: int  # the answer
+
+
+@dataclass(frozen=True)
+class TracedGraph:
+    """The forward as a graph, as the exporter wrote it."""
+
+    model: bytes = field(repr=False)  # ONNX
+    used: list[int]  # its inputs as positions among a call's tensors; those that nothing reads are left out
+    # ONNX of the graph that answers the guards as one integer vector, from the same inputs, and then gives the result's numbers;
+    # None without both.
+    answers: bytes | None = field(repr=False)
+    functions: list[dict[str, Any]]  # the custom autograd Functions that it calls, by number (see functions/calls.py)
+    function_sizes: list[Any] = field(repr=False)  # of each of these calls, see functions/result_sizes.py
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the forward returned."""
+
+    structure: Any  # how it is rebuilt from the outputs (see results/contract.py)
+    # The distinct output tensors that eager computed during the export, with their autograd graph; then those of `Effects`.
+    outputs: list[torch.Tensor] = field(repr=False)
+    numbers: list[int]  # those in it that depend on sizes
+    objects: list[Any] = field(repr=False)  # those in it that have to be new ones at each call
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Which outputs of the graph are none of the forward's result."""
+
+    kept: int  # how many are there only to keep what nothing reads, or answer questions about data: the last but for `writes`
+    writes: list[int]  # the tensors of the call, by position, whose new contents are the last outputs
+
+
+@dataclass(frozen=True)
+class AskedSizes:
+    """What the forward asked of sizes."""
+
+    fixed: dict[Place, str]  # dimensions of arguments for whose size the graph is only, with the line of code that asked for it
+    guards: list[SizeGuard]  # other questions
+    strides: str | None  # the place that asks for strides, where an argument is not contiguous
+    # Questions whose answers depend on data, so that they are known when the graph has run: one vector before the outputs of
+    # `Effects.writes`, if there are any; some are about the truth of a tensor (trace/assumptions.py).
+    data_guards: list[SizeGuard]
+    sized_by_data: bool  # whether sizes depend on data
+
+
+@dataclass(frozen=True)
+class EagerRun:
+    """What eager ran with during the export."""
+
+    given: list[torch.Tensor] = field(repr=False)  # the call's private tensors, as they were before
+    random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)  # of the CPU generator before and after
+    autocast_dtypes: frozenset[torch.dtype]  # those in which autocast computed some of it
+    allowed: Allowed  # what the forward may be tried on besides the call
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What an export gives."""
+
+    graph: TracedGraph
+    result: Result
+    effects: Effects
+    sizes: AskedSizes
+    run: EagerRun
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        """What the graph is run with, in order."""
+        return [self.run.given[i] for i in self.graph.used]
