@@ -1,1 +1,1 @@
-"""The key of a call: a fingerprint of the module, its arguments and its surroundings, made without running user code."""
+"""Makes the key of a call: a fingerprint of the module, its arguments and its surroundings, without running user code."""

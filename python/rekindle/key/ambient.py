@@ -1,4 +1,4 @@
-"""Leaves of the ambient state that decides what a forward computes and how."""
+"""Adds the leaves of the ambient state, which decides what a forward computes and how."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACES: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def add_ambient(walker: Walker) -> None:
-    """Add the leaves of the ambient state; raises Bypass where a mode that may rewrite any call is active."""
+    """Adds a leaf for each switch of the ambient state; raises Bypass where a mode that may rewrite any call is active."""
     _refuse_modes()
     for name, value in _native.ambient_fields():
         walker.emit(f"ambient.{name}", value)

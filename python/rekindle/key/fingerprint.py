@@ -1,7 +1,8 @@
-"""What decides whether a cached graph fits: the fields known before an export, and what the export observed.
+"""Describes a call before it runs, to find the cached graphs that may fit it.
 
-`describe` gives the fields of the key without running user code. `observe.Recorder` notes, while an export
-runs, the code that ran and what it read; `observe.verify` tells later whether all of it still holds.
+`describe` gives the fields of the key without running user code. What else decides whether a graph fits is only seen while an
+export runs: `recording.recorder.Recorder` notes the code that ran and what it read; `recording.observations.verify` tells later
+whether all of it still holds.
 """
 
 from __future__ import annotations
@@ -32,31 +33,26 @@ Fields = list[Leaf]
 
 @dataclass
 class Fingerprint:
-    """All that is known of a call before it runs.
+    """Holds all that is known of a call before it runs."""
 
-    fields: ordered, uniquely named leaves of the key. cells, weak: what was read and may change; see Walker. inputs: the
-    call's tensors in the order of the fields. functions, classes: what the fields cover by code.
-    registered: (value, digest) of values whose type has a registered digest function.
-    """
-
-    fields: Fields
-    cells: list[tuple[Any, Cells]] = field(repr=False)
-    weak: set[int] = field(repr=False)
-    inputs: list[torch.Tensor] = field(repr=False)
-    functions: list[Any] = field(repr=False)
-    classes: list[type] = field(repr=False)
-    registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)
+    fields: Fields  # leaves of the key, in order and uniquely named
+    cells: list[tuple[Any, Cells]] = field(repr=False)  # what was read and may change: (value, its cells); see Walker
+    weak: set[int] = field(repr=False)  # identities of those values that a weak reference led to
+    inputs: list[torch.Tensor] = field(repr=False)  # tensors of the call, in the order of the fields
+    functions: list[Any] = field(repr=False)  # functions that the fields cover by code
+    classes: list[type] = field(repr=False)  # classes that the fields cover by code
+    registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)  # (value, digest) of types with a digest function
 
     def digest(self) -> str:
-        """Digest of the fields; equal fingerprints have equal digests."""
+        """Returns the digest of the fields; equal fingerprints have equal digests."""
         return digest_leaves(self.fields)
 
     def besides_memory(self) -> Fingerprint:
-        """Without what tells which tensors share memory: private copies have memory of their own."""
+        """Returns the fingerprint without what tells which tensors share memory: private copies have memory of their own."""
         return replace(self, fields=[field for field in self.fields if not field[0].startswith(FIELD)])
 
     def difference(self, other: Fingerprint) -> str | None:
-        """The first field that differs as `name: old -> new`, or None."""
+        """Returns the first field that differs in `other`, as `name: old -> new`, or None; this fingerprint is the old one."""
         if self.fields == other.fields and self.digest() == other.digest():
             return None
         old, new = dict(self.fields), dict(other.fields)
@@ -74,11 +70,14 @@ def describe(
     excluded: Iterable[str] = (),
     open_sizes: bool = False,
 ) -> Fingerprint:
-    """Fields of the call `module(*args, **kwargs)`; runs no user code but registered digest functions, and
-    raises Bypass where it cannot tell. The module's own hooks are left out: they run around the call.
+    """Returns the fingerprint of the call `module(*args, **kwargs)`.
 
-    excluded: as of Options.exclude_attributes; it has to be among the options_fields too. open_sizes: leave
-    out the sizes of arguments that may be symbols of a shape guard.
+    Runs no user code but registered digest functions. Raises Bypass where it cannot tell. Leaves out the module's own hooks: they
+    run around the call.
+
+    options_fields: options that are part of the key, by name
+    excluded: attributes to leave out, as of Options.exclude_attributes; they have to be among the options_fields too
+    open_sizes: leave out the sizes of arguments that may be symbols of a shape guard
     """
     walker = Walker()
     walker.excluded = frozenset(excluded)

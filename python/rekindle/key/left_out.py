@@ -1,4 +1,4 @@
-"""Names of what the key leaves out on purpose: code that reads one of them cannot be served from the cache."""
+"""Refuses code that reads what the key leaves out on purpose: such code cannot be served from the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _OF_SIGNATURES = frozenset("annotation return_annotation".split())
 
 
 def refuse_unkept(code: CodeType, where: str) -> None:
-    """Raises Bypass if the code reads such an attribute, by name or as getattr's text."""
+    """Raises Bypass if the code reads an attribute that the key leaves out, by name or as getattr's text.
+
+    where: module and qualified name of the code; code of transformers is let through
+    """
     texts = {const for const in code.co_consts[1:] if type(const) is str}
     found = _UNKEPT.intersection(code.co_names) or _UNKEPT.intersection(texts) or _ASKED.intersection(code.co_names)
     if "signature" in code.co_names:

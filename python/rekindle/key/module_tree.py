@@ -1,4 +1,16 @@
-"""Leaves of a module tree: code, mode, attributes by value, parameters and buffers by description."""
+"""Adds the leaves of a module tree: code, mode, attributes by value, parameters and buffers by description.
+
+For example, `torch.nn.Sequential(torch.nn.Linear(2, 3))` gives:
+
+    model.class             torch.nn.modules.container.Sequential <digest>
+    model.training          True
+    model[0].class          torch.nn.modules.linear.Linear <digest>
+    model[0].training       True
+    model[0].weight         Parameter torch.float32 [3, 2] cpu grad
+    model[0].bias           Parameter torch.float32 [3] cpu grad
+    model[0].in_features    2
+    model[0].out_features   3
+"""
 
 from __future__ import annotations
 
@@ -29,8 +41,10 @@ _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 
 
 def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> list[tuple[str, torch.Tensor]]:
-    """Add the leaves of `root` and everything below it, and return its parameters and buffers by path; raises Bypass for hooks,
-    but for those of `root` itself, which run around it, and what cannot be digested."""
+    """Adds the leaves of `root` and all below it, and returns its parameters and buffers, as (path, tensor) in order.
+
+    Raises Bypass for what cannot be digested, and for hooks, but for those of `root` itself, which run around it.
+    """
     for name in GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
         if hooks:
@@ -42,14 +56,19 @@ def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.Devi
 
 
 class _TreeWalk:
+    """Adds the leaves of modules, of each once.
+
+    with_hooks: the module whose own hooks are let through
+    """
+
     def __init__(self, walker: Walker, devices: tensors.DeviceNames, with_hooks: torch.nn.Module) -> None:
         self._walker = walker
         self._with_hooks = with_hooks
         self._devices = devices
-        self.state: list[tuple[str, torch.Tensor]] = []
+        self.state: list[tuple[str, torch.Tensor]] = []  # parameters and buffers met, by path
 
     def add(self, path: str, module: torch.nn.Module) -> None:
-        """Add a module, then its children in order. A module met before becomes a reference."""
+        """Adds a module, then its children in order; a module met before becomes a reference."""
         walker = self._walker
         wrapping = wrapping_of(module)
         if wrapping is not None:
@@ -119,7 +138,7 @@ class _TreeWalk:
 
 
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:
-    """Every module of the tree by identity, with the path of its first place."""
+    """Returns every module of the tree by identity: the path of its first place, and the module."""
     found: dict[int, tuple[str, object]] = {}
     _add_paths(found, "model", root)
     return found
@@ -135,7 +154,7 @@ def _add_paths(found: dict[int, tuple[str, object]], path: str, module: torch.nn
 
 
 def child_name(path: str, name: str) -> str:
-    """Path of a child as one would write it in Python."""
+    """Returns the path of a child as one would write it in Python."""
     return f"{path}[{name}]" if name.isdigit() else attribute_path(path, name)
 
 

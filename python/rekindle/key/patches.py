@@ -1,4 +1,4 @@
-"""Leaves for what was patched into torch: entries of its namespaces that torch itself did not put there."""
+"""Adds leaves for what was patched into torch: entries of its namespaces that torch itself did not put there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMESPACES: tuple[tuple[str, Any], ...] = (
 
 
 def add_patches(walker: Walker) -> None:
-    """Add leaves for what is not torch's own under a name of torch's; what is, its version stands for."""
+    """Adds leaves for what is not torch's own under a name of torch's; what is, torch's version stands for."""
     for owner, namespace in NAMESPACES:
         for name, value in list(vars(namespace).items()):
             if not name.startswith("__") or namespace is torch.Tensor:

@@ -1,4 +1,4 @@
-"""What has been registered with torch: operators implemented in Python, libraries of operators, the exporter's symbolics."""
+"""Adds leaves for what was registered with torch: operators in Python, libraries of operators, the exporter's symbolics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = (Origin.TORCH, Origin.STDLIB, Origin.REKINDLE)
 
 
 def add_registries(walker: Walker) -> None:
-    """Add the leaves; raises Bypass where an operator of torch runs Python code that cannot be seen."""
+    """Adds leaves for what was registered; raises Bypass where an operator of torch runs Python code that cannot be seen."""
     for registered in sorted(torch.library._impls):
         namespace, operator, key = registered.split("/", 2)
         if namespace == "aten" and key in _RUN:
@@ -37,7 +37,7 @@ def add_registries(walker: Walker) -> None:
 
 
 def _add_symbolics(walker: Walker) -> None:
-    """Those that somebody else registered: torch's own, and Rekindle's during an export, are covered by versions."""
+    """Adds the symbolics that somebody else registered: versions cover torch's own, and Rekindle's during an export."""
     for name, opset, function in added_symbolic_functions():
         if any(origin_of(code.co_filename) not in _OURS for code in codes_of(function)):
             walker.walk(f"registered.symbolic.{name}.{opset}", function)

@@ -1,7 +1,7 @@
-"""Leaves for memory that a module's tensors share, with each other or with arguments.
+"""Adds leaves for memory that a module's tensors share, with each other or with arguments.
 
-Arguments that share memory with arguments only are left out: batches come as slices of one tensor, and a graph that writes to
-one of them looks at each call whether others see it.
+Arguments that share memory with arguments only are left out: batches come as slices of one tensor, and a graph that writes to one
+of them looks at each call whether others see it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ FIELD = "memory"  # what the names of these leaves begin with
 
 
 def add_memory(walker: Walker, state: list[tuple[str, torch.Tensor]], inputs: list[torch.Tensor]) -> None:
-    """Add a leaf for each group of tensors that see the same bytes. state: by path."""
+    """Adds a leaf for each group of tensors that see the same bytes, at least one of them the module's.
+
+    state: parameters and buffers of the module, by path
+    inputs: tensors of the call, in order
+    """
     found: dict[int, tuple[int, int, str, bool]] = {}
     for path, tensor in state:
         found.setdefault(id(tensor), (*bytes_of(tensor), path, True))
@@ -29,7 +33,10 @@ def add_memory(walker: Walker, state: list[tuple[str, torch.Tensor]], inputs: li
 
 
 def _groups(ranges: list[tuple[int, int, str, bool]]) -> list[list[Any]]:
-    """Those with bytes in common, directly or through others."""
+    """Returns the groups of two or more ranges with bytes in common, directly or through others.
+
+    ranges: (begin, end, name, is the module's)
+    """
     groups: list[list[Any]] = []
     end = 0
     for one in sorted(ranges):

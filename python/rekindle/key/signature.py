@@ -1,4 +1,4 @@
-"""Leaves of a call's inputs: the structure, tensors by description, plain values by value."""
+"""Adds the leaves of a call's inputs: their structure, tensors by description, plain values by value."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ _PLAIN = (
 
 @dataclass
 class Found:
-    """The tensors of a call so far, and whether their sizes are left open."""
+    """Holds the tensors that were found in a call so far."""
 
-    open_sizes: bool
-    tensors: list[torch.Tensor] = field(default_factory=list)
+    open_sizes: bool  # whether their sizes are left open
+    tensors: list[torch.Tensor] = field(default_factory=list)  # in the order of the leaves
 
 
 def add_signature(
     walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], devices: tensors.DeviceNames, open_sizes: bool = False
 ) -> list[torch.Tensor]:
-    """Add the leaves of the call's inputs and return its tensors in order; raises
-    Bypass(unsupported_input). open_sizes: as of tensors.describe."""
+    """Adds the leaves of the call's inputs and returns its tensors in order; raises Bypass(unsupported_input).
+
+    open_sizes: as of tensors.describe
+    """
     found = Found(open_sizes)
     walker.emit("input", f"args[{len(args)}] kwargs[{len(kwargs)}]")
     for index, value in enumerate(args):

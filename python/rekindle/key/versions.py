@@ -1,4 +1,4 @@
-"""Leaves of the versions of what is loaded."""
+"""Adds the leaves of the versions of what is loaded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _found: dict[str, str | None] = {}
 
 @functools.cache
 def _exporters() -> str:
-    """Digest of the code that makes a graph of a module, which no hit loads."""
+    """Digests the code that makes a graph of a module, which no hit loads."""
     root = Path(__file__).parents[1]
     files = [path for room in _ROOMS_OF_A_MISS for path in sorted((root / room).rglob("*.py"))]
     return digest_parts(path.read_bytes() for path in files)
 
 
 def distribution_version(package: str) -> str | None:
-    """Version of a loaded top-level package, or None for code that belongs to no distribution."""
+    """Returns the version of a loaded top-level package, or None for code that belongs to no distribution."""
     if package not in _found:
         version = getattr(sys.modules.get(package), "__version__", None)
         if not isinstance(version, str):
@@ -48,7 +48,7 @@ def distribution_version(package: str) -> str | None:
 
 
 def add_versions(walker: Walker, classes: Iterable[type]) -> None:
-    """Add the versions of Python, torch, Rekindle, and the distributions that the classes come from."""
+    """Adds the versions of Python, torch, Rekindle, and the distributions that the classes come from."""
     walker.emit("version.format", FORMAT)
     walker.emit("version.python", f"{platform.python_implementation()} {platform.python_version()}")
     walker.emit("version.bytecode", importlib.util.MAGIC_NUMBER.hex())

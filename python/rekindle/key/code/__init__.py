@@ -1,1 +1,1 @@
-"""Code objects as parts of a key: digests, what their bytecode reads, the builds of libraries."""
+"""Describes code objects as parts of a key: their digests, what their bytecode reads, the builds of libraries."""

@@ -1,4 +1,4 @@
-"""Which build of a shared library is loaded: its ELF build-id, which every rebuild changes."""
+"""Tells which build of a shared library is loaded, by its ELF build-id, which every rebuild changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NT_GNU_BUILD_ID = 3
 
 @functools.cache
 def build_id(path: str) -> str | None:
-    """The build-id in hexadecimal, or a digest of the file where it has none; None if it cannot be read.
+    """Returns the build-id of a file in hexadecimal, or a digest of the file where it has none; None if it cannot be read.
 
     A file that was mapped stays the one that was read first, so the answer is kept.
     """
@@ -30,7 +30,7 @@ def build_id(path: str) -> str | None:
 
 
 def build_of(module: str | None) -> str:
-    """Which build of an extension module a name in it is of, for a text; empty for those that a version stands for."""
+    """Returns ` of build <id>` for an extension module; an empty text for Python code and for what a version stands for."""
     root = (module or "").partition(".")[0]
     if not root or root in sys.stdlib_module_names or root in ("torch", "numpy"):
         return ""

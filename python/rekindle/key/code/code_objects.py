@@ -1,7 +1,7 @@
-"""Digest of live code objects: what they do, not where they are written.
+"""Digests live code objects by what they do, not by where they are written.
 
-Two code objects with equal digests run alike in equal environments. File name, line numbers and an unused
-docstring are left out, so that moving a function or editing a comment keeps the digest.
+Two code objects with equal digests run alike in equal environments. File name, line numbers and an unused docstring are left out,
+so that moving a function or editing a comment keeps the digest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_CONST = tuple(bytes((op, 0)) for op in dis.hasconst if op < 256)
 
 
 def code_digest(code: CodeType) -> str:
-    """Digest of a code object and of the code nested in it."""
+    """Returns the digest of a code object and of the code nested in it; raises Bypass for a constant that cannot be digested."""
     known = _digests.get(id(code))
     if known is None:
         known = (code, digest_parts(_parts(code)))
@@ -30,12 +30,12 @@ def code_digest(code: CodeType) -> str:
 
 
 def digested_code() -> dict[str, CodeType]:
-    """Every code object that was digested in this process, by digest."""
+    """Returns every code object that was digested in this process, by digest."""
     return {digest: code for code, digest in list(_digests.values())}
 
 
 def nested_code(code: CodeType) -> Iterator[CodeType]:
-    """The code object itself and every code object nested in its constants."""
+    """Yields the code object itself and every code object nested in its constants."""
     yield code
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -63,7 +63,7 @@ def _parts(code: CodeType) -> Iterator[bytes]:
 
 
 def _loads_first_const(instructions: bytes) -> bool:
-    """Whether any instruction may load constant 0; a false positive only keeps a docstring in the digest."""
+    """Tells whether any instruction may load constant 0; a false positive only keeps a docstring in the digest."""
     for pattern in _FIRST_CONST:
         at = instructions.find(pattern)
         while at != -1:

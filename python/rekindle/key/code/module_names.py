@@ -1,4 +1,4 @@
-"""Dicts that are the names of a module: whose they are, and that they are not taken for data."""
+"""Finds the module that a dict holds the names of, so that such dicts are not taken for data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def module_of(value: dict[Any, Any]) -> types.ModuleType | None:
-    """The loaded module whose names a dict is, or None."""
+    """Returns the loaded module whose names a dict is, or None."""
     if value is vars(builtins):
         return builtins
     name = dict.get(value, "__name__")
@@ -18,7 +18,7 @@ def module_of(value: dict[Any, Any]) -> types.ModuleType | None:
 
 
 def is_of_library(value: dict[Any, Any]) -> bool:
-    """Whether a dict is the names of a module of Python's or torch's, or sys.modules itself: nothing is put back there."""
+    """Tells whether a dict is sys.modules, or the names of a module of Python's or torch's: nothing is put back there."""
     if value is sys.modules:
         return True
     found = module_of(value)
@@ -29,15 +29,21 @@ def is_of_library(value: dict[Any, Any]) -> bool:
 
 
 def names_of(module: str) -> dict[str, Any] | None:
-    """The names of a loaded module. Where an object of a class of its own stands for it, as in torch.backends, those of the
-    module that it was made for."""
+    """Returns the names of a loaded module, or None if none is loaded.
+
+    Where an object of a class of its own stands for the module, as in torch.backends, these are the names of the module that it
+    was made for.
+    """
     loaded = sys.modules.get(module)
     return None if loaded is None else own_names(loaded)
 
 
 def own_names(module: types.ModuleType, wanted: str = "") -> dict[str, Any]:
-    """The names of a module; where an object of a class of its own stands for it, those that it was given if one of them is
-    wanted, else those of the module that it was made for."""
+    """Returns the names of a module.
+
+    Where an object of a class of its own stands for the module, these are the names that it was given if `wanted` is one of them,
+    else those of the module that it was made for.
+    """
     if type(module) is types.ModuleType or wanted in vars(module):
         return vars(module)
     name = vars(module).get("__name__")

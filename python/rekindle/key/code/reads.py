@@ -1,4 +1,4 @@
-"""What a code object may read from outside, from its bytecode: chains of global names and attributes, and imports."""
+"""Finds what a code object may read from outside, from its bytecode: chains of global names and attributes, and imports."""
 
 from __future__ import annotations
 
@@ -31,9 +31,13 @@ _ATTR_SHIFT = 1 if sys.version_info >= (3, 12) else 0
 
 @dataclass
 class Reads:
-    """chains: global name, read or written, and the attributes taken from it in place; a text that follows a chain, as in
-    `hasattr(module, "name")`, counts as an attribute too. imports: (name, level, names or None). escaping: (import's
-    index, name or None) of what was imported and is used in another way than for its attributes."""
+    """Holds what one code object may read from outside.
+
+    chains: a global name, read or written, and the attributes taken from it in place; a text that follows a chain, as in
+        `hasattr(module, "name")`, counts as an attribute too
+    imports: (name, level, names or None) of each import statement
+    escaping: (index in `imports`, name or None) of what was imported and is used in another way than for its attributes
+    """
 
     chains: list[tuple[str, ...]] = field(default_factory=list)
     imports: list[tuple[str, int, tuple[str, ...] | None]] = field(default_factory=list)
@@ -41,7 +45,7 @@ class Reads:
 
 
 def reads_of(code: CodeType) -> Reads:
-    """The reads of one code object; code nested in it is asked for separately."""
+    """Returns the reads of one code object; code nested in it is asked for separately."""
     scan = _Scan(code)
     for op, arg in instructions(code):
         scan.step(op, arg)
@@ -49,7 +53,7 @@ def reads_of(code: CodeType) -> Reads:
 
 
 def instructions(code: CodeType) -> Iterator[tuple[int, int]]:
-    """(opcode, argument) of every instruction, without caches."""
+    """Yields (opcode, argument) of every instruction, without caches; extended arguments are put together."""
     extended = 0
     data = code.co_code
     for op, arg in zip(data[::2], data[1::2], strict=True):
@@ -62,6 +66,8 @@ def instructions(code: CodeType) -> Iterator[tuple[int, int]]:
 
 
 class _Scan:
+    """Follows the instructions of one code object, in order, and collects its reads."""
+
     def __init__(self, code: CodeType) -> None:
         self.reads = Reads()
         self._names, self._consts = code.co_names, code.co_consts
@@ -73,7 +79,7 @@ class _Scan:
         self._loaded: tuple[int, str | None] | None = None  # by the instruction before
 
     def step(self, op: int, arg: int) -> None:
-        """Take in one instruction."""
+        """Takes in one instruction."""
         takes_attribute = op in (_LOAD_ATTR, _LOAD_METHOD)
         if self._loaded is not None and not takes_attribute:
             self.reads.escaping.add(self._loaded)

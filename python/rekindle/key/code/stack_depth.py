@@ -1,4 +1,4 @@
-"""How many values lie on the stack of a code object where an instruction begins, from its bytecode."""
+"""Counts the values that lie on the stack of a code object where an instruction begins, from its bytecode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import CodeType
 
 
 def depths_at(code: CodeType, opcode: int) -> dict[int, int]:
-    """The depth of the stack at each instruction of an opcode that can be reached, by the instruction's offset in bytes."""
+    """Returns the stack's depth at each instruction of an opcode that can be reached, by the instruction's offset in bytes."""
     found = _depths(code)
     return {step.offset: found[step.offset] for step in _steps(code) if step.opcode == opcode and step.offset in found}
 
@@ -18,7 +18,7 @@ def _steps(code: CodeType) -> list[dis.Instruction]:
 
 
 def _depths(code: CodeType) -> dict[int, int]:
-    """The depth where each instruction begins that can be reached. Ways that meet have equal depths."""
+    """Returns the depth where each instruction begins that can be reached, by its offset. Ways that meet have equal depths."""
     steps = _steps(code)
     next_of = {step.offset: after for step, after in itertools.pairwise(steps)}
     by_offset = {step.offset: step for step in steps}

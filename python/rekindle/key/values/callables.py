@@ -1,4 +1,12 @@
-"""Handlers for functions, classes, modules and references; see `walker.Walker`."""
+"""Adds the leaves of functions, classes, modules and references; see `walker.Walker`.
+
+For example, `functools.partial(scale, 2)` at the path `f` gives:
+
+    f            partial
+    f.func       function scale <digest of its code>
+    f.args       (2,)
+    f.keywords   dict[0]
+"""
 
 from __future__ import annotations
 
@@ -39,7 +47,7 @@ _OF_WRAPPED = frozenset(
 
 @handles(*_DESCRIPTORS, cells=IMMUTABLE)
 def named(walker: Walker, path: str, value: Any) -> None:
-    """A C descriptor: its name."""
+    """Adds the name of a C descriptor."""
     walker.leaves.append((path, f"{type(value).__name__} {label(value)}"))
 
 
@@ -106,7 +114,7 @@ def _partial(walker: Walker, path: str, value: functools.partial) -> None:
 
 
 class _Listener(threading.local):
-    """Who is told of the cached functions that walks of this thread meet."""
+    """Holds who is told of the cached functions that walks of this thread meet."""
 
     of_cached: Callable[[str, Any], None] | None = None
 
@@ -116,7 +124,7 @@ _listener = _Listener()
 
 @contextlib.contextmanager
 def told_of_cached(listener: Callable[[str, Any], None]) -> Iterator[None]:
-    """Context in which walks of this thread call `listener(path, function)` for each cached function that they meet."""
+    """Calls `listener(path, function)`, while the body runs, for each cached function that walks of this thread meet."""
     before, _listener.of_cached = _listener.of_cached, listener
     try:
         yield
@@ -126,7 +134,7 @@ def told_of_cached(listener: Callable[[str, Any], None]) -> Iterator[None]:
 
 @handles(functools._lru_cache_wrapper, cells=(ANSWERS, OBJECT), attributes=False)
 def _cached_function(walker: Walker, path: str, value: Any) -> None:
-    """A function with a cache: its code; what it has answered is an observation."""
+    """Adds the code of a function with a cache; what it has answered is an observation."""
     walker.leaves.append((path, f"{type(value).__name__} {sorted(value.cache_parameters().items())}"))
     walker.walk(f"{path}.__wrapped__", value.__wrapped__)
     walker.attributes(path, value, _OF_WRAPPED | {"cache_parameters"})
@@ -160,14 +168,14 @@ def _cached_property(walker: Walker, path: str, value: functools.cached_property
 
 @handles(type, cells=IMMUTABLE, attributes=False)
 def _class_value(walker: Walker, path: str, value: type) -> None:
-    """A class: its name, and its code unless a version stands for it."""
+    """Adds the name of a class, and its code unless a version stands for it."""
     deep = value.__flags__ & _HEAP_TYPE and not is_covered_class(value)
     walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value) + build_of(value.__module__)}"))
 
 
 @handles(types.ModuleType, cells=IMMUTABLE, attributes=False)
 def _module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
-    """A module: its name, and what is in it unless a version stands for it. Modules in it are only named."""
+    """Adds the name of a module, and what is in it unless a version stands for it. Modules in it are only named."""
     walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
     if type(value) is not types.ModuleType:  # one that makes some of its attributes when asked, as those of torch.backends
         walker.watch(vars(value), ITEMS)
@@ -198,7 +206,7 @@ _IS_DEAD = seen_only(lambda value: (weakref.ref.__call__(value) is None,))
 
 @handles(weakref.ref, cells=(_IS_DEAD,), by_identity=False, exact=lambda value: value)
 def _weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
-    """A weak reference: what it refers to, which nothing that watches it may keep alive."""
+    """Adds what a weak reference refers to, which nothing that watches it may keep alive."""
     walker.leaves.append((path, "weakref"))
     target = weakref.ref.__call__(value)
     if target is not None:

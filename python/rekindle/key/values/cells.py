@@ -1,5 +1,12 @@
-"""Cells: the parts of a value that can change after it was digested, how they are compared at each call, and how they are put
-back after a trial run of the user's code."""
+"""Takes, compares and puts back cells: the parts of a value that can change after it was digested.
+
+Cells are compared at each call, and put back after a trial run of the user's code. For a list `value = [1, 2]`:
+
+    before = LIST.take(value)               # (1, 2)
+    value.append(3)                         # what a trial run may do
+    LIST.same(LIST.take(value), before)     # False
+    LIST.put_back(value, before)            # the same list, [1, 2] again
+"""
 
 from __future__ import annotations
 
@@ -31,11 +38,16 @@ def _typed(value: Any, _: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """How one kind of mutable parts is taken, compared, put back and named.
+    """Describes how one kind of mutable parts is taken, compared, put back and named.
 
-    how: what a guard does, as of _native.Guard: "content", "object" or "bytes"; None: it calls `take`, whose result is then
-    a tuple. put_back: changes what differs from parts taken before, and nothing else; None: what happens to them is no
-    concern of a trial run. is_effect: whether a change, from parts to parts, is one that a graph would leave out.
+    how: what a guard does, as of _native.Guard: "content", "object" or "bytes"; None: it calls `take`, whose result is then a
+        tuple
+    take: returns the parts of a value as they are now
+    put_back: changes what differs from parts taken before, and nothing else; None: what happens to them is no concern of a trial
+        run
+    title: returns words for a value, and its parts, that had changed
+    same: tells whether two results of `take` are equal
+    is_effect: tells whether a change, from parts to parts, is one that a graph would leave out
     """
 
     how: str | None
@@ -47,7 +59,7 @@ class Cells:
 
     @property
     def comparison(self) -> Any:
-        """As of the cells of _native.Guard."""
+        """Returns the comparison in the form that the cells of _native.Guard take."""
         return self.how or self.take
 
 
@@ -56,7 +68,7 @@ def _items(pairs: Any) -> tuple[Any, ...]:
 
 
 def pairs(parts: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-    """The (key, value) pairs that a flat tuple holds."""
+    """Returns the (key, value) pairs that a flat tuple holds."""
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -65,7 +77,7 @@ def _base(value: dict[Any, Any]) -> type[dict[Any, Any]]:
 
 
 def _put_back_items(value: dict[Any, Any], parts: tuple[Any, ...]) -> None:
-    """Only what changed, key by key: a namespace may have got what Python needs in it."""
+    """Puts back only what changed, key by key: a namespace may have got what Python needs in it."""
     if is_of_library(value):
         return
     base, before = _base(value), pairs(parts)
@@ -130,7 +142,7 @@ def _put_back_function(value: types.FunctionType, parts: tuple[Any, ...]) -> Non
 
 
 def own_dict(value: Any) -> dict[str, Any] | None:
-    """The dict of an object's attributes, whatever its class makes of the name `__dict__`."""
+    """Returns the dict of an object's attributes, whatever its class makes of the name `__dict__`; None if it has none."""
     if not type(value).__dictoffset__:
         return None
     for base in type(value).__mro__:
@@ -157,7 +169,7 @@ def _put_back_object(value: Any, parts: tuple[Any, ...]) -> None:
 
 
 def _put_back_variable(value: contextvars.ContextVar[Any], parts: tuple[Any, ...]) -> None:
-    """A value that was set in between cannot be unset without its token."""
+    """Sets a variable as it was; one that was unset and has been set in between cannot be unset without its token."""
     if parts[0] is not ABSENT:
         value.set(parts[0])
 
@@ -206,12 +218,12 @@ def _bound(value: tuple[dict[str, Any], str], _: Any) -> str:
 
 
 def _table_of(function: Any) -> dict[Any, Any]:
-    """The cache of a cached function; only the garbage collector sees it."""
+    """Returns the cache of a cached function; only the garbage collector sees it."""
     return next(item for item in gc.get_referents(function) if type(item) is dict and item is not function.__dict__)
 
 
 def answers_of(function: Any) -> list[tuple[Any, Any]]:
-    """The questions and answers that a cached function has kept."""
+    """Returns the (question, answer) pairs that a cached function has kept."""
     if not function.cache_info().currsize:
         return []
     held, table = gc.get_referents(function), _table_of(function)
@@ -225,7 +237,7 @@ def answers_of(function: Any) -> list[tuple[Any, Any]]:
 
 
 def _put_back_answers(function: Any, parts: tuple[Any, ...]) -> None:
-    """What was answered since is forgotten; what was forgotten since cannot be known again."""
+    """Forgets what was answered since; what was forgotten since cannot be known again."""
     if not parts:
         function.cache_clear()
         return
@@ -256,7 +268,7 @@ BINDING = Cells(None, lambda value: (value[0].get(value[1], ABSENT),), _put_back
 
 
 def seen_only(take: Callable[[Any], tuple[Any, ...]]) -> Cells:
-    """Cells that a guard compares and nothing puts back."""
+    """Returns cells that a guard compares and nothing puts back; `take` gives their parts as a tuple."""
     return Cells(None, take, None)
 
 

@@ -1,4 +1,11 @@
-"""Digest of a class: the code and the plain attributes of every Python class in its MRO."""
+"""Digests a class: the code and the plain attributes of every Python class in its MRO.
+
+For example, with `class Derived(Base)` in the user's module `app`, whose methods name no other class, the digest covers:
+
+    app.Derived <digest of its body>
+    app.Base <digest of its body>
+    builtins.object                    # a builtin: its name alone
+"""
 
 from __future__ import annotations
 
@@ -34,23 +41,23 @@ _FIELD_PARTS = Cells("object", operator.attrgetter(*_FIELD), None)
 
 
 class _Pass(threading.local):
-    """What a pass of this thread has found so far. depth: of passes within it."""
+    """Holds what a pass of this thread has found so far."""
 
     def __init__(self) -> None:
-        self.depth = 0
-        self.cached: dict[int, tuple[type, str]] = {}
-        self.own_cached: dict[int, tuple[Any, str, list[Any]]] = {}
-        self.known: dict[int, tuple[str, object]] = {}
+        self.depth = 0  # of passes inside of each other
+        self.cached: dict[int, tuple[type, str]] = {}  # (class, digest), by identity
+        self.own_cached: dict[int, tuple[Any, str, list[Any]]] = {}  # (class or module, own digest, what it names), by identity
+        self.known: dict[int, tuple[str, object]] = {}  # (path, object), by identity
 
 
 _pass = _Pass()
 
 
 class one_pass:
-    """Context in which this thread computes class digests at most once; nothing may edit a class inside it.
+    """Makes this thread compute class digests at most once, while it is entered; nothing may edit a class inside it.
 
-    known: objects by identity, with the path that names them where a class refers to them, as the classes
-    that parametrizations make for one module do.
+    known: objects by identity, with the path that names them where a class refers to them, as the classes that parametrizations
+        make for one module do
     """
 
     def __init__(self, known: dict[int, tuple[str, object]] | None = None) -> None:
@@ -70,8 +77,11 @@ class one_pass:
 
 
 def class_digest(cls: type) -> str:
-    """Digest of the class's MRO: names of builtin bases, code and attributes of the others; then of its metaclasses if they
-    are the user's, and of the user's classes and modules that all these refer to, and so on."""
+    """Returns the digest of a class's MRO: names of builtin bases, code and attributes of the others.
+
+    It goes on with the metaclasses if they are the user's, and with the user's classes and modules that all these refer to, and
+    so on. Raises Bypass for what cannot be digested.
+    """
     known = _pass.cached.get(id(cls))
     if known is None:
         metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
@@ -96,7 +106,7 @@ def _name(owner: Any) -> str:
 
 
 def referred(cls: type) -> list[Any]:
-    """The user's classes and modules that the class leads to, without those of its own MRO."""
+    """Returns the user's classes and modules that the class leads to, without those of its own MRO."""
     own = {id(base) for base in cls.__mro__}
     seen: dict[int, Any] = {}
     todo: list[Any] = list(cls.__mro__)
@@ -115,7 +125,7 @@ def referred(cls: type) -> list[Any]:
 
 
 def _own(owner: Any) -> tuple[str | None, list[Any]]:
-    """Digest of what one class body or one module defines, None for a builtin; the classes and modules that it names."""
+    """Digests what one class body or one module defines, None for a builtin; returns the classes and modules it names, too."""
     if isinstance(owner, type) and not owner.__flags__ & _HEAP_TYPE:
         return None, []
     known = _pass.own_cached.get(id(owner))
@@ -129,7 +139,7 @@ def _own(owner: Any) -> tuple[str | None, list[Any]]:
 
 
 def walk_members(owner: Any) -> Walker:
-    """A walk over what one class body or one module defines; raises Bypass for what cannot be digested."""
+    """Returns a walk over what one class body or one module defines; raises Bypass for what cannot be digested."""
     members = vars(owner)
     is_class = isinstance(owner, type)
     skipped = _SKIPPED if is_class else OF_IMPORT
@@ -157,7 +167,7 @@ _WATCHERS = (
 
 
 def _is_of_an_export(member: Any) -> bool:
-    """Whether it is what watches the calls of autograd Functions, or the reads of loggers, while an export runs."""
+    """Tells whether it is what watches the calls of autograd Functions, or the reads of loggers, while an export runs."""
     function = member.__func__ if isinstance(member, classmethod) else member
     if type(function) is not types.FunctionType:
         return False
@@ -165,7 +175,7 @@ def _is_of_an_export(member: Any) -> bool:
 
 
 def _add_hidden(walker: Walker, base: type) -> None:
-    """What is registered with an abstract class, and what a dataclass keeps about its fields."""
+    """Adds what is registered with an abstract class, and what a dataclass keeps about its fields."""
     if "_abc_impl" in vars(base):
         registered = (reference() for reference in _abc._get_dump(base)[0])
         names = sorted(label(cls) for cls in registered if cls is not None and not is_of_library(cls))

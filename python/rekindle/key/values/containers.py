@@ -1,4 +1,12 @@
-"""Handlers for plain values and containers of them; see `walker.Walker`."""
+"""Adds the leaves of plain values and containers of them; see `walker.Walker`.
+
+For example, `[1, [2, 3], {"b", "a"}]` at the path `x` gives one leaf for each item, as not all of them are plain:
+
+    x       list[3]
+    x[0]    1
+    x[1]    [2, 3]
+    x[2]    set ["'a'", "'b'"]
+"""
 
 from __future__ import annotations
 
@@ -25,7 +33,7 @@ _PRIMITIVES = frozenset({type(None), bool, int, float, str})
 
 
 def _plain_text(value: Any) -> str | None:
-    """The repr of a container of plain values, or None if an integer is too long for decimal digits."""
+    """Returns the repr of a container of plain values, or None if an integer is too long for decimal digits."""
     try:
         return repr(value)
     except ValueError:
@@ -121,7 +129,7 @@ def _deque(walker: Walker, path: str, value: Any) -> None:
 
 
 def _sequence(walker: Walker, path: str, value: Any, kind: str) -> None:
-    """One line if all items are plain, else leaves per item."""
+    """Adds one line if all items are plain, else leaves per item."""
     if set(map(type, value)) <= _PRIMITIVES:
         text = _plain_text(value)
         if text is not None:
@@ -169,7 +177,7 @@ def _proxy(walker: Walker, path: str, value: Any) -> None:
 
 
 def items(walker: Walker, path: str, kind: str, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Leaves of mapping items in their order; keys that are not plain get leaves of their own."""
+    """Adds the leaves of mapping items in their order; keys that are not plain get leaves of their own."""
     pairs = list(pairs)
     walker.leaves.append((path, f"{kind}[{len(pairs)}]"))
     for index, (key, item) in enumerate(pairs):
@@ -184,7 +192,7 @@ def items(walker: Walker, path: str, kind: str, pairs: Iterable[tuple[Any, Any]]
 @handles(set, cells=(SET,), exact=lambda value: set(set.__iter__(value)))
 @handles(frozenset, cells=IMMUTABLE, exact=lambda value: frozenset(frozenset.__iter__(value)))
 def _unordered(walker: Walker, path: str, value: Any) -> None:
-    """A set: the sorted texts of its items, and of numbers what tells their order."""
+    """Adds the sorted texts of a set's items, and of numbers what tells their order."""
     kind, mark = type(value).__name__, order_mark(value)
     plain = [_plain_text(item) for item in value] if set(map(type, value)) <= _PRIMITIVES else [None]
     if None not in plain:
@@ -204,7 +212,7 @@ def _unordered(walker: Walker, path: str, value: Any) -> None:
 
 
 def class_text(walker: Walker, cls: type) -> str:
-    """A class by name if a version stands for it, else by its code as well."""
+    """Returns a class by name if a version stands for it, else by its code as well."""
     return label(cls) if is_covered_class(cls) else walker.add_class(cls)
 
 
@@ -215,7 +223,7 @@ def _enum_member(walker: Walker, path: str, value: enum.Enum) -> None:
 
 
 def _structure(walker: Walker, path: str, value: Any) -> None:
-    """A struct sequence, as of time or torch.return_types: what it shows as items, and what only by name."""
+    """Adds a struct sequence, as of time or torch.return_types: what it shows as items, and what only by name."""
     shown, named = value.__reduce__()[1]
     walker.leaves.append((path, f"tuple {label(type(value))}[{len(value)}]"))
     for index, item in enumerate(shown):
@@ -225,7 +233,7 @@ def _structure(walker: Walker, path: str, value: Any) -> None:
 
 
 def find(cls: type) -> Kind | None:
-    """The kind of a class that is made of a plain one, or None."""
+    """Returns the kind of a class that is made of a plain one, or None."""
     if issubclass(cls, enum.Enum):
         return ENUM_MEMBER
     if issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):

@@ -1,7 +1,7 @@
-"""What digests were made of: noted while a miss is described, so that the next miss can say what changed.
+"""Notes what digests were made of while a miss is described, so that the next miss can say what changed.
 
-A digest of leaves or of a class is noted as it is computed; code is taken apart by itself. No key depends on
-any of this: see export_cache/formats/leaf_tree.h for the form in which it is kept.
+A digest of leaves or of a class is noted as it is computed; code is taken apart by itself. No key depends on any of this: see
+export_cache/formats/leaf_tree.h for the form in which it is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _thread = threading.local()  # noted: of the innermost `noting` of the thread
 
 
 class noting:
-    """Context that gives the parts of all digests of leaves and classes that its thread computes in it."""
+    """Gives, when entered, a dict that gets the parts of all digests of leaves and classes that its thread computes in it."""
 
     def __enter__(self) -> dict[str, Parts]:
         self._outer = getattr(_thread, "noted", None)
@@ -42,14 +42,17 @@ class noting:
 
 
 def note(digest: str, root: str, leaves: Iterable[Leaf]) -> None:
-    """Remember what a digest was made of; `root` is cut from the paths, which continue that of the whole."""
+    """Notes what a digest was made of, if the thread is in a `noting`.
+
+    root: is cut from the paths of the leaves, which continue that of the whole
+    """
     noted: dict[str, Parts] | None = getattr(_thread, "noted", None)
     if noted is not None and digest not in noted:
         noted[digest] = [(path[len(root) :], leaf_text(path, value)) for path, value in leaves]
 
 
 def leaf_text(path: str, value: object) -> str:
-    """The text of a leaf; of a string whose name says that it is secret only a digest."""
+    """Returns the text of a leaf; of a string whose name says that it is secret only a digest."""
     if type(value) is not str:
         return repr(value)
     if value[:1] in "'\"" and is_secret(re.split(r"[.:\[ ]", path.rstrip("]"))[-1]):
@@ -58,7 +61,7 @@ def leaf_text(path: str, value: object) -> str:
 
 
 def reachable_parts(leaves: Parts, noted: dict[str, Parts]) -> dict[str, Parts]:
-    """The parts of every digest that the texts of leaves lead to."""
+    """Returns the parts of every digest that the texts of leaves lead to."""
     codes = digested_code()
     found: dict[str, Parts] = {}
     todo = [leaves]
@@ -77,7 +80,7 @@ def reachable_parts(leaves: Parts, noted: dict[str, Parts]) -> dict[str, Parts]:
 
 
 def code_parts(code: CodeType) -> Parts:
-    """What a code object is made of, in a form from which it cannot be rebuilt; nothing for library code."""
+    """Returns what a code object is made of, in a form from which it cannot be rebuilt; nothing for library code."""
     if origin_of(code.co_filename) not in (Origin.USER, Origin.REKINDLE):
         return []
     names: dict[str, list[str]] = {"global": [], "attribute": [], "constant": [], "operator": []}
@@ -118,7 +121,7 @@ _BINARY, _COMPARE, _IS, _IN = (dis.opmap[name] for name in ("BINARY_OP", "COMPAR
 
 
 def _operand(code: CodeType, op: int, argument: int) -> tuple[str | None, str]:
-    """(kind, text) of what an instruction works with, or (None, "")."""
+    """Returns (kind, text) of what an instruction works with, or (None, "")."""
     if op in dis.hasconst:
         const = code.co_consts[argument]
         return (None, "") if type(const) is CodeType else ("constant", _constant(const))

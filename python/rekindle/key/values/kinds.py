@@ -1,4 +1,4 @@
-"""The kind of a type that is met for the first time."""
+"""Finds the kind of a type that is met for the first time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from rekindle.process.digest import digest_leaves
 
 
 def find_kind(cls: type) -> Kind:
-    """What its user registered, then what the exact type asks for, then families of types, then objects of Python classes;
-    else one that refuses."""
+    """Returns the kind of the values of a type.
+
+    The first that fits: wrapped modules, what the user registered, the exact type, metaclasses, families of types, objects of
+    Python classes; else one that refuses.
+    """
     if issubclass(cls, Proxy):
         return proxies.PROXY
     for base in cls.__mro__:

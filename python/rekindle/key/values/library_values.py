@@ -1,4 +1,4 @@
-"""Handlers for values of torch and NumPy; see `walker.Walker`."""
+"""Adds the leaves of values of torch and NumPy; see `walker.Walker`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
 
 
 def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
-    """Leaves of what was set on a tensor as on any Python object."""
+    """Adds the leaves of what was set on a tensor as on any Python object, and watches it."""
     walker.watch(tensor, OBJECT)
     if tensor.__dict__:
         walker.attributes(path, tensor)
@@ -44,7 +44,7 @@ def _size(walker: Walker, path: str, value: torch.Size) -> None:
 
 @handles(torch._ops.OpOverload, torch._ops.OpOverloadPacket, cells=IMMUTABLE, attributes=False)
 def _operator(walker: Walker, path: str, value: Any) -> None:
-    """Named: what implements it is a field of its own."""
+    """Adds an operator by name: what implements it is a field of its own."""
     walker.leaves.append((path, f"torch operator {value}"))
 
 
@@ -54,7 +54,7 @@ _REGISTRATIONS = (dataclasses.replace(OBJECT, put_back=None), dataclasses.replac
 
 @handles(CustomOperator, cells=_REGISTRATIONS[:1], attributes=False)
 def _custom_op(walker: Walker, path: str, value: CustomOperator) -> None:
-    """An operator defined in Python: its schema, kernels, shapes and derivative."""
+    """Adds an operator defined in Python: its schema, kernels, shapes and derivative."""
     walker.leaves.append((path, f"custom operator {value._qualname}{value._schema}"))
     for part in vars(value).values():
         if type(part) is dict:
@@ -68,7 +68,7 @@ def _ops_namespace(walker: Walker, path: str, value: Any) -> None:
 
 
 def _process_group(walker: Walker, path: str, value: Any) -> None:
-    """Who is in it, and what talks; not which of them this process is, so that ranks share graphs."""
+    """Adds the ranks and the backend of a group, not which of the ranks this process is, so that ranks share graphs."""
     from torch.distributed import get_backend, get_process_group_ranks
 
     walker.leaves.append((path, f"process group {get_process_group_ranks(value)} {get_backend(value)}"))
@@ -87,7 +87,7 @@ def _ndarray(walker: Walker, path: str, value: Any) -> None:
 
 
 def _dtype_text(dtype: Any) -> str:
-    """The layout of an item; of one with fields all of it."""
+    """Returns a text for the type of an array's items; of a type with fields, all of them."""
     return dtype.str if dtype.names is None and dtype.subdtype is None else repr(dtype)
 
 
@@ -102,7 +102,7 @@ def _numpy_scalar(walker: Walker, path: str, value: Any) -> None:
 
 
 def _ufunc(walker: Walker, path: str, value: Any) -> None:
-    """A function of NumPy or SciPy, by name; not one that was made of a Python function."""
+    """Adds a function of NumPy or SciPy by name; raises Bypass for one that was made of a Python function."""
     owners = [numpy, numpy.linalg, numpy.fft, sys.modules.get("scipy.special"), sys.modules.get("numpy._core.umath")]
     if isinstance(value, numpy.ufunc) and all(getattr(owner, value.__name__, None) is not value for owner in owners):
         raise opaque(path, value)
@@ -115,7 +115,7 @@ _DTYPE_NAMES = seen_only(lambda value: (value.names,))
 
 
 def find(cls: type) -> Kind | None:
-    """The kind of a class of torch's or NumPy's that is one of a family, or None."""
+    """Returns the kind of a class of torch's or NumPy's that is one of a family, or None."""
     if issubclass(cls, torch.Tensor):  # content_text refuses what is not plain
         return Kind(_tensor, (TENSOR, OBJECT), True, attributes=True)
     if torch.distributed.is_available() and issubclass(cls, torch.distributed.ProcessGroup):

@@ -1,4 +1,10 @@
-"""From code that ran to a name under which it can be found again, and back, without importing anything."""
+"""Names code that ran so that it can be found again, and finds it by that name, without importing anything.
+
+A chain of names is followed through modules and classes, and no further: their attributes are read without running code.
+
+    follow({"math": math}, ("math", "pi", "real"))      # (3.14159..., 2): a float is not looked into
+    follow({"math": math}, ("math", "tau2"))            # (ABSENT, 2)
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,7 @@ ABSENT = Absent()
 
 
 def find(module_name: str, qualname: str) -> Any:
-    """What `qualname` names in a loaded module, class members unbound, or ABSENT."""
+    """Returns what `qualname` names in a loaded module, class members unbound, or ABSENT."""
     module = sys.modules.get(module_name)
     if module is None:
         return ABSENT
@@ -37,7 +43,7 @@ def find(module_name: str, qualname: str) -> Any:
 
 
 def follow(namespace: dict[str, Any], chain: Sequence[str]) -> tuple[Any, int]:
-    """The value at the end of a chain and how many names it took; ABSENT if a name is not there."""
+    """Returns the value at the end of a chain and how many names it took; ABSENT if a name is not there."""
     value = namespace.get(chain[0], ABSENT)
     if value is ABSENT:
         value = builtin_named(chain[0], ABSENT)
@@ -62,7 +68,7 @@ def _class_attribute(cls: type, name: str) -> Any:
 
 
 def parts_of_operator(operator: CustomOperator) -> dict[str, Any]:
-    """What its user has given an operator defined in Python, by torch's names."""
+    """Returns what its user has given an operator defined in Python, by torch's names."""
     names = (
         "_init_fn",
         "_abstract_fn",
@@ -79,7 +85,7 @@ def parts_of_operator(operator: CustomOperator) -> dict[str, Any]:
 
 
 def _without_torch(kernel: Any) -> Any:
-    """What torch has wrapped a kernel's function in is its own business, and changes with the first call."""
+    """Returns a kernel's function without torch's wrappers, which are its own business and change with the first call."""
     while type(kernel) is types.FunctionType and kernel.__globals__["__name__"].startswith("torch."):
         cells = dict(zip(kernel.__code__.co_freevars, kernel.__closure__ or (), strict=True))
         inner = vars(kernel).get("__wrapped__") or ("fn" in cells and cells["fn"].cell_contents)
@@ -90,8 +96,7 @@ def _without_torch(kernel: Any) -> Any:
 
 
 def codes_of(value: Any) -> Iterator[types.CodeType]:
-    """Every code object that running `value` may run by itself: wrapped functions and nested code
-    included."""
+    """Yields every code object that running `value` may run by itself: wrapped functions and nested code included."""
     seen: set[int] = set()
     todo = [value]
     while todo:
@@ -127,7 +132,7 @@ def _filled(cell: types.CellType) -> bool:
 
 
 def class_codes(cls: type) -> Iterator[types.CodeType]:
-    """Every code object of the Python classes in the MRO, of functions in their containers too."""
+    """Yields every code object of the Python classes in the MRO, of functions in their containers too."""
     for base in cls.__mro__:
         for member in vars(base).values():
             yield from codes_of(member)
@@ -141,11 +146,13 @@ def _holds(value: Any, code: types.CodeType) -> bool:
 
 
 def find_owner(code: types.CodeType, namespace: dict[str, Any], first_type: type | None) -> tuple[str, str, str] | None:
-    """(kind, module, qualified name) under which the code is found; kind is "function" or "class".
+    """Returns (kind, module, qualified name) under which the code is found, or None; kind is "function" or "class".
 
-    Code of a class is owned by the class, whose digest also covers the attributes its methods read. Tried in
-    order: the code's own qualified name, the class of the first argument, every value of the module's
-    namespace.
+    Code of a class is owned by the class, whose digest also covers the attributes its methods read. Tried in order: the code's
+    own qualified name, every value of the module's namespace, the class of the first argument.
+
+    namespace: globals that the code ran with
+    first_type: class of its first argument, or None
     """
     module_name = namespace.get("__name__")
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
@@ -195,7 +202,7 @@ def _by_class(code: types.CodeType, first_type: type) -> tuple[str, str, str] | 
 
 
 def locate(name: str) -> str | None:
-    """Path of the file that importing `name` would run, or None; imports nothing."""
+    """Returns the path of the file that importing `name` would run, or None; imports nothing."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return getattr(loaded, "__file__", None) or name

@@ -1,5 +1,7 @@
-"""Kinds of objects of Python classes: the class's code, the content of what it is made of, attributes and slots; see
-`walker.Walker`."""
+"""Makes the kinds of objects of Python classes; see `walker.Walker`.
+
+Their leaves are the class's code, the content of what the object is made of, attributes and slots.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def _sentinel(walker: Walker, path: str, value: object) -> None:
 
 
 def volatile_fields(cls: type) -> frozenset[str]:
-    """Names of attributes that are left out for instances of a class."""
+    """Returns the names of attributes that are left out for instances of a class."""
     for base in cls.__mro__:
         if base.__name__ in VOLATILE_FIELDS and base.__module__.startswith("transformers."):
             return VOLATILE_FIELDS[base.__name__]
@@ -49,13 +51,13 @@ def _content(value: Any, member: types.MemberDescriptorType) -> Any:
 
 
 def slots_of(cls: type, base: type = object) -> list[Slot]:
-    """(name, descriptor) of every slot that a class has and the builtin class below it has not."""
+    """Returns (name, descriptor) of every slot that a class has and the builtin class below it has not."""
     own = [cls_ for cls_ in cls.__mro__ if cls_ not in base.__mro__]
     return [item for cls_ in own for item in vars(cls_).items() if type(item[1]) is types.MemberDescriptorType]
 
 
 def _slot_cells(slots: list[Slot]) -> Cells:
-    """The slots of an object."""
+    """Returns the cells of an object's slots."""
 
     def put_back(value: Any, parts: tuple[Any, ...]) -> None:
         for (_, member), before in zip(slots, parts, strict=True):
@@ -70,7 +72,7 @@ def _slot_cells(slots: list[Slot]) -> Cells:
 
 
 def add_slots(walker: Walker, path: str, value: Any, slots: list[Slot]) -> None:
-    """Add the leaves of what the slots of an object hold."""
+    """Adds the leaves of what the slots of an object hold."""
     for name, member in slots:
         item = _content(value, member)
         if item is UNSET:
@@ -80,7 +82,7 @@ def add_slots(walker: Walker, path: str, value: Any, slots: list[Slot]) -> None:
 
 
 def watch_slots(walker: Walker, path: str, value: Any) -> None:
-    """Add the leaves of the slots of a module, and what watches them."""
+    """Adds the leaves of the slots of a module, and what watches them."""
     slots = _slots_of_modules.get(type(value))
     if slots is None:
         slots = _slots_of_modules[type(value)] = slots_of(type(value))
@@ -90,8 +92,10 @@ def watch_slots(walker: Walker, path: str, value: Any) -> None:
 
 
 def object_kind(cls: type) -> Kind | None:
-    """The kind of the instances of a Python class, or None if some of their state cannot be seen: it may lie in attributes,
-    slots, and what is known of the one builtin class that it is made of."""
+    """Returns the kind of the instances of a Python class, or None if some of their state cannot be seen.
+
+    State can be seen in attributes, in slots, and in what is known of the one builtin class that they are made of.
+    """
     if not cls.__flags__ & _HEAP_TYPE:
         return None
     base = _made_of(cls)
@@ -113,14 +117,14 @@ def object_kind(cls: type) -> Kind | None:
 
 
 def _made_of(cls: type) -> type | None:
-    """The class in the MRO whose kind tells what is not in attributes and slots; None if there is none, or several."""
+    """Returns the class in the MRO whose kind tells what is not in attributes and slots; None if there is none, or several."""
     base = next(found for found in cls.__mro__ if found is object or (found in kinds and kinds[found].exact is not None))
     builtin = (found for found in cls.__mro__ if not found.__flags__ & _HEAP_TYPE)
     return base if all(found in base.__mro__ for found in builtin) else None
 
 
 def _unexplained_size(cls: type, base: type) -> int:
-    """Bytes of an instance that its builtin base, slots and instance dict do not account for: state held in C."""
+    """Counts the bytes of an instance that its builtin base, slots and instance dict do not account for: state held in C."""
     size = cls.__basicsize__ - base.__basicsize__ - _POINTER * len(slots_of(cls, base))
     if cls.__dictoffset__ and not base.__dictoffset__ and not cls.__flags__ & _MANAGED_DICT:
         size -= _POINTER

@@ -1,4 +1,4 @@
-"""Handler for wrapped modules that a module holds: each is digested as the module that it stands for."""
+"""Adds the leaves of wrapped modules that a module holds: each is digested as the module that it stands for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rekindle.modules.proxy import wrapping_of
 
 
 def proxy(walker: Walker, path: str, value: Any) -> None:
-    """What a wrapped module stands for, and what was put around its forward; what its graphs are is not what it computes."""
+    """Adds what a wrapped module stands for, and what was put around its forward; what its graphs are is not what it computes."""
     wrapping = wrapping_of(value)
     if wrapping is None:
         raise opaque(path, value)
@@ -19,7 +19,7 @@ def proxy(walker: Walker, path: str, value: Any) -> None:
 
 
 def around_forward(walker: Walker, path: str, value: Any) -> None:
-    """What was put around the forward of a wrapped module."""
+    """Adds what was put around the forward of a wrapped module."""
     if not walker.seen(f"{path}.forward", value):
         walker.watch(value, _AROUND)
         walker.walk(f"{path}.forward", *_forward(value))

@@ -1,4 +1,4 @@
-"""Handlers for values of the standard library; see `walker.Walker`."""
+"""Adds the leaves of values of the standard library; see `walker.Walker`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, d
 
 
 def _reduced(kind: type) -> Any:
-    """What a date of that kind is made of, whatever class made of it the value is of."""
+    """Returns a function that makes a date of exactly that kind of one of a subclass."""
     if kind in (datetime.datetime, datetime.time):
         return lambda value: kind(*kind.__reduce_ex__(value, 4)[1])  # type: ignore[index]
     return lambda value: kind(*kind.__reduce__(value)[1])  # type: ignore[index]
@@ -108,7 +108,7 @@ def _namespace(walker: Walker, path: str, value: types.SimpleNamespace) -> None:
 
 @handles(contextlib._GeneratorContextManager, cells=(OBJECT,), attributes=False)
 def _context_manager(walker: Walker, path: str, value: Any) -> None:
-    """A `contextlib.contextmanager` not entered yet, as decorators keep it: what makes its generator."""
+    """Adds a `contextlib.contextmanager` not entered yet, as decorators keep it: what makes its generator."""
     if inspect.getgeneratorstate(value.gen) != inspect.GEN_CREATED:
         raise opaque(path, value, " that was entered already")
     walker.leaves.append((path, type(value).__name__))
@@ -121,7 +121,7 @@ def _environ(walker: Walker, path: str, value: Any) -> None:
 
 
 def _generator(walker: Walker, path: str, value: Any) -> None:
-    """The process's own generators are named only: a recorder notices if the forward draws from them."""
+    """Adds the process's own generators by name only: a recorder notices if the forward draws from them."""
     numpy = sys.modules.get("numpy")
     if value is not random._inst and (numpy is None or value is not numpy.random.mtrand._rand):  # type: ignore[attr-defined]
         raise opaque(path, value)
@@ -134,7 +134,7 @@ def _lock(walker: Walker, path: str, value: Any) -> None:
 
 
 def _depth(lock: Any) -> str:
-    """How often a lock is held, and whether by this thread; only its text tells."""
+    """Tells how often a lock is held, and whether by this thread; only its text shows it."""
     found = re.search(r"count=(\d+)", repr(lock))
     return f"{found[1] if found else 0} {'own' if lock._is_owned() else ''}"
 
@@ -145,12 +145,12 @@ def _reentrant_lock(walker: Walker, path: str, value: Any) -> None:
 
 
 def _logger(walker: Walker, path: str, value: logging.Logger) -> None:
-    """Named: what a forward asks of it, or of a handler, is recorded as it asks; see logger_reads.py."""
+    """Adds a logger by name: what a forward asks of it, or of a handler, is recorded as it asks; see logger_reads.py."""
     walker.leaves.append((path, f"logger {value.name}"))
 
 
 def type_only(walker: Walker, path: str, value: Any) -> None:
-    """What nothing that a forward computes depends on: its type."""
+    """Adds the type of a value that nothing a forward computes depends on."""
     walker.leaves.append((path, f"a {label(type(value))}"))
 
 
@@ -159,7 +159,7 @@ def _c_library(walker: Walker, path: str, value: ctypes.CDLL) -> None:
 
 
 def _c_function(walker: Walker, path: str, value: Any) -> None:
-    """A function of a C library, which is covered where the library is; a Python callback has no name."""
+    """Adds a function of a C library, covered where the library is; raises Bypass for a Python callback, which has no name."""
     if not hasattr(value, "__name__"):
         raise opaque(path, value)
     walker.leaves.append((path, f"C function {value.__name__} {value.argtypes!r} {value.restype!r}"))
@@ -183,7 +183,7 @@ _CALLABLE = type(collections.abc.Callable[[], None])  # of a class of its own
 
 @handles(types.GenericAlias, types.UnionType, _CALLABLE, cells=IMMUTABLE, attributes=False)
 def _typing(walker: Walker, path: str, value: Any) -> None:
-    """A type expression: which one it is, and what it is made of, the user's own objects included."""
+    """Adds a type expression: which one it is, and what it is made of, the user's own objects included."""
     name = getattr(value, "__name__", None) or getattr(value, "_name", None)
     walker.leaves.append((path, f"typing {type(value).__qualname__} {name}"))
     for part in _TYPING:
@@ -196,7 +196,7 @@ def _typing(walker: Walker, path: str, value: Any) -> None:
 
 
 def find(cls: type) -> Kind | None:
-    """The kind of a class of the standard library that is one of a family, or None."""
+    """Returns the kind of a class of the standard library that is one of a family, or None."""
     if issubclass(cls, ctypes.CDLL):
         return Kind(_c_library, IMMUTABLE, False)
     if issubclass(cls, ctypes._CFuncPtr):

@@ -1,4 +1,4 @@
-"""Texts that describe tensors: by metadata for what the graph binds, by content for what it would bake in."""
+"""Describes tensors in texts: by metadata what the graph binds, by content what it would bake in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceNames:
         self._names: dict[torch.device, str] = {}
 
     def name(self, device: torch.device) -> str:
-        """`cpu`, or the device's type and its place among those of that type."""
+        """Returns `cpu`, or the device's type and its place among those of that type, as `cuda#0`."""
         known = self._names.get(device)
         if known is None:
             place = sum(other.type == device.type for other in self._names)
@@ -31,19 +31,22 @@ class DeviceNames:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's class is torch's own: subclasses change what an op means."""
+    """Tells whether the tensor's class is torch's own: subclasses change what an op means."""
     return type(tensor) in _PLAIN_TYPES
 
 
 def is_traceable_parameter(tensor: torch.Tensor) -> bool:
-    """Whether it is a parameter of a class that changes torch's functions at most, which a trace sees, not its operators."""
+    """Tells whether a tensor is a parameter whose class changes torch's functions at most, which a trace sees, not operators."""
     kind = type(tensor)
     return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is NO_TORCH_DISPATCH
 
 
 def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = False) -> str:
-    """Dtype, sizes, device, layout, strides, requires_grad and the bits that change how its bytes are
-    read. If `open_sizes`, a tensor whose sizes may be symbols is described by its rank and its arrangement."""
+    """Returns a text of dtype, sizes, device, layout, strides, requires_grad and the bits that change how the bytes are read.
+
+    devices: gives the device's name
+    open_sizes: describe a tensor whose sizes may be symbols by its rank and its arrangement
+    """
     kind = type(tensor).__name__
     is_described = open_sizes and is_open(tensor)
     sizes = ["?"] * tensor.dim() if is_described else list(tensor.shape)
@@ -66,7 +69,13 @@ def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = Fals
 
 
 def content_text(path: str, tensor: torch.Tensor, limit: int = CONTENT_LIMIT) -> str:
-    """Text of a tensor that an export would bake in as a constant: metadata and a digest of its bytes, at most `limit`."""
+    """Returns the text of a tensor that an export would bake in as a constant: metadata and a digest of its bytes.
+
+    Raises Bypass for a tensor subclass, for one that requires a gradient, is quantized, or is no dense tensor on the CPU, and
+    above the limit.
+
+    limit: largest size that is digested, in bytes
+    """
     if not is_plain(tensor):
         raise _refused(path, f"a tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__}")
     if tensor.requires_grad:

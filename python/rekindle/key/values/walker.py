@@ -1,9 +1,15 @@
-"""Canonical leaves of Python values.
+"""Turns any Python value into canonical leaves: ordered (path, leaf) pairs.
 
-A `Walker` turns any value into ordered (path, leaf) pairs. Leaves are None, bool, int, float or text; text
-of a real string is quoted, so it never reads like the text of something else. What cannot be digested raises
-`Bypass` with the path of the value. The kinds of values register themselves, with what of them can change; see `find` for
-the types that nobody registered.
+Leaves are None, bool, int, float or text; text of a real string is quoted, so it never reads like the text of something else.
+What cannot be digested raises `Bypass` with the path of the value. The kinds of values register themselves, with what of them can
+change; see `kinds.find_kind` for the types that nobody registered.
+
+For example, `{"rates": rates, "again": rates, "name": "a"}` at the path `config`, with `rates = [0.1, 0.2]`, gives:
+
+    config              dict[3]
+    config['rates']     [0.1, 0.2]
+    config['again']     ref config['rates']
+    config['name']      'a'
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ OF_IMPORT = frozenset(
 
 
 class _Kept(threading.local):
-    """What `walks_kept` fills in this thread."""
+    """Holds what `walks_kept` fills in this thread."""
 
     walks: list[Walker] | None = None
 
@@ -46,18 +52,13 @@ _LONGEST_PATH = 200
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """All that is known of the values of one type.
+    """Describes all that is known of the values of one type; `exact` calls no method of a subclass."""
 
-    leaves: adds what a value is. cells: the parts of it that can change; none if it is immutable. by_identity: a second meeting
-    is a reference. attributes: what users may set on it is walked and watched here, not by `leaves`. exact: makes a value of
-    the type itself of one of a subclass, without a method of the subclass; None: subclasses are refused.
-    """
-
-    leaves: Handler
-    cells: tuple[Cells, ...]
-    by_identity: bool
-    attributes: bool = False
-    exact: Callable[[Any], Any] | None = None
+    leaves: Handler  # adds what a value is
+    cells: tuple[Cells, ...]  # the parts of it that can change; none if it is immutable
+    by_identity: bool  # a second meeting is a reference
+    attributes: bool = False  # what users may set on it is walked and watched by the walker, not by `leaves`
+    exact: Callable[[Any], Any] | None = None  # makes a value of the type of one of a subclass; None: these are refused
 
 
 kinds: dict[type, Kind] = {}  # by exact type
@@ -66,11 +67,11 @@ registered: dict[type, Callable[[Any], Any]] = {}  # by a user, for a type and i
 
 
 def register_digest(kind: type, function: Callable[[Any], Any] | None) -> None:
-    """Make values of `kind` and its subclasses digestible, wherever they are met.
+    """Makes values of `kind` and its subclasses digestible, wherever they are met.
 
-    `function(value)` returns plain data, nested if need be, that stands for the value: whatever may change what a
-    forward does has to change the data. It is called at every call of a module that holds such a value, so it
-    should be fast. Its code is part of the key as well. None removes a registration.
+    `function(value)` returns plain data, nested if need be, that stands for the value: whatever may change what a forward does
+    has to change the data. It is called at every call of a module that holds such a value, so it should be fast. Its code is part
+    of the key as well. None removes a registration. Raises TypeError if `kind` is no type.
     """
     if not isinstance(kind, type):
         raise TypeError(f"register_digest takes a type, not {kind!r}")
@@ -82,7 +83,7 @@ def register_digest(kind: type, function: Callable[[Any], Any] | None) -> None:
 
 
 def registered_walk(path: str, value: Any, function: Callable[[Any], Any]) -> Walker:
-    """A walk over what a digest function says of a value; raises Bypass if it does not say."""
+    """Returns a walk over what a digest function says of a value; raises Bypass if it does not say."""
     try:
         data = function(value)
     except Exception as error:
@@ -96,8 +97,10 @@ def registered_walk(path: str, value: Any, function: Callable[[Any], Any]) -> Wa
 
 
 def still_registered(value: Any, digest: str, path: str = "") -> bool:
-    """Whether the digest function of a value's type says of it what it said before; not if it raises, which the next
-    description of the module tells its user."""
+    """Tells whether the digest function of a value's type says of it what it said before.
+
+    If it raises, it does not; the next description of the module tells its user.
+    """
     function = next((registered[base] for base in type(value).__mro__ if base in registered), None)
     try:
         return function is not None and digest_leaves(registered_walk(path, value, function).leaves) == digest
@@ -112,8 +115,10 @@ def handles(
     exact: Callable[[Any], Any] | None = None,
     attributes: bool | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Decorator of the function that adds the leaves of values of exactly these types; see Kind. What can change is told apart
-    by identity, and attributes that can be set are walked, unless it is said otherwise."""
+    """Registers the decorated function as the one that adds the leaves of values of exactly these types; see Kind.
+
+    What can change is told apart by identity, and attributes that can be set are walked, unless it is said otherwise.
+    """
 
     def register(leaves: Handler) -> Handler:
         for cls in types_:
@@ -126,7 +131,7 @@ def handles(
 
 
 def opaque(path: str, value: object, why: str = "") -> Bypass:
-    """The bypass for a value that cannot be digested."""
+    """Returns the bypass for a value that cannot be digested."""
     kind = type(value)
     return Bypass(
         Reason.OPAQUE_VALUE,
@@ -137,18 +142,18 @@ def opaque(path: str, value: object, why: str = "") -> Bypass:
 
 
 def label(value: Any) -> str:
-    """Module and qualified name of a class or function."""
+    """Returns module and qualified name of a class or function."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
     return f"{getattr(value, '__module__', None) or '?'}.{name}"
 
 
 def attribute_path(path: str, name: str) -> str:
-    """Path of an attribute; a name that is no identifier is quoted, so that it never reads like two."""
+    """Returns the path of an attribute; a name that is no identifier is quoted, so that it never reads like two."""
     return f"{path}.{name}" if name.isidentifier() else f"{path}.{name!r}"
 
 
 class _Steps:
-    """The steps of a walk that walk themselves: filled by the modules that define them, kinds.py and classes.py."""
+    """Holds the steps of a walk that walk themselves: filled by the modules that define them, kinds.py and classes.py."""
 
     find_kind: Callable[[type], Kind]
     class_digest: Callable[[type], str]
@@ -158,39 +163,37 @@ steps = _Steps()
 
 
 class Walker:
-    """One walk over values that may share parts. Not reentrant; one use per digest.
+    """Walks values that may share parts, once. Not reentrant; one use per digest.
 
-    cells: (value, Cells) of everything met that can change, in order. weak: objects of these that a weak reference led to.
-    functions, classes: what the walk covers by code. registered: (value, digest) of values of registered types. excluded:
-    attributes to leave out, as of Options.exclude_attributes. deep_classes: follow class values into their code; inside the
-    digest of a class other classes are named only, so that no digest depends on where the walk began, and collected in
-    `named`. known: objects by identity that have a path already. level: of walks inside of each other. content_limit: bytes of a
-    tensor that may be digested.
+    deep_classes: follow class values into their code; inside the digest of a class other classes are named only, so that no
+        digest depends on where the walk began
+    known: objects by identity that have a path already
+    level: of walks inside of each other
     """
 
     def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None, level: int = 0) -> None:
         self.leaves: list[Leaf] = []
-        self.cells: list[tuple[Any, Cells]] = []
-        self.weak: set[int] = set()
-        self.functions: list[types.FunctionType] = []
-        self.registered: list[tuple[Any, str]] = []
-        self.excluded: frozenset[str] = frozenset()
-        self.classes: dict[int, type] = {}
-        self.named: list[Any] = []
+        self.cells: list[tuple[Any, Cells]] = []  # (value, cells) of everything met that can change, in order
+        self.weak: set[int] = set()  # identities of those values that a weak reference led to
+        self.functions: list[types.FunctionType] = []  # covered by code
+        self.registered: list[tuple[Any, str]] = []  # (value, digest) of values of registered types
+        self.excluded: frozenset[str] = frozenset()  # attributes to leave out, as of Options.exclude_attributes
+        self.classes: dict[int, type] = {}  # covered by code
+        self.named: list[Any] = []  # classes and modules that were only named
         self.deep_classes = deep_classes
         self.inside_module = False
         self.level = level
-        self.content_limit = CONTENT_LIMIT
+        self.content_limit = CONTENT_LIMIT  # bytes of a tensor that may be digested
         self._depth = 0
         self._later: deque[tuple[str, Any, bool]] = deque()
         self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
-        """Add one leaf."""
+        """Adds one leaf."""
         self.leaves.append((path, value))
 
     def seen(self, path: str, value: object) -> bool:
-        """Whether the object was met before; then a reference leaf is added. Remembers it otherwise."""
+        """Tells whether the object was met before; then adds a reference leaf, otherwise remembers it."""
         known = self._memo.get(id(value))
         if known is not None:
             self.leaves.append((path, f"ref {known[0]}"))
@@ -199,12 +202,12 @@ class Walker:
         return False
 
     def watch(self, value: Any, *cells: Cells) -> None:
-        """Add parts of a value that can change."""
+        """Adds parts of a value that can change."""
         for one in cells:
             self.cells.append((value, one))
 
     def take_parts(self, inner: Walker) -> None:
-        """What another walk met becomes part of this one; its leaves do not."""
+        """Takes over what another walk met, but not its leaves."""
         self.functions += inner.functions
         self.classes |= inner.classes
         self.cells += inner.cells
@@ -213,14 +216,14 @@ class Walker:
         self.named += inner.named
 
     def left_out(self, path: str, cls: type, name: str) -> bool:
-        """Whether the user excluded an attribute of the object of class `cls` at `path`."""
+        """Tells whether the user excluded an attribute of the object of class `cls` at `path`."""
         return bool(self.excluded) and (
             f"{path}.{name}" in self.excluded
             or any(f"{base.__module__}.{base.__qualname__}.{name}" in self.excluded for base in cls.__mro__)
         )
 
     def walk(self, path: str, value: Any) -> None:
-        """Add the leaves of a value; of what lies too deep, once the rest is done."""
+        """Adds the leaves of a value; of what lies too deep, once the rest is done."""
         if self._depth >= _MOST_NESTED:
             if len(path) > _LONGEST_PATH:
                 path = f"...{digest128(path.encode('utf-8', 'surrogatepass'))}"
@@ -248,14 +251,15 @@ class Walker:
             self.attributes(path, value)
 
     def attributes(self, path: str, value: Any, skipped: frozenset[str] = frozenset()) -> None:
-        """Add the leaves of what is set on an object."""
+        """Adds the leaves of what is set on an object."""
         cls = type(value)
         for name, item in list((own_dict(value) or {}).items()):
             if name not in skipped and not self.left_out(path, cls, name):
                 self.walk(attribute_path(path, name), item)
 
     def add_class(self, cls: type) -> str:
-        """Label and digest of a class's code, MRO included; the class is noted as covered."""
+        """Returns label and digest of a class's code, MRO included, and notes the class as covered. Where classes are not deep,
+        returns the label only."""
         if not self.deep_classes:
             self.named.append(cls)
             return label(cls)
@@ -264,7 +268,7 @@ class Walker:
 
 
 def value_text(path: str, value: Any) -> str:
-    """One line that stands for a value: the value itself when short, else its kind and digest."""
+    """Returns one line that stands for a value: the value itself when short, else its kind and digest."""
     walker = Walker()
     walker.walk(path, value)
     if _kept.walks is not None:
@@ -274,7 +278,7 @@ def value_text(path: str, value: Any) -> str:
 
 @contextlib.contextmanager
 def walks_kept(walks: list[Walker]) -> Iterator[None]:
-    """Context in which the walks behind this thread's `value_text` are added to `walks`: the texts cover what they met."""
+    """Adds the walks behind this thread's `value_text` to `walks`, while the body runs: the texts cover what they met."""
     before, _kept.walks = _kept.walks, walks
     try:
         yield
@@ -283,7 +287,7 @@ def walks_kept(walks: list[Walker]) -> Iterator[None]:
 
 
 def leaves_text(leaves: list[Leaf]) -> str:
-    """One line that stands for a list of leaves with a common root."""
+    """Returns one line that stands for a list of leaves with a common root."""
     first = leaves[0][1]
     head = first if type(first) is str else repr(first)
     if len(leaves) == 1:
