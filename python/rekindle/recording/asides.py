@@ -1,4 +1,4 @@
-"""Code that runs in the midst of a forward, but not for it: the garbage collector's, and that of modules that are imported."""
+"""Recognizes code that runs in the midst of a forward, but not for it: of signals, imports and the garbage collector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from rekindle.process.signal_handlers import StandIn
 
 
 class Asides:
-    """Tells such code, as long as `watched` is entered. outside: identities of the frames that the forward runs in."""
+    """Recognizes code that runs aside, as long as `watched` is entered.
+
+    outside: identities of the frames that the forward runs in
+    """
 
     def __init__(self, outside: Collection[int]) -> None:
         self._outside = outside
@@ -22,7 +25,7 @@ class Asides:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Hear of the garbage collector, of whatever thread."""
+        """Hears of the garbage collector, of whatever thread, while the body runs."""
         with changed(lambda: gc.callbacks.remove(self._on_collection)):
             gc.callbacks.append(self._on_collection)
             yield

@@ -1,7 +1,14 @@
-"""What cached functions (functools.lru_cache) have answered: results that a forward gets without running their code.
+"""Observes what cached functions (functools.lru_cache) have answered: results that a forward gets without running their code.
 
-Runs that try a graph leave a cache as it was (cells.ANSWERS). A graph asks no function: before it serves a call, what its
-forward asked is asked once, so that later calls find the answers that eager would have left.
+Runs that try a graph leave a cache as it was (cells.ANSWERS). A graph asks no function: before it serves a call, what its forward
+asked is asked once, so that later calls find the answers that eager would have left.
+
+For example, `app.table` had answered `table(2)`, and the forward called `table(3)`. The observation is
+
+    ["answers", "app", "table", '[{"<question 2>": "<answer>"}, {"<question 3>": ["<answer>", <arguments>]}]']
+
+with digests in angles. It holds while `table` has the first answer, and the second or none. Then `ask_again` calls `table(3)`,
+unless that is answered already.
 """
 
 from __future__ import annotations
@@ -42,17 +49,17 @@ Answers = dict[str, tuple[str, Asked]]  # by digest of the question; the digest 
 class _Met:
     """Tells what a cached function was asked since the walk met it.
 
-    path: where it was met first. before: what it had answered then.
+    path: where it was met first
     """
 
     def __init__(self, path: str, function: Any) -> None:
         self.path, self.function = path, function
-        self.calls = function.cache_info()[:2]
-        self.before: Answers = {}
+        self.calls = function.cache_info()[:2]  # hits and misses by then
+        self.before: Answers = {}  # what it had answered then
 
     @property
     def is_asked(self) -> bool:
-        """Whether it was called since."""
+        """Tells whether the function was called since."""
         return bool(self.function.cache_info()[:2] != self.calls)
 
 
@@ -61,13 +68,13 @@ Met = dict[int, _Met]  # by identity
 
 @contextlib.contextmanager
 def noted_in(met: Met) -> Iterator[None]:
-    """Context in which the cached functions that a walk of this thread meets are added to `met`."""
+    """Adds to `met`, while the body runs, the cached functions that a walk of this thread meets."""
     with told_of_cached(functools.partial(_meet, met)):
         yield
 
 
 def _meet(met: Met, path: str, function: Any) -> None:
-    """A walk is at a cached function. Raises Bypass for one whose answers depend on which calls came first."""
+    """Notes a cached function that a walk is at; raises Bypass for one whose answers depend on which calls came first."""
     if id(function) not in met:
         if _forgets_soon(function):
             raise _refused(path, "which may forget answers soon: raise its maxsize, or set it to None")
@@ -76,8 +83,11 @@ def _meet(met: Met, path: str, function: Any) -> None:
 
 
 def _forgets_soon(function: Any) -> bool:
-    """Whether a cache with a bound is more than half full. Which answers it forgets then depends on the order of all calls;
-    a graph makes none, and trials of a graph make some."""
+    """Tells whether a bounded cache is more than half full, or too full for what trials of a graph may ask.
+
+    Which answers it forgets then depends on the order of all calls; a graph makes none, and trials of a graph make some. A
+    function without arguments, or of an installed package, does not count.
+    """
     most, room = function.cache_parameters()["maxsize"], _MOST_ASKED_BY_TRIALS
     if not most or _has_one_question(function.__wrapped__) or installed(_file_of(function)):
         return False
@@ -96,7 +106,7 @@ def _file_of(function: Any) -> str:
 
 
 def met_by(fingerprint: Fingerprint) -> Met:
-    """The cached functions that a fingerprint leads to."""
+    """Returns the cached functions that a fingerprint leads to."""
     met: Met = {}
     with one_pass(), noted_in(met):
         classes = {id(base): base for cls in fingerprint.classes for base in cls.__mro__}
@@ -108,8 +118,11 @@ def met_by(fingerprint: Fingerprint) -> Met:
 
 
 def observations(met: Met) -> Iterator[list[str | None]]:
-    """One per function that was asked: what it had answered before, which must be answered alike, and what since, which must not
-    be answered otherwise and is asked again. Raises Bypass for what cannot be compared, or not be asked again."""
+    """Yields an observation for each function that was asked.
+
+    It holds what the function had answered before, which must be answered alike, and what since, which must not be answered
+    otherwise and is asked again. Raises Bypass for what cannot be compared, or not be asked again.
+    """
     for one in [one for one in met.values() if one.is_asked]:
         now, before = _answers(one.function), one.before
         module, name = one.function.__module__, one.function.__qualname__
@@ -126,7 +139,7 @@ def observations(met: Met) -> Iterator[list[str | None]]:
 
 
 def hold(module: str, name: str, text: str) -> bool:
-    """Whether the answers of an observation fit those that the function has ready now."""
+    """Tells whether the answers of an observation fit those that the function has ready now."""
     before, since = json.loads(text)
     function = find(module, name)
     if not isinstance(function, functools._lru_cache_wrapper) or _forgets_soon(function):
@@ -138,8 +151,10 @@ def hold(module: str, name: str, text: str) -> bool:
 
 
 def ask_again(recorded: Iterable[Sequence[str | None]]) -> None:
-    """Let cached functions answer what they were asked in a recording, as they would in eager. Raises Bypass, and leaves their
-    caches as they were, where one answers otherwise, or draws random numbers: eager is to ask it."""
+    """Lets cached functions answer what they were asked in a recording, as they would in eager.
+
+    Raises Bypass where one answers otherwise, raises or draws random numbers, and leaves its cache as it was for eager to ask.
+    """
     for _, module, name, text in [one for one in recorded if one[0] == "answers"]:
         function = find(str(module), str(name))
         known, held = _answers(function), ANSWERS.take(function)
@@ -169,8 +184,10 @@ def _ask(function: Any, told: Any) -> None:
 
 
 def _told(one: _Met, asked: Asked) -> list[Any] | None:
-    """Arguments as JSON; raises Bypass for those that another process could not find, as the module itself. None for those of
-    an installed package, whose caches are its own concern."""
+    """Returns arguments as JSON; raises Bypass for those that another process could not find, as the module itself.
+
+    Of an installed package, whose caches are its own concern, it returns None for those instead.
+    """
     try:
         return [describe_plain(swapped(part, int), one.path) for part in asked]
     except Bypass as bypass:
@@ -192,7 +209,10 @@ def _answers(function: Any) -> Answers:
 
 
 def _asked(key: Any, is_typed: bool) -> Asked:
-    """The arguments that a key of a cache stands for: itself, or positional ones, a mark and named ones, then all types."""
+    """Returns the arguments that a key of a cache stands for.
+
+    A key is the one argument itself, or a tuple: positional ones, a mark and named ones, then all types.
+    """
     if type(key) is not tuple:
         return (key,), {}
     mark = next((i for i, item in enumerate(key) if type(item) is object), None)
@@ -209,7 +229,7 @@ def _digest(value: Any) -> str:
 
 
 def _walked(value: Any) -> Walker | None:
-    """A walk over a question or an answer; None if it cannot be digested."""
+    """Returns a walk over a question or an answer; None if it cannot be digested."""
     walker = Walker()
     walker.excluded = frozenset({f"torch.Tensor.{CLOSED}"})
     walker.content_limit = _LARGEST_ANSWER

@@ -1,4 +1,4 @@
-"""What Python code that ran depends on: where it is found, and the globals and imports that it reads."""
+"""Notes what Python code that ran depends on: where it is found, and the globals and imports that it reads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ from rekindle.recording.notes import Noted
 
 
 class CodeReads:
-    """Notes what code depends on. covered: ids of code that is in the key already."""
+    """Notes what code depends on.
+
+    noted: takes the notes
+    covered: identities of code that is in the key already
+    environment: is told where code may read any environment variable
+    """
 
     def __init__(self, noted: Noted, covered: set[int], environment: world.EnvironmentReads) -> None:
         self._noted, self._covered, self._environment = noted, covered, environment
 
     def record(self, frame: types.FrameType) -> None:
-        """Note the code that a frame of the user's runs, unless it is covered, and what the code reads.
+        """Notes the code that a frame of the user's runs, unless it is covered, and what the code reads.
 
         Raises Bypass for code that cannot be found again.
         """
@@ -87,7 +92,7 @@ class CodeReads:
 
 
 def _file_of(code: types.CodeType, namespace: dict[str, Any]) -> tuple[str, str, str] | None:
-    """The module file of code that no name leads to, as of kernels that a library registers and calls `_`, if it is installed."""
+    """Returns the file observation of installed code that no name leads to, as of kernels that a library calls `_`."""
     module = sys.modules.get(str(namespace.get("__name__")))
     if module is None or vars(module) is not namespace or namespace.get("__file__") != code.co_filename:
         return None

@@ -1,4 +1,4 @@
-"""Frames of running code: whose they are, what they are called, and where a search along their callers ends."""
+"""Tells whose the frames of running code are, what they are called, and where a search along their callers ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rekindle.process.torch_internals import disabled_torch_function, set_tracin
 
 
 def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
-    """Run what is not part of the forward: the content of a tensor may be read."""
+    """Runs what is not part of the forward, so that it may read the content of a tensor; `on_error` gets what it raises."""
     state = tracing_state()
     if state is not None:  # else it may be one that cannot be set, inside of an operator
         set_tracing_state(None)
@@ -27,14 +27,17 @@ def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> 
 
 
 def frames_from(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    """The frame and its callers, from the inside out."""
+    """Yields the frame and its callers, from the inside out."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def beyond(frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tuple[str, ...] = ()) -> types.FrameType | None:
-    """The first frame that is of none of these origins; None where a module of `ending` is on the way."""
+    """Returns the first frame, from the inside out, that is of none of the origins `passed`, or None.
+
+    It is also None where a module of `ending` is on the way.
+    """
     while frame is not None and origin_of_frame(frame) in passed:
         if frame.f_globals.get("__name__") in ending:
             return None
@@ -43,7 +46,7 @@ def beyond(frame: types.FrameType | None, passed: tuple[Origin, ...], ending: tu
 
 
 def first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
-    """The first argument of a call of `code` if it is a class, else its class: a method's; None without arguments."""
+    """Returns the first argument of a call of `code` if it is a class, else its class: a method's; None without arguments."""
     if not code.co_argcount:
         return None
     first = frame.f_locals.get(code.co_varnames[0], ABSENT)
@@ -51,12 +54,12 @@ def first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
 
 
 def is_user(frame: types.FrameType) -> bool:
-    """Whether the frame runs code of the user's."""
+    """Tells whether the frame runs code of the user's."""
     return origin_of_frame(frame) is Origin.USER
 
 
 def place_of(frame: types.FrameType) -> str:
-    """Module and qualified name of the code that the frame runs."""
+    """Returns module and qualified name of the code that the frame runs."""
     code = frame.f_code
     return f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
 

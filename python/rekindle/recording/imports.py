@@ -1,4 +1,4 @@
-"""What a forward imports and takes from modules that it imported itself."""
+"""Observes what a forward imports and takes from modules that it imported itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rekindle.reasons import Bypass, Reason
 
 
 class Probe:
-    """Context in which `on_search(name)` is called for every module that this thread looks for and that is not loaded yet."""
+    """Calls `on_search(name)`, while it is entered, for every module that this thread looks for and that is not loaded yet."""
 
     def __init__(self, on_search: Callable[[str], None]) -> None:
         self._on_search = on_search
@@ -23,7 +23,7 @@ class Probe:
         self._changed = changed(lambda: sys.meta_path.remove(self))  # type: ignore[arg-type]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """As the import system asks; finds nothing."""
+        """Tells of a search, as the import system asks; finds nothing."""
         if threading.get_ident() == self._thread:
             self._on_search(name)
 
@@ -37,10 +37,12 @@ class Probe:
 
 
 def reads_from(reads: Reads, targets: list[str], names: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Observations, as (kind, module, name), of what code with these reads may take from its imports.
+    """Yields observations, as (kind, module, name), of what code with these reads may take from its imports.
 
-    targets: their absolute names. names: all attribute names in the code. A module that is used in another way than for
-    its attributes counts as a whole. Modules that are not loaded are left out.
+    A module that is used in another way than for its attributes counts as a whole. Modules that are not loaded are left out.
+
+    targets: absolute names of `reads.imports`, in order
+    names: all attribute names in the code
     """
     seen: set[int] = set()
     for index, (target, (_, _, parts)) in enumerate(zip(targets, reads.imports, strict=True)):
@@ -53,8 +55,10 @@ def reads_from(reads: Reads, targets: list[str], names: tuple[str, ...]) -> Iter
 
 
 def _imported(target: str, part: str | None) -> list[types.ModuleType]:
-    """The modules that an import statement names: a.b and, for `import a.b`, a. Raises Bypass for what is loaded as one and is
-    none."""
+    """Returns the modules that an import statement names: a.b and, for `import a.b`, a.
+
+    Raises Bypass for what is loaded as a module and is none.
+    """
     names = [target, target.partition(".")[0]] if part is None else [f"{target}.{part}"]
     loaded = [sys.modules.get(name) for name in dict.fromkeys([*names, target])]
     if any(module is not None and not isinstance(module, types.ModuleType) for module in loaded):
@@ -80,8 +84,10 @@ def _attributes(module: types.ModuleType, names: tuple[str, ...], seen: set[int]
 
 
 def searched(frame: types.FrameType) -> tuple[str, str | None, bool] | None:
-    """For a starting function of importlib that takes the name of a module: the name, the package it is relative to, and
-    whether the module itself is returned."""
+    """Returns what a starting function of importlib that takes the name of a module looks for, or None for any other code.
+
+    This is the name, the package it is relative to, and whether the module itself is returned.
+    """
     code = frame.f_code
     if code.co_name not in ("import_module", "find_spec") or "importlib" not in code.co_filename:
         return None

@@ -1,4 +1,4 @@
-"""Being told of Python code that starts and of C functions that are called, on the current thread."""
+"""Tells of Python code that starts and of C functions that are called, on the current thread."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ _ANY_SET = frozenset((object(), object()))  # stands for what may be one
 
 
 class MonitoringHook:
-    """For Python 3.12 and later: sys.monitoring, which costs nothing once a place was seen.
+    """Watches by sys.monitoring, from Python 3.12 on, which costs nothing once a place was seen.
 
     Before: _native.ProfileHook, which has the same methods and puts the one that was there aside.
     """
 
     def __init__(self, on_start: StartHandler, on_call: CallHandler, judge: Judge, side: Sides, on_list: OrderHandler) -> None:
-        """on_start is called until it returns true for a code object; on_call before a C function is called of which `judge`
-        says so, and for no other again; on_list for what is unpacked into a list, from Python 3.13 on, where that uses no
-        iterator of a set."""
+        """Takes the handlers; `start` begins to call them.
+
+        on_start: called with frames that start, until it returns true for their code object
+        on_call: called before a C function is called of which `judge` says so, and for no other
+        judge: gives the sides whose calls of a C function are to be told
+        side: gives the side that running code is on
+        on_list: called with what is unpacked into a list, from Python 3.13 on, where that uses no iterator of a set
+        """
         self._on_start = on_start
         self._on_call = on_call
         self._judge = judge
@@ -44,7 +49,7 @@ class MonitoringHook:
         self._unpacking: dict[int, tuple[CodeType, dict[int, int]]] = {}  # by identity: code, and where it does, how deep
 
     def start(self) -> None:
-        """Begin; raises Bypass if every tool id is taken."""
+        """Begins to watch; raises Bypass if every tool id is taken."""
         monitoring = sys.monitoring  # type: ignore[attr-defined]
         free = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
         if not free:
@@ -62,7 +67,7 @@ class MonitoringHook:
         monitoring.set_events(self._tool, events.PY_START | events.CALL)
 
     def stop(self) -> None:
-        """End, and free the tool id."""
+        """Ends watching, and frees the tool id."""
         self._changed.__exit__(None, None, None)
 
     def _end(self) -> None:
@@ -98,7 +103,7 @@ class MonitoringHook:
         return None if side else sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _watch_unpacking(self, code: CodeType) -> None:
-        """Be told before the code extends a list that it builds, as `[*items]` and `f(1, *items)` do."""
+        """Has Python tell before the code extends a list that it builds, as `[*items]` and `f(1, *items)` do."""
         if id(code) in self._unpacking or _LIST_EXTEND not in code.co_code[::2]:
             return
         self._unpacking[id(code)] = (code, depths_at(code, _LIST_EXTEND))
@@ -117,7 +122,7 @@ class MonitoringHook:
 
 
 def call_hook(on_start: StartHandler, on_call: CallHandler, judge: Judge, side: Sides, on_list: OrderHandler) -> Any:
-    """What this Python has: its `start` and `stop` begin and end it."""
+    """Returns the hook that this Python has: its `start` and `stop` begin and end it. For the arguments, see MonitoringHook."""
     if sys.version_info >= (3, 12):
         return MonitoringHook(on_start, on_call, judge, side, on_list)
     return _native.ProfileHook(on_start, on_call, judge, side)

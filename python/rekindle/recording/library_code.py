@@ -1,4 +1,4 @@
-"""Code of Python, torch and NumPy that ran for the user's: what tells that nobody has patched it since.
+"""Observes code of Python, torch and NumPy that ran for the user's, to tell that nobody has patched it since.
 
 The versions in the key stand for it, so nothing here refuses anything: what cannot be told is left to the version.
 """
@@ -31,7 +31,7 @@ class LibraryCode:
     """Collects the code that ran; `keys` are the observations it takes, as (kind, module, name)."""
 
     def __init__(self) -> None:
-        self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}
+        self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}  # (code, globals, is torch's), by identity
         self._not_for_user: set[int] = set()  # of torch's, by identity
         self._state = LibraryState()
 
@@ -40,8 +40,11 @@ class LibraryCode:
         return id(frame.f_code) in self._not_for_user and not _is_for_user(frame)
 
     def add(self, frame: types.FrameType, origin: Origin) -> bool:
-        """Note a frame that starts; what torch's code reads counts too. Returns whether the code need not be seen again: not
-        as long as it ran for Rekindle only. Raises Bypass as of LibraryState.add."""
+        """Notes a frame that starts; what torch's code reads counts too.
+
+        Returns whether the code need not be seen again: not as long as it ran for Rekindle only. Raises Bypass as of
+        LibraryState.add.
+        """
         if str(frame.f_globals.get("__name__")).startswith(_BESIDES):
             return True
         self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
@@ -53,11 +56,14 @@ class LibraryCode:
         return True
 
     def settings(self) -> list[list[str | None]]:
-        """Observations of torch's own state; see library_state.py."""
+        """Returns the observations of torch's own state; see library_state.py."""
         return self._state.observations()
 
     def keys(self, covered: set[int]) -> list[tuple[str, str, str]]:
-        """Without those of code that is covered otherwise, and without what has no name."""
+        """Returns the observations to take, without those of code that is covered otherwise, and without what has no name.
+
+        covered: identities of code
+        """
         found: dict[tuple[str, str, str], None] = {}
         for code, namespace, with_reads in list(self._ran.values()):
             module = namespace.get("__name__")
@@ -79,7 +85,7 @@ def _is_for_user(frame: types.FrameType) -> bool:
 
 
 def code_text(value: Any) -> str | None:
-    """Text of library code by what it runs: digests of code and defaults."""
+    """Returns the text of library code by what it runs: digests of code and defaults; None if it is absent."""
     if value is ABSENT:
         return None
     leaves = [("code", code_digest(code)) for code in codes_of(value)]
@@ -87,7 +93,10 @@ def code_text(value: Any) -> str | None:
 
 
 def read_text(value: Any) -> str | None:
-    """Text of what library code reads by name: functions, classes and modules by theirs, other things by their type."""
+    """Returns the text of what library code reads by name; None if it is absent.
+
+    Functions, classes and modules are told by their names, other things by their type.
+    """
     if value is ABSENT:
         return None
     if type(value) is types.FunctionType:
@@ -100,7 +109,7 @@ def read_text(value: Any) -> str | None:
 
 
 def _tells(value: Any) -> bool:
-    """Whether the text of a value says which one it is. What an export puts in the place of torch's own does not count."""
+    """Tells whether the text of a value says which one it is. What an export puts in the place of torch's own does not count."""
     if type(value) is types.FunctionType:
         return origin_of(value.__code__.co_filename) is not Origin.REKINDLE
     return isinstance(value, (*_C_FUNCTIONS, type, types.ModuleType))

@@ -1,7 +1,7 @@
-"""State that torch's own Python code keeps in its modules and classes: settings, registries and caches.
+"""Observes state that torch's own Python code keeps in its modules and classes: settings, registries and caches.
 
-What can change is what some function of the same module rebinds or fills, and plain numbers and texts whoever sets them. All
-of it that the forward may have read is observed by value, but for what the code that ran keeps for itself: a cache.
+What can change is what some function of the same module rebinds or fills, and plain numbers and texts whoever sets them. All of
+it that the forward may have read is observed by value, but for what the code that ran keeps for itself: a cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _changeable: dict[str, tuple[str, ...]] = {}
 
 
 def stored_names(code: types.CodeType) -> frozenset[str]:
-    """Names of globals that a code object, or one nested in it, rebinds or fills."""
+    """Returns the names of globals that a code object, or one nested in it, rebinds or fills."""
     known = _stored.get(id(code))
     if known is None:
         found: set[str] = set()
@@ -61,7 +61,7 @@ def _stored_by(code: types.CodeType) -> set[str]:
 
 
 def changeable_names(module: str, namespace: dict[str, Any]) -> tuple[str, ...]:
-    """Names of what functions of a module of torch's rebind or fill."""
+    """Returns the names of what functions of a module of torch's rebind or fill."""
     known = _changeable.get(module)
     if known is None:
         found: set[str] = set()
@@ -75,7 +75,7 @@ def changeable_names(module: str, namespace: dict[str, Any]) -> tuple[str, ...]:
 
 
 def text_of(module: str, name: str) -> str | None:
-    """What stands for a name of a module, or for the plain attributes of a class there, None if nothing can."""
+    """Returns what stands for a name of a module, or for the plain attributes of a class there; None if nothing can."""
     namespace = names_of(module)
     value = ABSENT if namespace is None else follow(namespace, name.split("."))[0]
     if value is ABSENT:
@@ -93,13 +93,16 @@ class LibraryState:
     """Collects what torch's code may read, as it is before that code runs."""
 
     def __init__(self) -> None:
-        self._before: dict[Key, str | None] = {}
+        self._before: dict[Key, str | None] = {}  # texts
         self._own: set[tuple[str, str]] = set()  # what code that ran keeps for itself
-        self._tables: dict[int, tuple[Key, Any, Any]] = {}
-        self._modules: set[str] = set()
+        self._tables: dict[int, tuple[Key, Any, Any]] = {}  # (key, table, copy of it), by identity
+        self._modules: set[str] = set()  # those whose changeable names are noted
 
     def add(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        """Code of torch starts for the first time. Raises Bypass for what the forward may read and no text can stand for."""
+        """Notes what code of torch that starts for the first time may read.
+
+        Raises Bypass for what the forward may read and no text can stand for.
+        """
         module = namespace.get("__name__")
         if not isinstance(module, str) or names_of(module) is not namespace:
             return
@@ -127,7 +130,10 @@ class LibraryState:
                 self._tables[id(value)] = (key, value, value.copy())
 
     def observations(self) -> list[list[str | None]]:
-        """Of what is as it was. Raises Bypass if torch has kept tensors of the forward, which are then taken from it."""
+        """Returns the observations of what is as it was.
+
+        Raises Bypass if torch has kept tensors of the forward, which are then taken from it.
+        """
         for (_, module, name), table, before in self._tables.values():
             if len(table) != len(before) and _holds_tensors(table):
                 table.clear()
@@ -142,7 +148,7 @@ def _holds_tensors(table: Any) -> bool:
 
 
 def _classes_of(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Module and name of the class that code is a method of, and of its bases in torch."""
+    """Yields module and name of the class that code is a method of, and of its bases in torch."""
     owner = namespace.get(code.co_qualname.rpartition(".")[0])
     for base in owner.__mro__ if isinstance(owner, type) else ():
         if base.__module__.partition(".")[0] == "torch" and (names_of(base.__module__) or {}).get(base.__name__) is base:

@@ -1,4 +1,4 @@
-"""What a forward asks of loggers: they are state of the process that few forwards depend on, so a key names them only."""
+"""Observes what a forward asks of loggers: state of the process that few forwards depend on, so a key names them only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _METHODS = frozenset(name for name in dir(logging.Logger) if callable(getattr(lo
 
 
 class LoggerReads:
-    """Context in which `on_read` is called with each logger or handler of whose state this thread's code takes an attribute,
-    and with the frame that does."""
+    """Calls `on_read`, while it is entered, with each logger or handler of whose state this thread's code takes an attribute, and
+    with the frame that does."""
 
     def __init__(self, on_read: Callable[[Any, FrameType], None]) -> None:
         self._on_read = on_read
@@ -36,7 +36,7 @@ class LoggerReads:
 
 
 def state_of(name: str) -> str:
-    """What a logger lets through, and to whom."""
+    """Returns a text of what a logger lets through, and to whom."""
     parts = [
         (one.level, one.disabled, one.propagate, len(one.filters), [type(item).__qualname__ for item in one.handlers])
         for one in chain_of(name)
@@ -45,7 +45,7 @@ def state_of(name: str) -> str:
 
 
 def chain_of(name: str) -> list[logging.Logger]:
-    """The logger of a name and those above it."""
+    """Returns the logger of a name and those above it."""
     chain: list[logging.Logger] = []
     above: logging.Logger | None = logging.getLogger(None if name == "root" else name)
     while above is not None:

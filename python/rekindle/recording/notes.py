@@ -1,4 +1,4 @@
-"""The notes of one recording: what was read, with its text at that time, and the observations that come of it."""
+"""Keeps the notes of one recording: what was read, with its text at that time, and the observations that come of it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ Key = tuple[str, str, str]  # kind, module, name of an observation
 
 
 class Noted:
-    """Made where a recording begins. covered: identities of code that the notes, or what is given, stand for. undo: keeps
-    what is noted. cached: functions that the forward may ask."""
+    """Collects the notes of one recording; made where that begins.
+
+    covered: identities of code that the notes, or what is given, stand for
+    undo: keeps what is noted
+    cached: functions that the forward may ask
+    """
 
     def __init__(self, covered: set[int], undo: Undo | None = None, cached: cached_functions.Met | None = None) -> None:
         self.covered = covered
         self._undo = undo
         self._kept: list[Walker] = []
         self._modules_before = frozenset(sys.modules)
-        self._texts: dict[Key, str | None] = {}
-        self._from: set[tuple[str, str]] = set()
-        self._searched: set[str] = set()
-        self._taken: list[tuple[Reads, list[str], tuple[str, ...]]] = []
-        self._whole: set[str] = set()
+        self._texts: dict[Key, str | None] = {}  # at the time of the note
+        self._from: set[tuple[str, str]] = set()  # (module, name) of from-imports
+        self._searched: set[str] = set()  # modules
+        self._taken: list[tuple[Reads, list[str], tuple[str, ...]]] = []  # as of `taken`
+        self._whole: set[str] = set()  # modules of which anything may be read
         self._cached: cached_functions.Met = cached or {}
 
     def add(self, key: Key) -> None:
-        """Note the present text of something, unless that was noted before; raises Bypass if it has none."""
+        """Notes the present text of something, unless that was noted before; raises Bypass if it cannot be digested."""
         if key not in self._texts:
             walks: list[Walker] = []
             with one_pass(), cached_functions.noted_in(self._cached), walks_kept(walks):
@@ -62,28 +66,35 @@ class Noted:
                 self.covered.update(map(id, class_codes(cls)))
 
     def searched(self, module: str) -> None:
-        """A module that was imported or looked for."""
+        """Notes a module that was imported or looked for."""
         self._searched.add(module)
 
     def named(self, module: str, name: str) -> None:
-        """`from module import name` in a function."""
+        """Notes a `from module import name` in a function."""
         self._from.add((module, name))
 
     def taken(self, reads: Reads, modules: list[str], names: tuple[str, ...]) -> None:
-        """Code that imports these modules and has these attribute names."""
+        """Notes code with these reads, which imports these modules and has these attribute names.
+
+        modules: absolute names of `reads.imports`, in order
+        """
         if reads.imports:
             self._taken.append((reads, modules, names))
             self._add_taken()
 
     def imported(self, name: str, package: str | None, whole: bool) -> None:
-        """A call of importlib's, whose result may be used in any way if it is the module itself."""
+        """Notes a call of importlib's, whose result may be used in any way if it is the module itself.
+
+        package: that the name is relative to, or None
+        whole: whether the result is the module itself
+        """
         name = resolve_name(name, package) if package else name
         self._searched.add(name)
         if whole:
             self._whole.add(name)
 
     def version_of(self, value: Any) -> None:
-        """The version of the installed package that a value belongs to, and for NumPy what it does about errors."""
+        """Notes the version of the installed package that a value belongs to, and for NumPy what it does about errors."""
         name = value.__name__ if type(value) is types.ModuleType else getattr(value, "__module__", None)
         root = name.partition(".")[0] if isinstance(name, str) else ""
         if root == "numpy":
@@ -95,11 +106,11 @@ class Noted:
                 self.add(("binary", str(name), ""))
 
     def computes_with_arrays(self) -> None:
-        """The forward may compute with NumPy, which then raises or warns as its user wants."""
+        """Notes that the forward may compute with NumPy, which then raises or warns as its user wants."""
         self.add(("query", "numpy", "geterr"))
 
     def observations(self) -> list[Observation]:
-        """All of it; raises Bypass if something changed since it was noted."""
+        """Returns all observations; raises Bypass if something changed since it was noted."""
         self._add_taken()
         for name in self._whole & sys.modules.keys():
             self.add(("module", name, ""))

@@ -1,13 +1,27 @@
-"""Single observations: [kind, module, name, text], and the check of a list of them against the present.
+"""Takes single observations, [kind, module, name, text], and checks a list of them against the present.
 
-kinds: "function" and "class" (code that ran, under a name), "global" (a name and the attributes taken from
-it), "from" (a name imported inside a function), "module" (all that a module of the user's defines), "import"
-(whether a module can be imported), "env" (an environment variable), "file" (the source of a module first
-loaded by the forward), "code" and "library" (code of torch or Python that ran, and names it read), "version"
-(of an installed package), "binary" (the build of an extension module), "query" (a question about the process),
-"order" (that of the items of sets), "logger" (what it lets through), "setting" (torch's own state), "answers" (of
-a cached function; not a text to be equal to), "shape" (of an argument, with symbols) and "size" (what the forward
-asked about sizes, and the answer): the caller compares these two. text is None for what is absent.
+text is None for what is absent. kind is one of:
+
+    function, class    code that ran, under a name
+    global             a name and the attributes taken from it
+    from               a name imported inside a function
+    module             all that a module of the user's defines
+    import             whether a module can be imported
+    env                an environment variable
+    file               the source of a module first loaded by the forward
+    code, library      code of torch or Python that ran, and names it read
+    version            that of an installed package
+    binary             the build of an extension module
+    query              a question about the process
+    order              that of the items of sets
+    logger             what it lets through
+    setting            torch's own state
+    answers            those of a cached function; not a text to be equal to
+    shape              that of an argument, with symbols; compared by the caller
+    size               what the forward asked about sizes, and the answer; compared by the caller
+
+For example, the module `app` held `RATE = 0.1`, which the forward read: the observation is ["global", "app", "RATE", "0.1"]. Once
+RATE is 0.2, `verify` says "global app.RATE changed: 0.1 -> 0.2".
 """
 
 from __future__ import annotations
@@ -38,7 +52,7 @@ KINDS = frozenset(
 
 
 def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
-    """The first observation that no longer holds, as a sentence with old and new, or None if all hold."""
+    """Returns the first observation that no longer holds, as a sentence with old and new, or None if all hold."""
     for kind, module, name, old, new in present(recorded):
         if new != old:
             return f"{title(kind, module, name)} changed: {old or 'absent'} -> {new or 'absent'}"
@@ -48,7 +62,7 @@ def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
 def present(
     recorded: Sequence[Sequence[str | None]],
 ) -> Iterator[tuple[str, str, str, str | None, str | None]]:
-    """(kind, module, name, recorded text, present text) of each observation."""
+    """Yields (kind, module, name, recorded text, present text) of each observation."""
     files = {module for kind, module, _, _ in recorded if kind == "file"}
     with one_pass():
         for kind, module, name, old in recorded:
@@ -64,7 +78,7 @@ def present(
 
 
 def _now(kind: str, module: str, name: str, old: str | None) -> str | None:
-    """The present text, which is the old one if that still holds."""
+    """Returns the present text, which is the old one if that still holds."""
     if kind in ("shape", "size"):
         return old
     if kind == "answers":
@@ -73,7 +87,7 @@ def _now(kind: str, module: str, name: str, old: str | None) -> str | None:
 
 
 def title(kind: str, module: str, name: str) -> str:
-    """What an observation is about, for a sentence."""
+    """Says what an observation is about, for a sentence."""
     if kind == "env":
         return f"environment variable {name}"
     if kind in ("import", "file", "module"):
@@ -92,7 +106,7 @@ def title(kind: str, module: str, name: str) -> str:
 
 
 def present_text(kind: str, module: str, name: str) -> str | None:
-    """The text that stands for the observed thing as it is now; raises Bypass if it cannot be digested."""
+    """Returns the text that stands for the observed thing as it is now; raises Bypass if it cannot be digested."""
     if kind == "env":
         return world.env_now(name)
     if kind == "import":
@@ -117,7 +131,7 @@ def present_text(kind: str, module: str, name: str) -> str | None:
 
 
 def _loaded_text(kind: str, module: str, name: str) -> str | None:
-    """Text of what a loaded module holds."""
+    """Returns the text of what a loaded module holds; None if it is absent."""
     loaded = sys.modules.get(module)
     if loaded is None:
         return None
@@ -130,7 +144,10 @@ def _loaded_text(kind: str, module: str, name: str) -> str | None:
 
 
 def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
-    """Absolute name of a module imported by code with these globals."""
+    """Returns the absolute name of a module imported by code with these globals.
+
+    level: of a relative import; 0 for an absolute one
+    """
     if not level:
         return name
     package = namespace.get("__package__") or namespace.get("__name__", "")
@@ -139,7 +156,7 @@ def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
 
 
 def _value_text(path: str, value: Any) -> str:
-    """Text of an observed value. What a version stands for is named, other things are digested."""
+    """Returns the text of an observed value. What a version stands for is named, other things are digested."""
     if isinstance(value, type):
         return f"class {label(value)} {_class_version(value)}"
     if type(value) is types.FunctionType and is_covered_function(value):
@@ -148,7 +165,7 @@ def _value_text(path: str, value: Any) -> str:
 
 
 def _class_version(cls: type) -> str | None:
-    """Digest of a class, or the version that stands for it."""
+    """Returns the digest of a class, or its package's version where it has none; None for what the key's versions stand for."""
     if is_covered_class(cls):
         return None
     try:
@@ -161,6 +178,7 @@ def _class_version(cls: type) -> str | None:
 
 
 def _file_text(module: str) -> str | None:
+    """Digests the file of a module; None if there is none."""
     path = locate(module)
     if path is None or not os.path.isfile(path):
         return None
@@ -169,5 +187,5 @@ def _file_text(module: str) -> str | None:
 
 
 def lasting(recorded: list[Observation]) -> list[Observation]:
-    """Without the settings of torch's that are others only while an export runs."""
+    """Returns the observations without the settings of torch's that are others only while an export runs."""
     return [one for one in recorded if one[0] != "setting" or present_text("setting", str(one[1]), str(one[2])) == one[3]]

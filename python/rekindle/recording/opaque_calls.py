@@ -1,4 +1,4 @@
-"""Calls that a graph could not stand for: which are to be told of, and for whom they are made."""
+"""Finds calls that a graph could not stand for: which are to be told of, and for whom they are made."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ _QUERIES = ("get_", "is_", "_")
 
 
 def writes_log(code: CodeType) -> bool:
-    """Whether the code runs when, and only when, a logger that is enabled is written to."""
+    """Tells whether the code runs when, and only when, a logger that is enabled is written to."""
     return code.co_name == "_log" and code.co_filename == logging.Logger._log.__code__.co_filename
 
 
 def is_collective(code: CodeType) -> bool:
-    """Whether the code is a function by which the ranks of a job talk; one that only asks about the job is not."""
+    """Tells whether the code is a function by which the ranks of a job talk; one that only asks about the job is not."""
     name = code.co_name
     return code.co_filename.endswith(_COLLECTIVE_FILES) and not name.startswith(_QUERIES) and name.islower()
 
 
 def is_collective_call(function: Any) -> bool:
-    """Whether a C function with a watched name is a collective, not a namesake as torch.gather."""
+    """Tells whether a C function with a watched name is a collective, not a namesake as torch.gather."""
     if function.__name__ not in COLLECTIVES:
         return False
     owner = getattr(function, "__self__", None)
@@ -71,7 +71,7 @@ def is_collective_call(function: Any) -> bool:
 
 
 def side_of(frame: FrameType) -> int:
-    """The side that running code is on: see calls.Sides."""
+    """Returns the side that running code is on, as of interpreter_events.Sides."""
     origin = origin_of_frame(frame)
     if origin is Origin.REKINDLE:
         return 0
@@ -79,7 +79,7 @@ def side_of(frame: FrameType) -> int:
 
 
 def judge(function: Any) -> int:
-    """The sides whose calls of a C function matter: see calls.Judge."""
+    """Returns the sides whose calls of a C function matter, as of interpreter_events.Judge."""
     name = getattr(function, "__name__", "")
     if is_collective_call(function) or function is print or function is warnings.warn or function is warnings.warn_explicit:
         return _ALL | _OTHERS
@@ -89,7 +89,7 @@ def judge(function: Any) -> int:
 
 
 def caller_of(frame: FrameType, name: str) -> FrameType | None:
-    """For whom a frame calls what is not pure: None if for itself, as a logger asks for the time."""
+    """Returns the frame for which another calls what is not pure: None if for itself, as a logger asks for the time."""
     if name in _OF_STDLIB and origin_of_frame(frame) is Origin.STDLIB and frame.f_globals.get("__name__") != "traceback":
         return None
     others = name in _FILES or name == "print" or "." in name
@@ -98,7 +98,11 @@ def caller_of(frame: FrameType, name: str) -> FrameType | None:
 
 
 def what_is_done(name: str, function: Any = None) -> str:
-    """A call of what is not pure, for a sentence. name: of the function, or of the event of an audit."""
+    """Says what a call of what is not pure does, for a sentence.
+
+    name: that of the function, or of the event of an audit
+    function: the one of C that is called, if any
+    """
     if name == "print":
         return "prints"
     if name in _FILES:
@@ -114,5 +118,5 @@ _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignor
 
 
 def runs_for_function(frame: FrameType) -> bool:
-    """Whether the frame runs for a custom autograd Function."""
+    """Tells whether the frame runs for a custom autograd Function."""
     return world.called_back.active or any(one.f_code is _FUNCTION_APPLY for one in frames_from(frame))

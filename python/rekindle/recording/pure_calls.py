@@ -1,4 +1,4 @@
-"""Which functions of C a forward may call in a graph that is served again: a list; all else is opaque.
+"""Lists the functions of C that a forward may call in a graph that is served again; all else is opaque.
 
 Pure is what computes from its arguments, or changes these only: objects that the forward can reach are noted and put back
 otherwise. What a function of torch says of tensors is seen by export/trace/questions.py. What is not on the list may ask the
@@ -78,7 +78,7 @@ _NOT_OF_STDLIB = frozenset({"importlib.metadata", "importlib.resources", "unitte
 
 
 def is_pure(function: Any) -> bool:
-    """Whether a function of C, or a bound method, is on the list."""
+    """Tells whether a function of C, or a bound method, is on the list."""
     owner = getattr(function, "__self__", None)
     name = str(getattr(function, "__name__", ""))
     if owner is None or isinstance(owner, types.ModuleType):
@@ -102,7 +102,10 @@ def _is_pure_of(module: str, name: str) -> bool:
 
 
 def _is_pure_method(owner: Any, name: str) -> bool:
-    """Of the class that defines it in C: what is inherited from a builtin type is that type's, also where Python overrides it."""
+    """Tells whether a method is pure, by the class that defines it in C.
+
+    What is inherited from a builtin type is that type's, also where Python overrides it.
+    """
     for cls in (*(owner.__mro__ if isinstance(owner, type) else ()), *type(owner).__mro__):
         if name not in vars(cls) or isinstance(vars(cls)[name], _OF_PYTHON):
             continue
@@ -120,7 +123,7 @@ def _is_pure_method(owner: Any, name: str) -> bool:
 
 
 def is_pure_module(name: str) -> bool:
-    """Whether Python code of a module of the standard library may be called: its calls into C are seen."""
+    """Tells whether Python code of a module of the standard library may be called: its calls into C are seen."""
     if name.startswith(tuple(_NOT_OF_STDLIB)):
         return False
     root = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Questions about the process that a forward may ask: some can be asked again, the others differ from run to run."""
+"""Answers questions about the process that a forward may ask: some can be asked again, the others differ from run to run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OF_THE_JOB = "distributed_c10d.py"
 
 
 def asked(code: CodeType) -> tuple[str, str] | None:
-    """The repeatable question that a Python function answers, if it is one."""
+    """Returns the repeatable question, as (module, name), that a Python function answers, or None."""
     for (file, name), question in _ASKED.items():
         if code.co_name == name and code.co_filename.endswith(file):
             return question
@@ -56,13 +56,13 @@ def asked(code: CodeType) -> tuple[str, str] | None:
 
 
 def answer(module: str, name: str) -> str | None:
-    """The present answer to a repeatable question."""
+    """Returns the present answer to a repeatable question, as its repr; None for any other question."""
     ask = _REPEATABLE.get((module, name))
     return None if ask is None else repr(ask())
 
 
 def differs(code: CodeType) -> bool:
-    """Whether a Python function of a library tells of this process what another one, or a later call, would not repeat."""
+    """Tells whether a Python function of a library tells of this process what another one, or a later call, would not repeat."""
     name = code.co_name
     if code.co_filename.endswith(_OF_THE_JOB):  # "WORLD" is a property
         return (name.startswith(("get_", "is_", "_get_")) and not name.endswith("_available")) or not name.islower()

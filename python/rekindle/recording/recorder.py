@@ -1,8 +1,9 @@
-"""What an export observed, and whether it still holds: the second half of a lookup.
+"""Records what an export observes; `verify` tells, as the second half of a lookup, whether it still holds.
 
-A `Recorder` is active while the export runs the forward. It notes the Python code that ran, the globals,
-imports and environment variables that this code reads, each with a text that stands for the value. `verify`
-compares the texts with the present; it resolves names in loaded modules only and runs no user code.
+A `Recorder` is active while the export runs the forward. It notes the Python code that ran, and the globals, imports and
+environment variables that this code reads, each with a text that stands for the value: ["global", "app", "RATE", "0.1"] for
+`RATE` in the module `app`. `verify` compares the texts with the present; it resolves names in loaded modules only and runs no
+user code.
 """
 
 from __future__ import annotations
@@ -40,23 +41,21 @@ from rekindle.recording.warnings_shown import as_their_user_has_them, filters_no
 from rekindle.sizes.lengths import LENGTH
 
 __all__ = ["Observation", "Recorder", "verify"]
-
-
 _WRITES = logging.Logger.callHandlers.__code__
 
 
 class Recorder:
-    """Context manager around the forward of an export; `observations` holds when it left without an exception.
+    """Records a forward that runs in its context, on its thread; `observations` holds when it left without an exception.
 
-    fingerprint: of the same call; code that it covers needs no observation of its own. Bypass is raised where the recorded
-    forward begins to do what cannot be checked later or would be missed, and once more when it is left, should the forward
-    have caught it; `bypass` holds it. Records the thread it was entered on. undo: is told of what the forward reads
-    before it runs.
+    Raises Bypass where the forward begins what cannot be checked later or would be missed; again at its end if it caught that.
+
+    fingerprint: of the same call; code that it covers needs no observation of its own
+    undo: is told of what the forward reads before it runs
     """
 
     def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None) -> None:
         self.observations: list[Observation] = []
-        self.bypass: Exception | None = None
+        self.bypass: Exception | None = None  # what was raised, or is about to be
         self._covered: set[int] = set()
         if fingerprint is not None:
             for function in fingerprint.functions:
@@ -111,10 +110,8 @@ class Recorder:
         self.bypass = self.bypass or error
 
     def _end_if_refused(self, frame: types.FrameType, function: Any = None) -> None:
-        """Raise the bypass in the forward, once: what it has yet to do would be done again in eager.
-
-        function: of C, that is about to be called. The end of a `with` is not cut off: what it puts back would stay changed.
-        """
+        """Raises the bypass in the forward, once: what it has yet to do would be done again in eager. Does not if `function`, of
+        C and about to be called, is the end of a `with`: what that puts back would stay changed."""
         if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__":
             return
         if self._asides.has(frame):
@@ -125,12 +122,12 @@ class Recorder:
             raise self.bypass
 
     def _refuse_question(self, frame: types.FrameType, what: str) -> None:
-        """What the graph calls at each run may ask what it likes."""
+        """Refuses a question, but for what the graph calls at each run: it may ask what it likes."""
         if not world.called_back.active:
             self._refuse(_nondeterministic(frame, what))
 
     def _on_start(self, frame: types.FrameType) -> bool:
-        """Handle code that starts; returns whether it need not be seen again."""
+        """Handles code that starts; returns whether it need not be seen again."""
         seen = self._on_code(frame)
         self._end_if_refused(frame)
         return seen
@@ -185,7 +182,7 @@ class Recorder:
         return seen == [True]
 
     def _refuse_effect(self, frame: types.FrameType, what: str) -> None:
-        """In what the graph calls at each run, too: the runs that try a graph would do it as well."""
+        """Refuses an effect, in what the graph calls at each run, too: the runs that try a graph would do it as well."""
         if is_user(frame):
             message = f"{place_of(frame)} {what}, which a graph would leave out; do it outside the forward"
             self._refuse(Bypass(Reason.SIDE_EFFECT, message))
@@ -198,7 +195,7 @@ class Recorder:
             self._refuse_effect(caller, "writes to a logger")
 
     def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
-        """Handle a logger, or a handler, of whose state something is asked."""
+        """Handles a logger, or a handler, of whose state something is asked."""
         caller = beyond(frame, (Origin.STDLIB,))
         if self.bypass is not None or caller is None or not is_user(caller) or self._asides.has(frame):
             return
@@ -231,7 +228,7 @@ class Recorder:
             self._on_opaque(frame, function.__name__, function)
 
     def _on_opaque(self, frame: types.FrameType, name: str, function: Any = None) -> None:
-        """Handle a call of what is not on the list of pure functions."""
+        """Handles a call of what is not on the list of pure functions."""
         caller = opaque_calls.caller_of(frame, name)
         if caller is None or not is_user(caller):
             return
@@ -242,7 +239,7 @@ class Recorder:
             self._refuse_question(caller, what)
 
     def _on_warning(self, frame: types.FrameType) -> None:
-        """A warning of the user's is given at each call; that of a library where it would be shown, see torchscript.py."""
+        """Refuses a user's warning, given at each call; a library's is given where it would be shown: see torchscript.py."""
         asking = beyond(frame, (Origin.STDLIB,))
         if asking is not None and is_user(asking) and not installed(asking.f_code.co_filename):
             self._refuse_effect(asking, "warns")
@@ -254,19 +251,19 @@ class Recorder:
         self._refuse(Bypass(Reason.SIDE_EFFECT, message))
 
     def _on_audit(self, event: str) -> None:
-        """Handle what Python audits, as opening a file: what types and functions do that no event shows otherwise."""
+        """Handles what Python audits, as opening a file: what types and functions do that no event shows otherwise."""
         frame = sys._getframe(1)
         if self.bypass is None and not self._asides.has(frame):
             self._on_opaque(frame, event)
             self._end_if_refused(frame)
 
     def _on_list(self, items: Any, frame: types.FrameType) -> None:
-        """Handle what is unpacked into a list."""
+        """Handles what is unpacked into a list."""
         if isinstance(items, (set, frozenset)) and len(items) > 1:
             self._on_order(items, frame)
 
     def _on_order(self, items: Any, frame: types.FrameType | None = None) -> None:
-        """Handle a set whose items are taken one after another."""
+        """Handles a set whose items are taken one after another."""
         frame = frame or sys._getframe(1)
         if self._asides.has(frame):
             return
@@ -276,7 +273,7 @@ class Recorder:
             self._noted.add(("order", "sets", kind))
 
     def _on_search(self, name: str) -> None:
-        """Handle a module that is looked for: for the forward, not for another module or for a library."""
+        """Handles a module that is looked for: for the forward, not for another module or for a library."""
         frame = beyond(sys._getframe(2), (Origin.STDLIB,))
         if frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             self._noted.searched(name)

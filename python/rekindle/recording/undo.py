@@ -1,4 +1,4 @@
-"""What an export's runs of the user's code change, put back: that code runs once more for the call itself."""
+"""Puts back what an export's runs of the user's code change: that code runs once more for the call itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _MADE_WHEN_READ = "decimal_context"
 
 @contextlib.contextmanager
 def _own_context(changed: list[str]) -> Iterator[None]:
-    """Context variables that are set in here are afterwards as they were, unset if they were. Adds to `changed` what was left
-    otherwise, whose ever it is: NumPy keeps in one what it does about errors."""
+    """Leaves context variables, after the body, as they were before it, unset if they were.
+
+    changed: gets what the body left otherwise, whose ever it is: NumPy keeps in one what it does about errors
+    """
     before = contextvars.copy_context()
     copy = ctypes.py_object(contextvars.copy_context())
     ctypes.pythonapi.PyContext_Enter(copy)
@@ -43,9 +45,8 @@ def _own_context(changed: list[str]) -> Iterator[None]:
 
 
 class Undo:
-    """The state that a fingerprint, and walks of a recorder, met, as it was when they met it. Only what changed is put back.
-    Not thread-safe.
-    """
+    """Keeps the state that a fingerprint, and walks of a recorder, met, as it was when they met it; puts back only what changed.
+    Not thread-safe."""
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self._kept: dict[Any, tuple[Any, Any, Cells]] = {}
@@ -53,11 +54,11 @@ class Undo:
         self._keep((tensor, OBJECT) for tensor in fingerprint.inputs)
 
     def keep_walk(self, walk: Walker) -> None:
-        """All that a walk met."""
+        """Keeps all that a walk met."""
         self._keep_parts(walk, walk.classes.values())
 
     def keep_name(self, module: str, name: str) -> None:
-        """What a name stands for in a module, and the classes on the way to the end of a chain of attributes."""
+        """Keeps what a name stands for in a module, and the classes on the way to the end of a chain of attributes."""
         namespace = vars(sys.modules.get(module, object))
         first, *rest = name.split(".")
         if not isinstance(namespace, dict):
@@ -72,14 +73,17 @@ class Undo:
             value = getattr(value, "__dict__", {}).get(attribute)
 
     def keep_answers(self) -> None:
-        """What cached functions have answered by now is to stay."""
+        """Keeps what cached functions have answered by now: it is to stay."""
         for place, (value, _, cells) in self._kept.items():
             if cells is ANSWERS:
                 self._kept[place] = (value, cells.take(value), cells)
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Put everything back at the end. Raises Bypass(state_mutated) if anything had changed, unless the body raised."""
+        """Puts everything back when the body ends.
+
+        Raises Bypass(state_mutated) if anything had changed, unless the body raised.
+        """
         changed: list[str] = []
         with _own_context(changed):
             try:
@@ -91,11 +95,11 @@ class Undo:
             raise Bypass(Reason.STATE_MUTATED, f"the forward changes {changed[0]}; keep state in buffers")
 
     def contents(self) -> dict[Any, Any]:
-        """As of signal_handlers.Watcher."""
+        """Returns all that is kept, as it is now; as of signal_handlers.Watcher."""
         return {place: cells.take(value) for place, (value, _, cells) in self._kept.items()}
 
     def adopt(self, before: dict[Any, Any]) -> None:
-        """As of signal_handlers.Watcher."""
+        """Keeps, from now on, what is another than in `before`, of `contents`, as it is now; as of signal_handlers.Watcher."""
         for place, contents in before.items():
             value, _, cells = self._kept[place]
             if not cells.same(now := cells.take(value), contents):
@@ -123,7 +127,7 @@ class Undo:
                 self._kept[place] = (value, one.take(value), one)
 
     def _put_back(self) -> list[str]:
-        """Returns what had changed, in words."""
+        """Puts back what changed, and returns what had changed, in words."""
         changed = []
         for value, before, cells in self._kept.values():
             now = cells.take(value)

@@ -1,7 +1,7 @@
-"""Warnings of a forward that is recorded, and log lines: those that its user would be shown, told apart from the exporter's.
+"""Tells the warnings and log lines of a recorded forward, which its user would be shown, from those of the exporter.
 
-Filters are exchanged without a word to Python, which would forget what it has shown: eager, which then runs, would show it
-again. What a recorded forward shows is forgotten, for eager is to show it.
+Filters are exchanged without a word to Python, which would forget what it has shown: eager, which then runs, would show it again.
+What a recorded forward shows is forgotten, for eager is to show it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ _of_the_user: list[list[Any]] = []  # those that bodies below have put aside, th
 
 
 def filters_now() -> list[Any]:
-    """The filters that the user has for warnings, in order."""
+    """Returns the filters that the user has for warnings, in order."""
     return list(_of_the_user[0] if _of_the_user else warnings.filters)
 
 
 @contextlib.contextmanager
 def as_their_user_has_them(filters: list[Any], on_change: Callable[[], None]) -> Iterator[None]:
-    """Warnings of the body pass these filters; the tracer's, which are findings, pass any. on_change: called if the body
-    leaves others. What a module that is imported meanwhile adds for its own warnings stays."""
+    """Lets warnings of the body pass these filters; the tracer's, which are findings, pass any.
+
+    Filters that a module imported meanwhile adds for its own warnings stay.
+
+    on_change: called if the body leaves other filters
+    """
     ours, loaded = [_OF_TRACES, *filters], frozenset(sys.modules)
     with _filtered(ours):
         yield
@@ -45,7 +49,7 @@ def as_their_user_has_them(filters: list[Any], on_change: Callable[[], None]) ->
 
 @contextlib.contextmanager
 def of_traces() -> Iterator[list[warnings.WarningMessage]]:
-    """Nobody is shown the warnings of the body. Gives the tracer's, and those of a forward that its user would be shown."""
+    """Shows nobody the warnings of the body; gives the tracer's, and those of a forward that its user would be shown."""
     found: list[warnings.WarningMessage] = []
     with _filtered([_OF_TRACES, _ALL_ELSE]), _shown_by(found.append):
         try:
@@ -57,14 +61,14 @@ def of_traces() -> Iterator[list[warnings.WarningMessage]]:
 
 @contextlib.contextmanager
 def not_shown() -> Iterator[None]:
-    """Nobody is shown the warnings of the body, nor what it logs: of runs that eager would not make."""
+    """Shows nobody the warnings of the body, nor what it logs: of runs that eager would not make."""
     with _filtered([_ALL_ELSE]), not_logged():
         yield
 
 
 @contextlib.contextmanager
 def not_logged() -> Iterator[None]:
-    """No handler gets what this thread logs in the body."""
+    """Keeps what this thread logs in the body from all handlers."""
     theirs = logging.Logger.handle
     with replaced(logging.Logger, "handle", in_this_thread(lambda logger, record: None, theirs)):
         yield
@@ -93,7 +97,7 @@ def _shown_by(show: Callable[[warnings.WarningMessage], None]) -> Iterator[None]
 
 
 def _forget(warning: warnings.WarningMessage) -> None:
-    """Let Python show a warning again: where it was given, and as one of all."""
+    """Lets Python show a warning again: where it was given, and as one of all."""
     text = str(warning.message)
     warnings.onceregistry.pop((text, warning.category), None)  # type: ignore[attr-defined]
     for module in list(sys.modules.values()):
