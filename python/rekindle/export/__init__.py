@@ -1,1 +1,1 @@
-"""From a live module and one call to an ONNX model. Nothing outside knows torch's exporters."""
+"""Makes an ONNX model of a live module and one call. Nothing outside knows torch's exporters."""

@@ -1,8 +1,8 @@
-"""What an export is asked for: a call, and what of it the graph leaves open. Nothing else in Rekindle knows torch's exporters.
+"""Says what an export is asked for: a call, and what of it the graph leaves open.
 
-An adapter is a function `export(request: ExportRequest) -> Traced`. It runs the forward of a private copy of the module
-exactly once, leaves random generators as they were, and raises `Bypass` with a reason when the graph would not mean what eager
-means. The exporter packages are imported inside the adapter, never at import time.
+Nothing else in Rekindle knows torch's exporters. An adapter is a function `export(request: ExportRequest) -> Traced`. It runs the
+forward of a private copy of the module exactly once, leaves random generators as they were, and raises `Bypass` with a reason
+when the graph would not mean what eager means. The exporter packages are imported inside the adapter, never at import time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rekindle.sizes.shapes import Shapes, sizes_of
 
 @dataclass(frozen=True)
 class Call:
-    """A user's call of a module, or one of a private copy of it. The module's own hooks run around it."""
+    """Holds a user's call of a module, or one of a private copy of it. The module's own hooks run around it."""
 
     module: torch.nn.Module
     args: tuple[Any, ...]
@@ -33,18 +33,18 @@ class Call:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Arguments, parameters and buffers: what positions count."""
+        """Returns arguments, parameters and buffers: what positions count."""
         return [*self.arguments, *self.parameters.values(), *self.buffers.values()]
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers of the module, by name."""
+        """Returns parameters and buffers of the module, by name."""
         return {**self.parameters, **self.buffers}
 
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """What an export leaves open."""
+    """Says what an export leaves open."""
 
     shapes: Shapes  # the sizes of the arguments
     apart: bool = True  # whether sizes that are equal in the call may be different symbols
@@ -54,14 +54,14 @@ class ExportPlan:
     inline_functions: bool = False  # the option of that name
 
     def joined(self, arguments: Sequence[torch.Tensor]) -> ExportPlan:
-        """The plan with one symbol for all sizes that are equal in a call with these arguments."""
+        """Returns the plan with one symbol for all sizes that are equal in a call with these arguments."""
         shapes = self.shapes
         for names in shapes.coinciding(shapes.bind(sizes_of(arguments)) or {}):
             shapes = shapes.merged(names)
         return replace(self, shapes=shapes, apart=False)
 
     def closed(self, arguments: Sequence[torch.Tensor], why: str) -> ExportPlan:
-        """The plan with the sizes of these arguments only."""
+        """Returns the plan with the sizes of these arguments only; `why` says why no size is left open."""
         return replace(self, shapes=Shapes.of(arguments), closed_because=why)
 
 
@@ -69,12 +69,12 @@ class Copies(Protocol):
     """Makes copies of one call; see copies/private_copy.py."""
 
     def around(self, tensors: Sequence[torch.Tensor]) -> Call:
-        """The call of a private copy of the module, with these tensors for arguments, parameters and buffers."""
+        """Returns the call of a private copy of the module, with these tensors for arguments, parameters and buffers."""
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """A call to export, with what the export may use."""
+    """Holds a call to export, with what the export may use."""
 
     call: Call
     plan: ExportPlan

@@ -1,4 +1,4 @@
-"""What an export gives: the first record of a miss. Those that follow are made from it, and nothing changes it."""
+"""Holds what an export gives: the first record of a miss. Those that follow are made from it, and nothing changes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rekindle.sizes.shapes import Place
 
 @dataclass(frozen=True)
 class SizeGuard:
-    """A question that a forward asked about sizes."""
+    """Holds a question that a forward asked about sizes."""
 
     where: str  # `file.py:12 in forward`
     what: str  # it asked
@@ -22,7 +22,7 @@ class SizeGuard:
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """The forward as a graph, as the exporter wrote it."""
+    """Holds the forward as a graph, as the exporter wrote it."""
 
     model: bytes = field(repr=False)  # ONNX
     used: list[int]  # its inputs as positions among a call's tensors; those that nothing reads are left out
@@ -35,7 +35,7 @@ class TracedGraph:
 
 @dataclass(frozen=True)
 class Result:
-    """What the forward returned."""
+    """Holds what the forward returned."""
 
     structure: Any  # how it is rebuilt from the outputs (see results/contract.py)
     # The distinct output tensors that eager computed during the export, with their autograd graph; then those of `Effects`.
@@ -46,7 +46,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Effects:
-    """Which outputs of the graph are none of the forward's result."""
+    """Says which outputs of the graph are none of the forward's result."""
 
     kept: int  # how many are there only to keep what nothing reads, or answer questions about data: the last but for `writes`
     writes: list[int]  # the tensors of the call, by position, whose new contents are the last outputs
@@ -54,7 +54,7 @@ class Effects:
 
 @dataclass(frozen=True)
 class AskedSizes:
-    """What the forward asked of sizes."""
+    """Holds what the forward asked of sizes."""
 
     fixed: dict[Place, str]  # dimensions of arguments for whose size the graph is only, with the line of code that asked for it
     guards: list[SizeGuard]  # other questions
@@ -67,7 +67,7 @@ class AskedSizes:
 
 @dataclass(frozen=True)
 class EagerRun:
-    """What eager ran with during the export."""
+    """Holds what eager ran with during the export."""
 
     given: list[torch.Tensor] = field(repr=False)  # the call's private tensors, as they were before
     random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)  # of the CPU generator before and after
@@ -77,7 +77,7 @@ class EagerRun:
 
 @dataclass(frozen=True)
 class Traced:
-    """What an export gives."""
+    """Holds what an export gives."""
 
     graph: TracedGraph
     result: Result
@@ -87,5 +87,5 @@ class Traced:
 
     @property
     def inputs(self) -> list[torch.Tensor]:
-        """What the graph is run with, in order."""
+        """Returns what the graph is run with, in order."""
         return [self.run.given[i] for i in self.graph.used]

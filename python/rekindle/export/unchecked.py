@@ -1,6 +1,7 @@
-"""Operators that take numbers for places in memory without a check: given others than the model's own, they write anywhere.
+"""Knows the operators that take numbers for places in memory without a check.
 
-So a forward that calls one is not tried on just any numbers and sizes (miss/open_shapes.py, miss/perturbation.py).
+Given others than the model's own numbers, they write anywhere. So a forward that calls one is not tried on just any numbers and
+sizes (miss/open_shapes.py, miss/perturbation.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from rekindle.process.torch_internals import CUSTOM_OPERATORS
 
 
 class Allowed(enum.IntEnum):
-    """What a forward may be tried on besides its own call. LARGER: repeated data only, so that places stay inside."""
+    """Says what a forward may be tried on besides its own call."""
 
     NOTHING = 0
-    LARGER = 1
+    LARGER = 1  # repeated data only, so that places stay inside
     ANYTHING = 2
 
 
@@ -34,7 +35,7 @@ _OWN_NAMESPACES = ("aten", "prim", "prims", "profiler", "rekindle")
 
 
 def allowed_by(function: Any) -> Allowed:
-    """What a function of torch allows. Of a library's operators that are not written in Python nobody knows."""
+    """Returns what a function of torch allows: nothing, if it is a library's operator that is not written in Python."""
     if not isinstance(function, (OpOverload, OpOverloadPacket)):
         return _UNCHECKED.get(getattr(function, "__name__", ""), Allowed.ANYTHING)
     packet = function.overloadpacket if isinstance(function, OpOverload) else function

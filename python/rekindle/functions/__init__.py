@@ -1,1 +1,1 @@
-"""Custom autograd Functions in graphs: what users declare, how an entry names a call, how a session binds it."""
+"""Handles custom autograd Functions in graphs: takes what users declare, names calls in entries, and binds them in sessions."""

@@ -1,4 +1,4 @@
-"""Custom autograd Functions inside the graph: the call that an entry names, bound to the live Function (functions/calls.py)."""
+"""Binds the call of a custom autograd Function, which an entry names, to the live Function (functions/calls.py)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from rekindle.reasons import Bypass, Reason, SizedByData
 
 
 def bind(call: Call, model: nn.Module) -> Any:
-    """What the graph calls, a _native.PythonOp.
+    """Returns what the graph calls, a _native.PythonOp.
 
-    Raises Bypass(python_op) when a path leads nowhere, or not to an autograd Function, and PythonOpError for a declaration
-    that does not fit the call.
+    call: the call as an entry names it (functions/calls.py)
+    model: the live module that its paths start from
+
+    Raises Bypass(python_op) when a path leads nowhere, or not to an autograd Function, and PythonOpError for a declaration that
+    does not fit the call.
     """
     try:
         function = follow(call["function"], model)
@@ -54,7 +57,7 @@ def _inference(call: Call, infer_shape: Any, watch: _Watch) -> Any:
 
 
 def _by_rule(rule: list[Any], metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
-    """Meta tensors like the results for inputs like these; see functions/result_sizes.py."""
+    """Returns meta tensors like the results for inputs like `metas`; see functions/result_sizes.py."""
 
     def size(source: Any) -> int:
         if isinstance(source, int):
@@ -67,7 +70,7 @@ def _by_rule(rule: list[Any], metas: list[torch.Tensor | None]) -> list[torch.Te
 
 
 def _reuse(call: Call, function: type, output: int, argument: int) -> tuple[int, int]:
-    """A pair of an inplace_map as result and input of the node."""
+    """Returns a pair of an inplace_map as result and input of the node; raises PythonOpError where one of them is no tensor."""
     if output not in call["results"] or argument not in call["tensors"]:
         raise PythonOpError(
             f"inplace_map of the autograd Function {function.__qualname__} says that output {output} reuses input {argument}, "
@@ -78,7 +81,7 @@ def _reuse(call: Call, function: type, output: int, argument: int) -> tuple[int,
 
 
 class _Watch:
-    """What a bound call tells when it does something else than the graph says, and what it asks for."""
+    """Tells the user what a bound call does otherwise than the graph says, and answers what the node asks for."""
 
     _told: ClassVar[set[type]] = set()  # Functions whose reuse was reported
 
@@ -90,7 +93,7 @@ class _Watch:
         return tuple(resolve(value, self._model, tensors) for value in self._call["arguments"])
 
     def infer(self, infer_shape: Any, metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
-        """Meta tensors like the results for inputs like these."""
+        """Returns meta tensors like the results for inputs like `metas`, as the declared infer_shape says."""
         result = infer_shape(*self.arguments(metas))
         results = result if isinstance(result, tuple) else (result,)
         found = [results[i] for i in self._call["results"]]

@@ -1,8 +1,8 @@
-"""How an entry names the call of a custom autograd Function.
+"""Names the call of a custom autograd Function for an entry, and finds its arguments again in the live model.
 
-A call is plain JSON. Tensors come from the graph; plain values are written down; every other object, and the Function
-itself, is a path from the live model or a loaded module (references.py). What is made at each call (bound methods, partial
-objects, closures) is made again from its parts. An entry can thus name only what is there already.
+A call is plain JSON. Tensors come from the graph; plain values are written down; every other object, and the Function itself, is
+a path from the live model or a loaded module (references.py). What is made at each call (bound methods, partial objects,
+closures) is made again from its parts. An entry can thus name only what is there already.
 
     call  := {"function": path, "arguments": [value*], "tensors": [position of an argument or None*], "results": [position*],
                "others": [value*], "dirty": [position*], "sizes": rule or None}
@@ -11,9 +11,16 @@ objects, closures) is made again from its parts. An entry can thus name only wha
            | {"method": [value, path]} | {"partial": [value, value, value]}
            | {"closure": [path of the outer function, path of its code, name, value, value, [value*]]}
 
-`tensors` says which inputs of the node are arguments of their own: only these have gradients. `results` are the positions of
-the tensors among what the Function returns; `others` is the rest, which is the same whenever it runs. `dirty` inputs are
-written in place. `sizes`: of the results at other sizes, see functions/result_sizes.py; a declared infer_shape goes first.
+tensors: for each input of the node the argument that it is; None for one inside of an argument. Only arguments have gradients
+results: the positions of the tensors among what the Function returns
+others: the rest of what it returns, which is the same whenever it runs
+dirty: the inputs of the node that are written in place
+sizes: of the results at other sizes, see functions/result_sizes.py; a declared infer_shape goes first
+
+An example: `Scale.apply(x, 2.0)` of the Python module `net`, for a matrix x, is
+
+    {"function": [["module", "net"], ["attribute", "Scale"]], "arguments": [{"tensor": 0}, {"plain": 2.0}], "tensors": [0],
+     "results": [0], "others": [], "dirty": [], "sizes": [["float32", [[0, 0], [0, 1]]]]}
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ Call = dict[str, Any]
 
 
 def tensors_among(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Those that are arguments, in order, and then those inside of others."""
+    """Returns the tensors of a call: those that are arguments, in order, and then those inside of others."""
     own = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
     inner: list[torch.Tensor] = []
     for argument in arguments:
@@ -72,9 +79,12 @@ def _contents(function: types.FunctionType) -> list[Any]:
 
 
 def describe_call(function: type, arguments: tuple[Any, ...], tensors: list[torch.Tensor], model: nn.Module) -> Call:
-    """The call of `function.apply(*arguments)`, whose tensors are the node's inputs.
+    """Describes the call `function.apply(*arguments)`. Results, dirty inputs and sizes are empty still.
 
-    Raises Bypass(python_op) for an argument, or a Function, that cannot be found again from the live model.
+    tensors: the node's inputs, as tensors_among() gives them
+    model: the module that paths start from
+
+    Raises Bypass(python_op) for an argument, or a Function, that cannot be found again from the model.
     """
     where = f"the autograd Function {function.__qualname__}"
     own = iter(range(len(tensors)))
@@ -97,7 +107,7 @@ def describe_call(function: type, arguments: tuple[Any, ...], tensors: list[torc
 
 
 def note_results(call: Call, results: list[Any], model: nn.Module, function: type) -> None:
-    """Complete the call with what it returned."""
+    """Completes the call with what it returned. Raises Bypass(python_op) for a tensor inside of a container."""
     describer = _Describer(model, [], f"a result of the autograd Function {function.__qualname__}")
     call["results"] = [i for i, item in enumerate(results) if isinstance(item, torch.Tensor)]
     others = [item for item in results if not isinstance(item, torch.Tensor)]
@@ -110,13 +120,18 @@ def note_results(call: Call, results: list[Any], model: nn.Module, function: typ
 
 
 def describe_plain(value: Any, what: str) -> Any:
-    """A value without tensors that loaded modules alone lead to; raises Bypass(python_op) for another."""
+    """Describes a value without tensors that loaded modules alone lead to; raises Bypass(python_op) for another.
+
+    what: names, for the message, what is given the value
+    """
     if next(_tensors_in(value), None) is not None:
         raise Bypass(Reason.PYTHON_OP, f"{what} is given a tensor")
     return _Describer(nn.Module(), [], f"an argument of {what}").describe(value)
 
 
 class _Describer:
+    """Describes the values of one call; `what` names in messages what is described."""
+
     def __init__(self, model: nn.Module, tensors: list[torch.Tensor], what: str) -> None:
         self._model, self._tensors, self._what = model, tensors, what
 
@@ -165,7 +180,10 @@ class _Describer:
 
 
 def resolve(value: Any, model: nn.Module, tensors: list[torch.Tensor | None]) -> Any:
-    """What a value of a call stands for in the live model. Raises LookupError for a path that leads nowhere."""
+    """Returns what a value of a call stands for in the live model. Raises LookupError for a path that leads nowhere.
+
+    tensors: the inputs of the node
+    """
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]

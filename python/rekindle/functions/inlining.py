@@ -1,4 +1,4 @@
-"""Functions of which the graph gets the operations instead of a call: inlined ones, and those with an export of their own."""
+"""Traces the operations of some Functions instead of a call: of those that are inlined or have an export of their own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from rekindle.reasons import Bypass, Reason
 
 
 def inlined(function: type, arguments: tuple[Any, ...], every: bool) -> tuple[bool, Any]:
-    """(True, the result) when the operations of a call were traced, (False, None) when the Function is to be called back.
+    """Traces the operations of a call, if its Function is not to be called back.
 
-    every: whether Functions that say nothing are inlined.
+    every: whether Functions that say nothing are inlined
+
+    Returns (True, the result) when they were traced, and (False, None) when the Function is to be called back.
     """
     declared = declaration_of(function)
     export = declared.export
@@ -34,7 +36,7 @@ def inlined(function: type, arguments: tuple[Any, ...], every: bool) -> tuple[bo
 
 
 class _Context(FunctionCtx):
-    """What a forward is given that autograd differentiates itself."""
+    """Stands for `ctx` in a forward that autograd differentiates itself."""
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
         self.needs_input_grad = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
@@ -54,7 +56,7 @@ def _traced(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: Any) -> Any:
-    """Re-entrant activation checkpointing: the same numbers and gradients without running the forward twice."""
+    """Runs a re-entrant activation checkpoint with eager's numbers and gradients, and its forward once instead of twice."""
     before = torch.get_rng_state()
     result = run(*arguments)
     if not preserve_rng_state and not torch.equal(before, torch.get_rng_state()):
@@ -67,7 +69,7 @@ def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: A
 
 
 def _save_inputs(*arguments: Any) -> torch.Tensor:
-    """What a checkpoint that is not re-entrant keeps its inputs in; nothing reads the result."""
+    """Returns what a checkpoint that is not re-entrant keeps its inputs in: an empty tensor, which nothing reads."""
     assert any(isinstance(each, torch.Tensor) for each in tree_leaves(arguments))
     return torch.empty((0,))
 
@@ -75,8 +77,10 @@ def _save_inputs(*arguments: Any) -> torch.Tensor:
 def checkpoints_inlined(
     watch: Handler = lambda function, arguments, run: run(*arguments),
 ) -> contextlib.AbstractContextManager[None]:
-    """Run checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for. watch: gets the other
-    Functions."""
+    """Runs checkpoints of this thread as graphs do: the gradients of a re-entrant one can then be asked for.
+
+    watch: gets the other Functions
+    """
 
     def handle(function: type, arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         return _checkpoint(*arguments) if function is CheckpointFunction else watch(function, arguments, run)

@@ -1,4 +1,4 @@
-"""Sees the calls of autograd Functions, however `apply` was looked up; other threads do not notice."""
+"""Hands calls of autograd Functions to a handler, however `apply` was looked up; other threads do not notice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _replacement = classmethod(_apply)
 
 @contextlib.contextmanager
 def intercepted(handler: Handler) -> Iterator[None]:
-    """Calls of this thread go to `handler`."""
+    """Sends the calls of this thread to `handler`."""
     with replaced(_SingleLevelFunction, "apply", _replacement):
         before, _active.handler = _active.handler, handler
         try:

@@ -1,6 +1,7 @@
-"""Weights of bitsandbytes with 4 bits, in graphs: one node of onnxruntime's MatMulBnb4 each.
+"""Writes products with bitsandbytes' weights of 4 bits into graphs: as one node of onnxruntime's MatMulBnb4 each.
 
-Loaded with every graph, because graphs name Statistics. Knows bitsandbytes' classes by what they have, and does not import it.
+This file is loaded with every graph, because graphs name Statistics. It knows bitsandbytes' classes by what they have, and does
+not import it.
 """
 
 from __future__ import annotations
@@ -17,26 +18,29 @@ _QUANT_TYPES = {"fp4": 0, "nf4": 1}  # as MatMulBnb4 numbers them
 
 
 class Statistics(torch.autograd.Function):
-    """The tensors of a QuantState as they are now: in a graph, a call that reads them from the live state in every step."""
+    """Reads the tensors of a QuantState as they are now: a graph has a call that reads them from the live state in every step."""
 
     @staticmethod
     def forward(ctx: Any, state: Any) -> Any:
-        """The absolute maximum of each block, float32; where these are quantized in turn: uint8 codes, the table of their values,
-        the maxima of blocks of them, and the number to add."""
+        """Returns the absolute maximum of each block: float32, [blocks].
+
+        Where these are quantized in turn, it returns uint8 codes, the table of their values, the maxima of blocks of codes, and
+        the number to add.
+        """
         if not state.nested:
             return state.absmax
         return state.absmax, state.state2.code, state.state2.absmax, state.offset
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> None:
-        """None: statistics are not trained."""
+        """Returns None: statistics are not trained."""
         return None
 
 
 def matmul_4bit(x: Any, packed: Any, out: Any = None, bias: Any = None, state: Any = None) -> Any:
-    """The export of bitsandbytes.autograd._functions.MatMul4Bit: x [..., K] times a weight [N, K] that is `packed`, plus `bias`.
+    """Exports bitsandbytes.autograd._functions.MatMul4Bit: x [..., K] times a weight [N, K] that is `packed`, plus `bias`.
 
-    Gives NotImplemented for what the node does not say: an empty x, an output to write to, a layout of other processors.
+    Returns NotImplemented for what the node does not say: an empty x, an output to write to, a layout of other processors.
     """
     if out is not None or x.numel() == 0 or state is None or getattr(state, "packing_format_for_cpu", False):
         return NotImplemented
@@ -56,7 +60,7 @@ def matmul_4bit(x: Any, packed: Any, out: Any = None, bias: Any = None, state: A
 
 
 def _absmax(state: Any, blocks: int) -> torch.Tensor:
-    """[blocks], float32."""
+    """Returns the absolute maximum of each block: float32, [blocks]."""
     if not state.nested:
         return Statistics.apply(state)
     codes, table, absmax, offset = Statistics.apply(state)

@@ -1,12 +1,14 @@
-"""Names for live objects that another process can follow: from a loaded module or the wrapped one, step by step.
+"""Names live objects for another process: by a path from a loaded module or the wrapped one, step by step.
 
-A path is a list: where it starts, then one step a level. Following it reads dictionaries and closures only: no code of
-the user runs, nothing is imported, and nothing is reached that the live model does not reach already.
+A path is a list: where it starts, then one step a level. Following it reads dictionaries and closures only: no code of the user
+runs, nothing is imported, and nothing is reached that the live model does not reach already.
 
     path  := start step*
     start := ["model"] | ["module", name of a loaded module]
     step  := ["submodule", name] | ["code", position among the constants] | ["attribute", name] | ["item", key or position]
            | ["cell", position] | ["function"] | ["class", position in its MRO]
+
+An example: [["model"], ["submodule", "layers.0"], ["attribute", "scale"]] is what Python writes as model.layers[0].scale.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ _NOTHING = object()
 
 
 def path_to(target: Any, model: nn.Module) -> Path | None:
-    """A shortest path to `target`, or None: by its own name, through the model, or through the modules of the model's code."""
+    """Returns a shortest path to `target`: by its own name, through the model, or through the modules of the model's code.
+
+    None if there is none of `_MAX_STEPS` steps, or none among the first `_MAX_OBJECTS` objects.
+    """
     return (
         _by_name(target)
         or _in_model(target, model)
@@ -43,7 +48,7 @@ def path_to(target: Any, model: nn.Module) -> Path | None:
 
 
 def _in_model(target: Any, model: nn.Module) -> Path | None:
-    """From the module that is nearest: a model can be deep."""
+    """Returns a path from the module that is nearest to `target`: a model can be deep."""
     names = {id(module): name for name, module in named_modules(model).items()}
     starts = [
         ([["model"], ["submodule", name]] if name else [["model"]], module) for name, module in named_modules(model).items()
@@ -54,7 +59,7 @@ def _in_model(target: Any, model: nn.Module) -> Path | None:
 
 
 def follow(path: Path, model: nn.Module) -> Any:
-    """What the path leads to now. Raises LookupError naming the step that leads nowhere."""
+    """Returns what the path leads to now. Raises LookupError naming the step that leads nowhere."""
     (kind, *name), *steps = path
     value: Any = model if kind == "model" else sys.modules.get(*name, _NOTHING)
     for step in [None, *steps]:
@@ -66,7 +71,7 @@ def follow(path: Path, model: nn.Module) -> Any:
 
 
 def show(path: Path) -> str:
-    """The path as one would write it in Python."""
+    """Returns the path as one would write it in Python."""
     text = "model" if path[0][0] == "model" else path[0][1]
     forms = {
         "attribute": ".{}",
@@ -124,7 +129,7 @@ def _by_name(target: Any) -> Path | None:
 
 
 def code_path(function: types.FunctionType) -> tuple[Path, Path] | None:
-    """Of a function defined inside of another: paths to the outermost one and to its own code; None if there are none."""
+    """Returns the paths to the outermost function around a function, and to its own code; None if there are none."""
     module = sys.modules.get(function.__module__)
     path: Path = [
         ["module", function.__module__],
@@ -161,7 +166,7 @@ def _modules_of(model: nn.Module) -> Iterator[tuple[list[Any], Any]]:
 
 
 def _search(target: Any, starts: list[tuple[Path, Any]]) -> Path | None:
-    """Breadth first, so that the path is short and does not depend on anything far away."""
+    """Searches breadth first, so that the path is short and does not depend on anything far away."""
     left: deque[tuple[Path, Any]] = deque(starts)
     seen = {id(value) for _, value in left}
     while left and len(seen) < _MAX_OBJECTS:

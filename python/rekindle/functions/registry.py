@@ -1,4 +1,4 @@
-"""What users declare about their autograd Functions: rekindle.register_python_op, or class attributes of the Function.
+"""Keeps what users declare about their autograd Functions: by rekindle.register_python_op, or class attributes of the Function.
 
 A declaration is part of the key of every graph: a changed one is a miss.
 """
@@ -17,12 +17,12 @@ from rekindle.errors import PythonOpError
 
 @dataclass(frozen=True)
 class Declaration:
-    """See register_python_op. inplace_map: output -> input, sorted."""
+    """Says how a Function runs inside of graphs; see register_python_op. None: nothing is said."""
 
-    inplace_map: tuple[tuple[int, int], ...] | None = None
-    infer_shape: Callable[..., Any] | None = None
-    export: Callable[..., Any] | None = None
-    inline: bool | None = None
+    inplace_map: tuple[tuple[int, int], ...] | None = None  # (output, input), sorted
+    infer_shape: Callable[..., Any] | None = None  # gives meta tensors like the results
+    export: Callable[..., Any] | None = None  # runs instead of the Function in an export
+    inline: bool | None = None  # whether the graph gets the operations of forward
 
 
 _declared: dict[type, Declaration] = {}
@@ -38,15 +38,16 @@ def register_python_op(
     export: Callable[..., Any] | None = None,
     inline: bool | None = None,
 ) -> type:
-    """Declare how an autograd Function runs inside of graphs; returns the Function. What is None keeps what a class attribute of
-    that name says; a later registration replaces an earlier one. See docs/python-ops.md.
+    """Declares how an autograd Function runs inside of graphs, and returns the Function. See docs/python-ops.md.
 
-    inplace_map: output -> input (positions among what forward returns, and among the arguments of apply) that share memory
-        in every call. Such an output is not copied; a call where it does not is a PythonOpError.
-    infer_shape: called with the arguments of apply, tensors on the meta device, for results like those of forward; it
-        makes graphs serve input sizes that no export saw.
-    export: called with the arguments of apply instead of the Function while a graph is exported, under autograd; what it
-        computes with torch becomes part of the graph, as one call of an operator of torch.library does.
+    What is None keeps what a class attribute of that name says. A later registration replaces an earlier one.
+
+    inplace_map: output -> input (positions among what forward returns, and among the arguments of apply) that share memory in
+        every call. Such an output is not copied; a call where it does not is a PythonOpError.
+    infer_shape: called with the arguments of apply, tensors on the meta device, for results like those of forward; it makes
+        graphs serve input sizes that no export saw.
+    export: called with the arguments of apply instead of the Function while a graph is exported, under autograd; what it computes
+        with torch becomes part of the graph, as one call of an operator of torch.library does.
     inline: True: the operations of forward become part of the graph, and autograd differentiates them; backward is ignored.
         False: the Function is called back even where the option inline_functions is on, or Rekindle has an export for it.
 
@@ -65,7 +66,10 @@ def register_python_op(
 
 
 def declaration_of(function: type) -> Declaration:
-    """What holds for a Function: registered, or else said by a class attribute. Raises PythonOpError for a bad attribute."""
+    """Returns what holds for a Function: registered, or else said by a class attribute.
+
+    Raises PythonOpError for a bad attribute.
+    """
     registered = _declared.get(function, Declaration())
     said = _checked(function, *(_attribute(function, field.name) for field in fields(Declaration)))
     chosen = {
@@ -100,5 +104,5 @@ def _checked(function: type, inplace_map: Any, infer_shape: Any, export: Any, in
 
 
 def registrations() -> dict[str, tuple[Any, ...]]:
-    """All that is registered, for the key: the dict itself, so that a guard sees it change."""
+    """Returns all that is registered, for the key: the dict itself, so that a guard sees it change."""
     return _key

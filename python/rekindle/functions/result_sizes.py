@@ -1,6 +1,8 @@
-"""How the sizes of what autograd Functions return follow from those of what they are given: learnt from calls at several sizes.
+"""Learns from calls at several sizes how the sizes of what autograd Functions return follow from those that they are given.
 
     rule := [[dtype, [int | [input, dimension]]*]*]: for each tensor among the results its dtype and where each size comes from
+
+An example: [["float32", [[0, 1], 8]]] is the rule of a Function whose one result is [second size of its first tensor, 8].
 
 A rule is what a plan is made for. Each call compares what the Function does return (functions/binding.py), so that a rule which
 does not hold costs the graph, not the result.
@@ -23,23 +25,26 @@ Rule = list[list[Any]]
 
 @dataclass(frozen=True)
 class Observed:
-    """Of one call. given, results: the sizes of tensors."""
+    """Holds the sizes of one call of a Function."""
 
     function: type
-    given: list[tuple[int, ...]]
-    results: list[tuple[int, ...]]
-    dtypes: list[str]
+    given: list[tuple[int, ...]]  # sizes of the tensors that it was given
+    results: list[tuple[int, ...]]  # sizes of the tensors that it returned
+    dtypes: list[str]  # of these, as "float32"
 
     @staticmethod
     def of(function: type, given: list[torch.Tensor], results: list[torch.Tensor]) -> Observed:
-        """Of a call that was made."""
+        """Makes the record of a call that returned."""
         dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in results]
         return Observed(function, [tuple(x.shape) for x in given], [tuple(x.shape) for x in results], dtypes)
 
 
 @contextlib.contextmanager
 def observed(functions: set[type]) -> Iterator[list[Observed]]:
-    """See eager's calls of some Functions, in order, without those that a Function makes itself."""
+    """Records eager's calls of some Functions, in order, without those that a Function makes itself.
+
+    Gives the list that grows.
+    """
     found: list[Observed] = []
     depth = 0
 
@@ -61,7 +66,11 @@ def observed(functions: set[type]) -> Iterator[list[Observed]]:
 
 
 def rules(at_export: list[Observed], elsewhere: list[list[Observed]]) -> list[Rule | None]:
-    """Of each call at the export, from that and from runs at other sizes; None for one that has none."""
+    """Returns the rule of each call at the export, from that call and from runs at other sizes; None for one that has none.
+
+    at_export: the calls of the export
+    elsewhere: the calls of each other run; all rules are None if one run makes calls of other Functions
+    """
     functions = [call.function for call in at_export]
     if any([call.function for call in run] != functions for run in elsewhere):
         return [None] * len(at_export)
@@ -87,7 +96,10 @@ def _rule(calls: list[Observed]) -> Rule | None:
 
 
 def _source(calls: list[Observed], result: int, dim: int) -> Any:
-    """A dimension of what is given that always has the size, the same one of the first tensors if it does; else a constant."""
+    """Returns a dimension of what is given that always has the size, as [input, dimension]; else a constant, or None.
+
+    The same dimension goes before others, and then the first tensor.
+    """
     sizes = [call.results[result][dim] for call in calls]
     places = [(i, axis) for i, given in enumerate(calls[0].given) for axis in range(len(given))]
     fitting = [

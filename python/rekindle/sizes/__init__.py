@@ -1,1 +1,1 @@
-"""Sizes that a graph leaves open: symbols, the shapes of an entry, and the integers that a forward sees meanwhile."""
+"""Handles sizes that a graph leaves open: symbols, the shapes of an entry, and the integers that a forward sees meanwhile."""

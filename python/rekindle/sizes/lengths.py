@@ -1,5 +1,8 @@
-"""`len(tensor)` in a traced forward. Python lets nothing but a plain int come out of `__len__`, which would fix the size, so that
-the function itself is another one meanwhile; other threads do not notice."""
+"""Makes `len(tensor)` give a size of the trace in a traced forward.
+
+Python lets nothing but a plain int come out of `__len__`, which would fix the size. So the function itself is another one
+meanwhile; other threads do not notice.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,13 @@ LENGTH = _length.__code__ = _length.__code__.replace(co_filename="<frozen len>")
 
 
 def builtin_named(name: str, default: Any) -> Any:
-    """What Python has under this name when nothing is traced."""
+    """Returns what Python has under this name when nothing is traced."""
     return unpatched(vars(builtins).get(name, default))
 
 
 @contextlib.contextmanager
 def lengths_followed(active: bool) -> Iterator[None]:
-    """Lengths of tensors, asked by this thread, are sizes of the trace if `active`. Other threads get ints as ever."""
+    """Makes lengths of tensors, asked by this thread, sizes of the trace if `active`. Other threads get ints as ever."""
     if not active:
         yield
         return

@@ -1,7 +1,7 @@
-"""Which dimensions of a call's arguments are one size, and which are equal by chance: a guess; miss/coincidences.py corrects it.
+"""Guesses which dimensions of a call's arguments are one size, and which are equal by chance; miss/coincidences.py corrects it.
 
-Those of one argument are different things: height and width, batch and channels. Those of two arguments, as tokens and their
-mask, are one where the shapes correspond.
+Dimensions of one argument are different things: height and width, batch and channels. Dimensions of two arguments, as tokens and
+their mask, are one where the shapes correspond.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ Place = tuple[int, int]  # argument, dimension
 def named(
     shapes: Sequence[tuple[int, ...]], places: Sequence[Place], earlier: Sequence[Sequence[Sequence[Any]]]
 ) -> dict[Place, str]:
-    """Names of symbols ("s0") for dimensions, in order of appearance.
+    """Names the symbols ("s0") of dimensions, in order of appearance.
 
-    shapes: of all arguments. places: of the dimensions that are symbols. earlier: shapes of other calls.
+    shapes: of all arguments
+    places: the dimensions that are symbols
+    earlier: the sizes of other calls; dimensions that differ in one are not one symbol
     """
     group = {place: place for place in places}  # -> another one of the same group, or itself
 
@@ -38,7 +40,10 @@ def named(
 
 
 def _corresponding(shapes: Sequence[tuple[int, ...]]) -> list[tuple[Place, Place]]:
-    """Pairs of equal dimensions of different arguments: in the order of both, as those of images and a label for each pixel."""
+    """Returns the pairs of equal dimensions of different arguments.
+
+    They are in the order of both, as those of images and a label for each pixel.
+    """
     whose: dict[tuple[int, ...], int] = {}
     found: list[tuple[Place, Place]] = []
     for i, shape in enumerate(shapes):

@@ -1,8 +1,12 @@
-"""Sizes that stay open in an export: integers to the forward, values of the graph to the trace.
+"""Stands in for sizes that stay open in an export: integers to the forward, values of the graph to the trace.
 
-A forward that computes with a size and gives it to torch leaves the arithmetic in the graph. A forward that asks for
-its value (a branch, a loop, an index) makes the graph right for some sizes only: each such question becomes a guard, whose
-answer at other sizes the graph itself computes before it is run at them.
+A forward that computes with a size and gives it to torch leaves the arithmetic in the graph. A forward that asks for its value (a
+branch, a loop, an index) makes the graph right for some sizes only: each such question becomes a guard, whose answer at other
+sizes the graph itself computes before it is run at them.
+
+An example: `n = x.shape[0]` is 4 at the export. `y.view(n // 2, -1)` puts the division into the graph. `if n > 3` adds the guard
+"4 > 3 is True"; a call with n = 2 answers it otherwise, and does not run this graph. `range(n)` fixes the dimension: the graph is
+for 4 only.
 """
 
 from __future__ import annotations
@@ -37,17 +41,16 @@ _FOLLOWED_NO_FURTHER = """
 
 @dataclass
 class Guard:
-    """A question about sizes whose answer the graph has to find again. where: `file.py:12 in forward`; what: of the
-    question, for a person; value: the answer; traced: the graph's, a 0-dim integer."""
+    """Holds a question about sizes whose answer the graph has to find again."""
 
-    where: str
-    what: str
-    value: int
-    traced: torch.Tensor
+    where: str  # `file.py:12 in forward`
+    what: str  # of the question, for a person
+    value: int  # the answer
+    traced: torch.Tensor  # the graph's answer, a 0-dim integer or boolean
 
 
 class SizeTrace:
-    """The sizes of one export. `where` names the place in the user's code that runs."""
+    """Collects what the forward of one export asks of sizes. `where` names the place in the user's code that runs."""
 
     def __init__(self, where: Callable[[], str]) -> None:
         self.guards: list[Guard] = []
@@ -57,11 +60,11 @@ class SizeTrace:
         self._where = where
 
     def ask(self, value: int, traced: torch.Tensor, what: str) -> None:
-        """Add a guard."""
+        """Adds a guard."""
         self.guards.append(Guard(self._where(), what, int(value), traced))
 
     def fix(self, size: TracedSize) -> int:
-        """The value of a size, on which the graph depends from now on."""
+        """Returns the value of a size, on which the graph depends from now on."""
         if size.place is not None:
             self.fixed.setdefault(size.place, self._where())
         else:
@@ -69,12 +72,12 @@ class SizeTrace:
         return size.value
 
     def fix_places(self, places: Iterable[Place]) -> None:
-        """As fix(), for the sizes of dimensions of inputs."""
+        """Fixes the sizes of dimensions of inputs, as fix() does."""
         for place in places:
             self.fixed.setdefault(place, self._where())
 
     def number(self, value: Any) -> int | None:
-        """The position of a size among those that the forward returns; None for anything else."""
+        """Adds a size to those that the forward returns, and gives its position among them; None for anything else."""
         if not is_traced(value):
             return None
         self.numbers.append(value)
@@ -82,42 +85,38 @@ class SizeTrace:
 
     @property
     def has_answers(self) -> bool:
-        """Whether there is anything to ask the graph."""
+        """Tells whether there is anything to ask the graph."""
         return bool(self.guards or self.numbers)
 
     def ask_for_strides(self) -> None:
-        """Of a tensor that may not be contiguous."""
+        """Notes that the forward asks for the strides of a tensor that may not be contiguous."""
         self.strides = self.strides or self._where()
 
     def answers(self) -> torch.Tensor | None:
-        """What the graph answers to all guards, and the numbers that the forward returns, as one vector."""
+        """Returns what the graph answers to all guards, and the numbers that the forward returns, as one int64 vector."""
         return stacked([*self.guards, *self.numbers])
 
     def split_off(self, is_checked: Callable[[torch.Tensor], bool]) -> list[Guard]:
-        """Take away the guards whose answers satisfy a test, and return them."""
+        """Takes away the guards whose answers satisfy a test, and returns them."""
         taken = [guard for guard in self.guards if is_checked(guard.traced)]
         self.guards = [guard for guard in self.guards if not any(guard is other for other in taken)]
         return taken
 
 
 def stacked(asked: Sequence[Guard | TracedSize]) -> torch.Tensor | None:
-    """What a trace has for numbers that it asked for, as one vector; None for none."""
+    """Returns what a trace has for numbers that it asked for, as one int64 vector; None for none."""
     return torch.stack([one.traced.to(torch.int64) for one in asked]) if asked else None
 
 
 class TracedSize(torch.SymInt):
-    """An int in all that can be asked of it; torch's functions take it where they take an int.
-
-    value: at this call. traced: what computes it, a 0-dim tensor of the trace. place: the dimension of an input that it is
-    the size of, if it is one's.
-    """
+    """Stands for an int in all that can be asked of it; torch's functions take it where they take an int."""
 
     def __init__(self, value: int, traced: torch.Tensor, trace: SizeTrace, place: Place | None = None) -> None:
         self.node = None  # nothing but a TraceMode hands it to torch, and not as it is
-        self.value = value
-        self.traced = traced
+        self.value = value  # at this call
+        self.traced = traced  # what computes it, a 0-dim tensor of the trace
         self.trace = trace
-        self.place = place
+        self.place = place  # the dimension of an input that it is the size of, if it is one's
 
     @property
     def __class__(self) -> type:
@@ -150,7 +149,7 @@ class TracedSize(torch.SymInt):
 
 
 def is_traced(value: Any) -> bool:
-    """isinstance says that it is an int."""
+    """Tells whether a value is a traced size; isinstance says that it is an int."""
     return type(value) is TracedSize
 
 
@@ -167,7 +166,7 @@ def _value_of(value: Any) -> int:
 
 
 def _traced(function: Callable[..., torch.Tensor], a: Any, b: Any) -> torch.Tensor:
-    """In the trace, whatever modes there are. One of both is a tensor of the trace."""
+    """Computes with two numbers in the trace, whatever modes there are. One of both is a tensor of the trace."""
     with disabled_torch_function():
         first, second = _tensor_of(a), _tensor_of(b)
         return function(first if isinstance(first, torch.Tensor) else torch.full((), first), second)
@@ -226,7 +225,7 @@ for _name in _FOLLOWED_NO_FURTHER:
 
 
 class TracedShape(tuple):
-    """A torch.Size whose items may be traced."""
+    """Holds the sizes of a tensor, of which some may be traced, as a torch.Size does."""
 
     __slots__ = ()
 
@@ -235,7 +234,7 @@ class TracedShape(tuple):
         return torch.Size
 
     def numel(self) -> Any:
-        """The product of the sizes."""
+        """Returns the product of the sizes."""
         product: Any = 1
         for size in self:
             product = product * size
@@ -250,7 +249,7 @@ class TracedShape(tuple):
 
 
 def swapped(value: Any, swap: Callable[[TracedSize], Any]) -> Any:
-    """An argument of torch's, or a result of a forward's, with something in the place of each traced size."""
+    """Returns an argument of torch's, or a result of a forward's, with `swap` of each traced size in its place."""
     kind = type(value)
     if kind is TracedSize:
         return swap(value)
@@ -267,7 +266,7 @@ def swapped(value: Any, swap: Callable[[TracedSize], Any]) -> Any:
 
 
 def contains_traced(value: Any) -> bool:
-    """Whether swapped() would change anything."""
+    """Tells whether swapped() would change anything."""
     kind = type(value)
     if kind is dict:
         return any(map(contains_traced, value.values()))

@@ -1,1 +1,1 @@
-"""Private copies of a module and a call, on which exports and trials run."""
+"""Makes private copies of a module and a call, on which exports and trials run."""

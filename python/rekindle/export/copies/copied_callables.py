@@ -1,4 +1,4 @@
-"""Functions, methods and the like that private copies follow, and what every kind that they follow says. See copied_kinds.py."""
+"""Copies functions, methods and the like for private copies, and says what every kind of copier does. See copied_kinds.py."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class Copier:
     """Copies objects of one kind. The defaults are those of what holds nothing further."""
 
     def parts(self, value: Any) -> Iterable[Any]:
-        """What the object leads to."""
+        """Returns what the object leads to."""
         return ()
 
     def make(self, value: Any, of: Of) -> Any:
-        """One like it; what is mutable is empty, for what it holds may lead back to it."""
+        """Makes one like it; what is mutable is empty, for what it holds may lead back to it."""
         raise NotImplementedError
 
     def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
-        """(object, its copy) for what is made together with it."""
+        """Returns (object, its copy) for what is made together with it."""
         return ()
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
-        """Let the copy hold what stands for what the object holds."""
+        """Lets the copy hold what stands for what the object holds."""
 
 
 class _Cell(Copier):
-    """What a closure holds."""
+    """Copies a cell, which holds a variable of a closure."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return () if value == types.CellType() else (value.cell_contents,)
@@ -45,7 +45,7 @@ class _Cell(Copier):
 
 
 class _Function(Copier):
-    """A function of Python, whose code stays the same."""
+    """Copies a function of Python, whose code stays the same."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return (value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()), *vars(value).values())
@@ -62,7 +62,7 @@ class _Function(Copier):
 
 
 class _Method(Copier):
-    """A method bound to an object, of Python or of C."""
+    """Copies a method bound to an object, of Python or of C."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return (value.__self__, value.__func__) if type(value) is types.MethodType else (value.__self__,)
@@ -74,7 +74,7 @@ class _Method(Copier):
 
 
 class _Partial(Copier):
-    """A functools.partial."""
+    """Copies a functools.partial."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return (value.func, *value.args, *value.keywords.values(), *vars(value).values())
@@ -88,7 +88,7 @@ class _Partial(Copier):
 
 
 class _Reference(Copier):
-    """A weak reference."""
+    """Copies a weak reference."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return (value(),)
@@ -98,7 +98,7 @@ class _Reference(Copier):
 
 
 class _Wrapper(Copier):
-    """A staticmethod or a classmethod."""
+    """Copies a staticmethod or a classmethod."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return (value.__func__,)

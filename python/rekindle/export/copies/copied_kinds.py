@@ -1,4 +1,8 @@
-"""The kinds of objects that private copies follow: what each leads to, and how one like it is made. See private_copy.py."""
+"""Copies each kind of object that private copies follow: says what it leads to, and makes one like it. See private_copy.py.
+
+An example: of a list that holds a tensor, `parts` gives the tensor and `make` an empty list, which `fill` extends by the copy of
+the tensor. So a list that holds itself has a copy that holds itself.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +86,7 @@ class _Dict(Copier):
 
 
 class _Mapping(Copier):
-    """A read-only view of a dict, whose copy has a dict of its own."""
+    """Copies a read-only view of a dict; the copy has a dict of its own."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         return [*value, *value.values()]
@@ -92,7 +96,7 @@ class _Mapping(Copier):
 
 
 class _Object(Copier):
-    """Of a Python class, all of whose state can be seen: modules too."""
+    """Copies an object of a Python class, all of whose state can be seen: modules too."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         yield from dict.values(_attributes(value))
@@ -137,7 +141,7 @@ class _Object(Copier):
 
 
 class _Proxy(Copier):
-    """A wrapped module: a proxy of the module's copy."""
+    """Copies a wrapped module as a proxy of the module's copy."""
 
     def parts(self, value: Any) -> Iterable[Any]:
         wrapping = wrapping_of(value)
@@ -173,7 +177,7 @@ _BY_TYPE: dict[type, Copier] = {
 
 
 def kind_of(value: Any) -> Copier | None:
-    """How an object is copied; None for what is shared with the live module."""
+    """Returns the copier of an object; None for what is shared with the live module."""
     cls = type(value)
     if cls in _BY_TYPE:
         return _BY_TYPE[cls]
@@ -194,7 +198,7 @@ def kind_of(value: Any) -> Copier | None:
 
 
 def _is_followed_value(value: Any) -> bool:
-    """Whether a text or a number of the user's own class may hold something."""
+    """Tells whether a text or a number of the user's own class may hold something."""
     return isinstance(value, (str, bytes, int, float)) and not isinstance(value, (enum.Enum, bool)) and bool(_attributes(value))
 
 
@@ -209,7 +213,7 @@ def _is_followed_object(value: Any) -> bool:
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf of a tensor's kind with its numbers in memory of its own."""
+    """Makes a leaf of a tensor's kind with its numbers in memory of its own."""
     given = tensor.detach()
     if given.is_neg():
         made = torch._neg_view(numbers_of(torch._neg_view(given))).detach()
@@ -228,12 +232,12 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _base_of(value: Any) -> Any:
-    """The builtin class that an object is of."""
+    """Returns the builtin class that an object is of."""
     return next((base for base in _BASES if isinstance(value, base)), object)
 
 
 def _slots(value: Any) -> list[tuple[Any, Any]]:
-    """(descriptor, content) of every slot that is set."""
+    """Returns (descriptor, content) of every slot that is set."""
     found: list[tuple[Any, Any]] = []
     if type(value) is types.SimpleNamespace:  # whose dict of attributes is a member, too
         return found

@@ -1,8 +1,11 @@
-"""Private copies of a module and a call of it: exports and their trials run on them, so that nobody sees what they try.
+"""Makes private copies of a module and a call of it: exports and their trials run on them, so that nobody sees what they try.
 
 What leads to a tensor or to a module is copied: modules, containers, plain objects, functions with closures, bound methods,
 partials, weak references. One memo keeps identity: what was one object under several names is one object in the copy. All else
 (code, classes, plain settings, locks, process groups) is the live object itself. No code of a user's class runs.
+
+An example: of `self.layers = [a, b]` and `self.last = b` the copy has a list of its own with copies of both modules, and its
+`last` is its `layers[1]`. The class of `b` and a logger that `b` holds are the live ones.
 """
 
 from __future__ import annotations
@@ -36,10 +39,13 @@ class PrivateCopies:
         self._copied = _leading_to_tensors([call.module, call.args, call.kwargs, *self._tensors], given)
 
     def around(self, tensors: Sequence[torch.Tensor]) -> Call:
-        """The call of a copy of the module with `tensors` in the place of arguments, parameters and buffers, under every name
-        these have. Its own is all that was made for it besides tensors and tuples, and the lists and dicts of the call.
+        """Returns the call of a copy of the module, with `tensors` in the place of arguments, parameters and buffers.
 
-        Other tensors that the module leads to are copied with their numbers.
+        They take the place of the live ones under every name these have. Other tensors that the module leads to are copied with
+        their numbers. The call's `own` is all that was made for it besides tensors and tuples, and the lists and dicts of the
+        call.
+
+        Raises Bypass(opaque_value) for a module that cannot be copied.
         """
         own = {id(live): tensor for live, tensor in zip(self._tensors, tensors, strict=True)}
         call, copy = self._call, _Copy(self._copied, own)
@@ -58,12 +64,12 @@ class PrivateCopies:
         )  # fmt: skip
 
     def copies(self, value: object) -> bool:
-        """Whether an object has a copy of its own."""
+        """Tells whether an object has a copy of its own."""
         return id(value) in self._copied
 
 
 def _containers(value: Any) -> dict[int, Any]:
-    """The lists, dicts and dataclasses at every depth of what a call is given."""
+    """Returns the lists, dicts and dataclasses at every depth of what a call is given, by identity."""
     items = structure.parts(value)
     found = {} if items is None or isinstance(value, tuple) else {id(value): value}
     for _, item in items or ():
@@ -72,9 +78,10 @@ def _containers(value: Any) -> dict[int, Any]:
 
 
 def private_tensors(call: Call) -> list[torch.Tensor]:
-    """Arguments, parameters and buffers for a run on the call's own numbers.
+    """Makes arguments, parameters and buffers for a run on the call's own numbers.
 
-    Parameters are in the memory of the live ones, which nothing may write; they have their own hooks, gradients and versions.
+    Parameters are in the memory of the live ones, which nothing may write; they have their own hooks, gradients and versions. The
+    others are in memory of their own.
     """
     made: dict[int, torch.Tensor] = {}
     for tensor in (*call.arguments, *call.buffers.values()):
@@ -85,15 +92,18 @@ def private_tensors(call: Call) -> list[torch.Tensor]:
 
 
 def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """A leaf of a tensor's class with these numbers, that requires a gradient if the tensor does."""
+    """Makes a leaf of a tensor's class in the memory of `numbers`, which requires a gradient if the tensor does."""
     if isinstance(tensor, nn.Parameter):
         return torch.Tensor._make_subclass(type(tensor), numbers, tensor.requires_grad)
     return numbers.detach().requires_grad_(tensor.requires_grad)
 
 
 def _leading_to_tensors(roots: list[Any], given: Iterable[Any]) -> dict[int, tuple[Any, Copier]]:
-    """What has to be copied, by identity: modules, tensors, and what leads to one, or to what is `given` to the call: lists,
-    dicts and dataclasses that the forward may change."""
+    """Finds what has to be copied, by identity: modules, tensors, and what leads to one of these or to what is given.
+
+    roots: where the search starts
+    given: lists, dicts and dataclasses that the call is given and that the forward may change
+    """
     search = _Search()
     for root in roots:
         search.meet(root)
@@ -103,16 +113,16 @@ def _leading_to_tensors(roots: list[Any], given: Iterable[Any]) -> dict[int, tup
 
 
 class _Search:
-    """Looks for what has to be copied. seen: what is followed. holders: who leads to it."""
+    """Looks for what has to be copied."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[Any, Copier]] = {}
-        self._holders: dict[int, list[int]] = {}
+        self._seen: dict[int, tuple[Any, Copier]] = {}  # what is followed
+        self._holders: dict[int, list[int]] = {}  # who leads to it
         self._left: deque[Any] = deque()
         self._found: deque[int] = deque()
 
     def meet(self, value: Any) -> bool:
-        """Follow a value, unless it is shared with the live module; returns whether it is followed."""
+        """Follows a value, unless it is shared with the live module; returns whether it is followed."""
         if id(value) in self._seen:
             return True
         kind = kind_of(value)
@@ -127,12 +137,12 @@ class _Search:
         return True
 
     def copy(self, value: Any) -> None:
-        """Let a value have a copy, and what leads to it, if it is one that can be followed."""
+        """Lets a value have a copy, and what leads to it, if it is one that can be followed."""
         if self.meet(value):
             self._found.append(id(value))
 
     def leading(self) -> dict[int, tuple[Any, Copier]]:
-        """Modules, tensors, and what leads to one, of all that was met."""
+        """Returns modules, tensors, and what leads to one, of all that was met. Raises Bypass where they are too many."""
         while self._left:
             value = self._left.popleft()
             for part in self._seen[id(value)][1].parts(value):
@@ -151,12 +161,12 @@ class _Search:
 
 
 def _tables_of(value: Any) -> list[Any]:
-    """What a module registers things in, which is its own even if it is empty."""
+    """Returns what a module registers things in, which is its own even if it is empty."""
     return [value.__dict__[name] for name in TABLES if name in value.__dict__] if isinstance(value, nn.Module) else []
 
 
 class _Copy:
-    """One copy under way. own: tensors by the identity of those that they stand for."""
+    """Makes one copy. `own` has tensors by the identity of those that they stand for."""
 
     def __init__(self, copied_ones: dict[int, tuple[Any, Copier]], own: dict[int, torch.Tensor]) -> None:
         self._copied = copied_ones
@@ -166,7 +176,7 @@ class _Copy:
             self._left.append((copied_ones[key][1], copied_ones[key][0], tensor))
 
     def of(self, value: Any) -> Any:
-        """What stands for a live object: its copy, or the object itself. What a copy holds comes with `fill`."""
+        """Returns what stands for a live object: its copy, or the object itself. What a copy holds comes with `fill`."""
         if id(value) in self._made:
             return self._made[id(value)]
         if id(value) not in self._copied:
@@ -181,11 +191,11 @@ class _Copy:
         return known
 
     def made(self) -> Iterable[Any]:
-        """All copies."""
+        """Returns all copies."""
         return self._made.values()
 
     def fill(self) -> None:
-        """Let the copies hold what the live objects do."""
+        """Lets the copies hold what the live objects do."""
         while self._left:
             kind, value, made = self._left.popleft()
             kind.fill(value, made, self.of)

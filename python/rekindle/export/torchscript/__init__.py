@@ -1,1 +1,1 @@
-"""The adapter of torch.onnx's TorchScript exporter: traces, symbolic functions, nodes of the torch domain."""
+"""Adapts torch.onnx's TorchScript exporter: traces, symbolic functions, nodes of the torch domain."""

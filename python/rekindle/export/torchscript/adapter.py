@@ -1,4 +1,8 @@
-"""The first adapter: torch.onnx.export(dynamo=False), in the mode the module is in, with parameters as inputs."""
+"""Exports with torch.onnx.export(dynamo=False), in the mode the module is in, with parameters as inputs: the first adapter.
+
+An example: `nn.Linear(4, 2)` called with one matrix gives a model with the inputs `argument#0`, `weight` and `bias`. If sizes are
+open, the dimensions of `argument#0` are the symbols `s0` and `s1`.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ _NO_FINDINGS = ("Iterating over a tensor", "torch.Tensor results are registered"
 
 
 def load_exporter() -> None:
-    """Import what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
+    """Imports what torch.onnx.export imports when it first runs, so that no export is seen to depend on it."""
     import numpy.random  # noqa: F401  (its state is compared, and an operator's first call may import it)
     import onnx  # noqa: F401
 
@@ -58,7 +62,7 @@ def load_exporter() -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep the exporter's chatter out of the user's log, and collect trace warnings, for they are findings.
+    """Keeps the exporter's chatter out of the user's log, and collects trace warnings, for they are findings.
 
     Nor do nodes get the Python stack, which costs more than the trace.
     """
@@ -71,7 +75,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _logs_kept() -> contextlib.AbstractContextManager[None]:
-    """Keep what the exporter does to its settings and logs within; only errors are logged there."""
+    """Keeps what the exporter does to its settings and logs within; only errors are logged there."""
     logger = logging.getLogger("torch.onnx")
     level, graph_log, settings = logger.level, exporter_log_is_on(), exporter_settings()
     before = dict(settings)
@@ -86,7 +90,10 @@ def _logs_kept() -> contextlib.AbstractContextManager[None]:
 
 
 def export(request: ExportRequest) -> Traced:
-    """Trace the forward of a call. Raises Bypass; errors of the user's own forward are raised as they are."""
+    """Traces the forward of a call.
+
+    Raises Bypass where there is no graph of it, for an error of the user's forward too: eager, which then runs, raises it again.
+    """
     call, plan = request.call, request.plan
     tensors = private_tensors(call)
     private = request.copies.around(tensors)
@@ -126,7 +133,7 @@ def export(request: ExportRequest) -> Traced:
 
 
 def _contents(private: Call) -> list[tuple[int, int]]:
-    """What changes where a parameter is written, or gets other memory."""
+    """Returns what changes where a parameter is written, or gets other memory."""
     return [(tensor._version, tensor.data_ptr()) for tensor in private.parameters.values()]
 
 
@@ -135,7 +142,7 @@ def _positions_of_buffers(call: Call) -> range:
 
 
 def _described(request: ExportRequest, private: Call) -> Fingerprint:
-    """The fingerprint of the copy, which has to be the live module's."""
+    """Returns the fingerprint of the copy, which has to be the live module's. Raises Bypass where it is another."""
     live, found = request.describe(request.call), request.describe(private)
     if (why := live.besides_memory().difference(found.besides_memory())) is not None:
         raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
@@ -143,7 +150,7 @@ def _described(request: ExportRequest, private: Call) -> Fingerprint:
 
 
 def _check_same(request: ExportRequest, fingerprint: Fingerprint, private: Call) -> None:
-    """Raise Bypass where the forward has changed something of the copy that it ran on."""
+    """Raises Bypass where the forward has changed something of the copy that it ran on."""
     try:
         changed = fingerprint.difference(request.describe(private))
     except Exception as error:  # what it holds now is of the trace, or cannot be digested any more
@@ -153,7 +160,7 @@ def _check_same(request: ExportRequest, fingerprint: Fingerprint, private: Call)
 
 
 def _asked(found: Findings) -> AskedSizes:
-    """What the forward asked of sizes, without the trace."""
+    """Returns what the forward asked of sizes, without the trace."""
     sizes = found.sizes
     return AskedSizes(dict(sizes.fixed), _plain(sizes.guards), sizes.strides, _plain(found.data_guards), found.sized_by_data)
 
@@ -167,13 +174,13 @@ def _name_of_argument(position: int) -> str:
 
 
 def _open_dims(shapes: Shapes) -> list[tuple[str, dict[int, str]]]:
-    """Name and symbols by dimension of each argument that has any."""
+    """Returns name and symbols by dimension of each argument that has any."""
     dims = ({i: dim for i, dim in enumerate(dims) if isinstance(dim, str)} for dims in shapes.dims)
     return [(_name_of_argument(i), symbols) for i, symbols in enumerate(dims) if symbols]
 
 
 def with_shapes(model: bytes, shapes: Shapes) -> bytes:
-    """An exported model whose arguments have these shapes."""
+    """Returns an exported model with these shapes of its arguments."""
     return onnx_model.with_input_dims(model, {_name_of_argument(i): dims for i, dims in enumerate(shapes.dims)})
 
 
@@ -236,7 +243,12 @@ def _failures_as_bypass() -> Iterator[None]:
 
 
 def _check_unchanged(call: Call, tensors: Sequence[torch.Tensor], buffers: dict[int, torch.Tensor], writes: list[int]) -> None:
-    """Raise Bypass where the forward wrote to a tensor that is not among `writes`. buffers: as they were before, by position."""
+    """Raises Bypass where the forward wrote to a tensor that is not among `writes`.
+
+    tensors: as the forward left them
+    buffers: as they were before, by position
+    writes: positions of the tensors that may be written
+    """
     before = {**dict(enumerate(call.arguments)), **buffers}
     for i, old in before.items():
         if i in writes or torch.equal(old.detach().nan_to_num(), tensors[i].detach().nan_to_num()):

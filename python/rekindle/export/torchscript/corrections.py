@@ -1,4 +1,8 @@
-"""What torch's TorchScript exporter does otherwise than we need, corrected for the duration of one export, in its thread."""
+"""Corrects what torch's TorchScript exporter does otherwise than we need: for the duration of one export, in its thread.
+
+An example: to the exporter a 0-dim tensor of float64 is a Python number, and becomes float32. `_with_0_dim_tensors` shows it as a
+vector of one element, lets the exporter's pass run, and takes that back.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +36,12 @@ from rekindle.process.torch_internals import (
 
 @contextlib.contextmanager
 def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collection[int] = ()) -> Iterator[None]:
-    """Apply all corrections. `opsets` gets the domains that the graph uses besides ONNX's own, `functions` its Functions.
-    open_inputs: positions of those that have sizes of which nothing may be known."""
+    """Applies all corrections.
+
+    opsets: gets the domains that the graph uses besides ONNX's own
+    functions: gets the Functions that it calls
+    open_inputs: positions of the inputs that have sizes of which nothing may be known
+    """
     with contextlib.ExitStack() as stack:
         for owner, name, correct in _corrections(opsets, functions, open_inputs):
             theirs = getattr(owner, name)
@@ -44,7 +52,10 @@ def corrected(opsets: dict[str, int], functions: Functions, open_inputs: Collect
 def _corrections(
     opsets: dict[str, int], functions: Functions, open_inputs: Collection[int]
 ) -> Iterator[tuple[Any, str, Callable[[Any], Callable[..., Any]]]]:
-    """What makes of a function of torch, which a module or class has under a name, the one that an export needs."""
+    """Yields (module or class, name, correction).
+
+    A correction makes of the function of torch that is there under this name the one that an export needs.
+    """
     for module in (torch.nn.functional, torch.functional):
         for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
             if hasattr(module, name):
@@ -63,7 +74,7 @@ def _corrections(
 
 
 def _never(asks: Callable[..., bool]) -> Callable[..., bool]:
-    """Torch's Python functions then run their bodies under TraceMode, which sees each op and size.
+    """Answers no, so that torch's Python functions run their bodies under TraceMode, which sees each op and size.
 
     Otherwise the mode gets the function as a whole and is off inside, where sizes become traced tensors.
     """
@@ -71,7 +82,10 @@ def _never(asks: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _false_in_attention(asks: Callable[..., bool]) -> Callable[..., bool]:
-    """A multi-head attention that asks takes another way, to results that lie otherwise, where a mode sees what it calls."""
+    """Answers no to a multi-head attention.
+
+    One that is told of a mode which sees what it calls takes another way, to results that lie otherwise.
+    """
     return lambda *args: sys._getframe(2).f_code is not _ATTENTION and asks(*args)  # 1: in_this_thread
 
 
@@ -79,9 +93,10 @@ _ATTENTION = torch.nn.MultiheadAttention.forward.__code__
 
 
 def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
-    """torch.func.functional_call refuses to run in a trace, which could not hold its parameters; ours has them as values.
+    """Lets torch.func.functional_call run in a trace.
 
-    What the function itself asks is answered otherwise. torch.jit.is_tracing stays as it is, for forwards read it.
+    It refuses to, as a trace could not hold its parameters; ours has them as values. What the function itself asks is answered
+    otherwise. torch.jit.is_tracing stays as it is, for forwards read it.
     """
     jit = types.SimpleNamespace(**{**vars(torch.jit), "is_tracing": lambda: False})
     names = {**function.__globals__, "torch": types.SimpleNamespace(**{**vars(torch), "jit": jit})}
@@ -91,7 +106,7 @@ def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
 
 
 def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
-    """What an op gives has the type that tracing saw, not the one that ONNX's promotion rules would give."""
+    """Gives what an op returns the type that tracing saw, not the one that ONNX's promotion rules would give."""
 
     def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
         if node.kind().startswith(DOMAIN + "::"):
@@ -109,7 +124,7 @@ def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_booleans(canonicalize: Callable[..., Any]) -> Callable[..., Any]:
-    """It makes Python numbers of constants, and then fails on booleans."""
+    """Makes boolean constants ints first: the pass makes Python numbers of constants, and then fails on booleans."""
 
     def run(graph: Any) -> Any:
         make_ints(graph)
@@ -119,7 +134,10 @@ def _without_booleans(canonicalize: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]) -> Callable[..., Any]:
-    """In-place operators are gone at this point, and arguments still have their types."""
+    """Puts the nodes of the torch domain in place.
+
+    In-place operators are gone at this point, and arguments still have their types.
+    """
 
     def run(graph: Any) -> Any:
         _type_placeholders(graph)
@@ -132,14 +150,14 @@ def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_i
 
 
 def _type_placeholders(graph: Any) -> None:
-    """Where a part of a value was written in place, the trace has a new value without sizes in its place."""
+    """Types the new values that a trace has where a part of a value was written in place: they come without sizes."""
     for node in graph.nodes():
         if node.kind() == "onnx::Placeholder":
             node.output().setType(next(iter(node.inputs())).type())
 
 
 def _forget_sizes(graph: Any, open_inputs: Collection[int]) -> None:
-    """Leave only rank and dtype to what depends on open inputs or is sized by data: what is known is written into the graph."""
+    """Leaves only rank and dtype to what depends on open inputs or is sized by data: what is known is written into the graph."""
     inputs = list(graph.inputs())
     opened = {inputs[i].debugName() for i in open_inputs}
     changed = [inputs[i] for i in open_inputs]
@@ -152,7 +170,7 @@ def _forget_sizes(graph: Any, open_inputs: Collection[int]) -> None:
 
 
 def _unless_complex(assign: Callable[..., Any]) -> Callable[..., Any]:
-    """The exporter has no type for complex outputs."""
+    """Leaves out the pass where an output is complex: the exporter has no type for it."""
 
     def run(graph: Any, outputs: Any, *rest: Any) -> Any:
         return graph if any(output.is_complex() for output in outputs) else assign(graph, outputs, *rest)
@@ -161,7 +179,10 @@ def _unless_complex(assign: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Callable[..., Any]:
-    """The exporter warns of a domain that is announced and not used, and fails on one that is not announced."""
+    """Notes the domains that the graph uses.
+
+    The exporter warns of a domain that is announced and not used, and fails on one that is not announced.
+    """
 
     def run(graph: Any, *args: Any) -> Any:
         domains = {node.kind().split("::")[0] for node in graph.nodes()}
@@ -172,7 +193,10 @@ def _noting_domains(analyse: Callable[..., Any], opsets: dict[str, int]) -> Call
 
 
 def _casting_to_bfloat16(analyse: Callable[..., Any]) -> Callable[..., Any]:
-    """The exporter casts to torch's number of the dtype, which to ONNX is complex128; nothing complex is written as ONNX."""
+    """Corrects casts to bfloat16: the exporter writes torch's number of the dtype, which to ONNX is complex128.
+
+    Nothing complex is written as ONNX, so that no other cast has that number.
+    """
 
     def run(graph: Any, *args: Any) -> Any:
         result = analyse(graph, *args)
@@ -185,7 +209,7 @@ def _casting_to_bfloat16(analyse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_0_dim_tensors(analyse: Callable[..., Any]) -> Callable[..., Any]:
-    """The exporter takes a 0-dim tensor for a Python number and makes it float32; here it keeps its dtype.
+    """Lets a 0-dim tensor keep its dtype: the exporter takes it for a Python number and makes it float32.
 
     A vector of one element is no number to it. Graphs that mix dtypes need the difference: left alone.
     """

@@ -1,7 +1,9 @@
-"""Symbolic functions for ops that torch's exporter lacks or gives another meaning, in ops that the graph has.
+"""Writes ops that torch's exporter lacks, or gives another meaning, in ops that the graph has.
 
-"Another meaning" is the dtype that eager computes in, or a case that the exporter leaves out. Types of results are those
-that tracing saw. Operators that would take many ops to write are not written at all (operators.py).
+"Another meaning" is another dtype than eager computes in, or a case that the exporter leaves out. Types of results are those that
+tracing saw. Operators that would take many ops to write are not written at all (operators.py).
+
+An example: addcmul(x, a, b, value=2) is Add(x, Mul(Mul(a, b), 2)), with casts to the dtype of eager's result where one differs.
 """
 
 # A public function has the name and the arguments of the ATen op it stands for.
@@ -26,7 +28,11 @@ def _is_none(value: Any) -> bool:
 
 
 def _get(value: Any, kind: str, what: str = "an argument") -> Any:
-    """The Python value of an argument; `kind` as in torch's parse_args ("i", "f", "b", "is", "s")."""
+    """Returns the Python value of an argument. Raises Bypass for one that is computed from a tensor.
+
+    kind: as in torch's parse_args ("i", "f", "b", "is", "s")
+    what: names the argument in the message
+    """
     found = symbolic_helper._maybe_get_const(value, kind)
     if isinstance(found, Value):
         raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
@@ -38,12 +44,12 @@ def _dtype(x: Any) -> torch.dtype:
 
 
 def _traced_sizes(g: Any) -> list[int]:
-    """Of the op's first argument; a value of the new graph may have lost them."""
+    """Returns the sizes of the op's first argument; a value of the new graph may have lost them."""
     return sizes_seen(next(iter(g.original_node.inputs())))
 
 
 def _result(g: Any) -> torch.dtype:
-    """The dtype that eager gives this op's first result."""
+    """Returns the dtype that eager gives this op's first result."""
     return _dtype(next(iter(g.original_node.outputs())))
 
 
@@ -81,13 +87,13 @@ def addcmul(g: Any, x: Any, a: Any, b: Any, value: Any = None) -> Any:
 
 
 def _dimensions(value: Any) -> Any:
-    """One or several."""
+    """Returns one dimension, or several as a list."""
     found = symbolic_helper._maybe_get_const(value, "t")
     return found.tolist() if isinstance(found, torch.Tensor) else _get(value, "is")
 
 
 def _rearranged(change: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-    """A transposition, told by what it does to a tensor each of whose dimensions has a size of its own."""
+    """Writes a transposition, told by what `change` does to a tensor each of whose dimensions has a size of its own."""
 
     def rearrange(g: Any, x: Any, *arguments: Any) -> Any:
         told = torch.empty(tuple(range(1, len(_traced_sizes(g)) + 1)), device="meta")
@@ -110,7 +116,7 @@ def squeeze(g: Any, x: Any, dim: Any = None) -> Any:
 
 
 def _axes(g: Any, dim: Any, keepdim: Any) -> tuple[list[Any], int]:
-    """The second input of an ONNX reduction (none for all axes) and its keepdims."""
+    """Returns the second input of an ONNX reduction (none for all axes) and its keepdims."""
     dims = [] if dim is None or _is_none(dim) else _get(dim, "is")
     dims = [dims] if isinstance(dims, int) else list(dims)
     keep = int(bool(keepdim is not None and _get(keepdim, "b")))

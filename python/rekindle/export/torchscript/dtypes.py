@@ -1,4 +1,4 @@
-"""The dtypes of a graph: as PyTorch has them, by their names in a trace and their numbers in ONNX."""
+"""Lists the dtypes of a graph: as PyTorch has them, by their names in a trace and by their numbers in ONNX."""
 
 from __future__ import annotations
 

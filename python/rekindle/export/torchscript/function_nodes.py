@@ -1,8 +1,11 @@
-"""Calls of custom autograd Functions: nodes of the torch domain that call back into the live model (see functions/calls.py).
+"""Makes calls of custom autograd Functions nodes of the torch domain, which call back into the live model (functions/calls.py).
 
-While the forward of an export runs, each call goes through `Functions`: the Function runs as in eager and outside of the
-trace, whatever it does, and the trace gets one node with its tensors. A Function that is inlined, or has an export of its
-own, is traced like code of the module instead.
+While the forward of an export runs, each call goes through `Functions`: the Function runs as in eager and outside of the trace,
+whatever it does, and the trace gets one node with its tensors. A Function that is inlined, or has an export of its own, is traced
+like code of the module instead.
+
+An example: `y = Scale.apply(x, 2.0)` becomes `y = torch::rekindle.call_host.default(x)` with the attribute function = 0;
+`calls[0]` names `Scale` and its arguments.
 """
 
 from __future__ import annotations
@@ -47,13 +50,14 @@ class _Recorded(torch.autograd.Function):
 
 
 class Functions:
-    """Those of one export; `calls` are numbered as the nodes call them.
+    """Records the calls of Functions in one export.
 
-    inline: whether every Function is inlined. sized_by_data: those whose results have sizes that depend on data.
+    inline: whether every Function is inlined
+    sized_by_data: the Functions whose results have sizes that depend on data
     """
 
     def __init__(self, model: torch.nn.Module, inline: bool = False, sized_by_data: frozenset[type] = frozenset()) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[Call] = []  # numbered as the nodes call them
         self._effects: list[
             tuple[list[Value], torch.Tensor]
         ] = []  # (results, what keeps them), of calls and random draws in order
@@ -67,11 +71,11 @@ class Functions:
         self._mode: TraceMode | None = None
 
     def follow(self, sizes: OpenSizes | None, data: DataSizes, mode: TraceMode) -> None:
-        """Where the trace keeps what it knows of sizes, and of memory."""
+        """Takes the trace's records of sizes, of data and of memory."""
         self._sizes, self._data, self._mode = sizes, data, mode
 
     def recorded(self) -> contextlib.AbstractContextManager[None]:
-        """See every call of this thread's trace."""
+        """Sees every call of this thread's trace."""
         return intercepted(self._apply)
 
     def _apply(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
@@ -112,7 +116,7 @@ class Functions:
         return result
 
     def _watched(self, function: type, arguments: tuple[Any, ...], given: list[torch.Tensor], run: Any) -> tuple[Writes, Any]:
-        """What a call writes that was there before, and its result."""
+        """Runs a call, and returns what it writes that was there before, and its result."""
         assert self._mode is not None
         before = [tensor._version for tensor in given]
         writes = Writes(self._mode.protected, f"the autograd Function {function.__qualname__}")
@@ -130,7 +134,7 @@ class Functions:
         return writes, result
 
     def note_draw(self, drawn: torch.Tensor) -> None:
-        """Called inside the trace with a result that random numbers were drawn for."""
+        """Notes a result that random numbers were drawn for; called inside the trace."""
         self._effects.append(([traced_value(drawn)], drawn.detach().clone()))  # it may be written to
 
     def _facts_of(self, function: type, given: list[torch.Tensor], results: list[torch.Tensor]) -> dict[str, list[int]]:
@@ -149,7 +153,10 @@ class Functions:
         return facts
 
     def unread(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """One result of each call and random draw that no output depends on: as a further output it keeps it in the graph."""
+        """Returns one result of each call and random draw that no output depends on.
+
+        As a further output it keeps the call or draw in the graph.
+        """
         needed: set[Any] = set()
         left = [traced_value(tensor).node() for tensor in outputs]
         found = []
@@ -161,7 +168,7 @@ class Functions:
         return found
 
     def keep(self, graph: Any) -> None:
-        """Replace the calls in a traced graph by nodes of the torch domain."""
+        """Replaces the calls in a traced graph by nodes of the torch domain."""
         for node in [node for node in graph.nodes() if node.kind() == "prim::PythonOp"]:
             function = getattr(node.pyobj(), "__self__", None)
             if function is not _Recorded:
@@ -188,7 +195,10 @@ class Functions:
 
 
 def _dirty(function: type, given: list[torch.Tensor], writes: Writes) -> list[int]:
-    """Positions of the tensors that a call writes: the graph gives it copies of these."""
+    """Returns the positions of the tensors that a call writes: the graph gives it copies of these.
+
+    Raises Bypass for a write to memory that several of its inputs share.
+    """
     strided = [(i, address_of(tensor)) for i, tensor in enumerate(given) if tensor.layout is torch.strided and tensor.numel() > 0]
     dirty = [i for i, address in strided if address in writes.memories]
     for i in dirty:

@@ -1,4 +1,4 @@
-"""What a forward may not do to the private copy of a module that it runs on: the live one would have to follow."""
+"""Refuses what a forward may not do to the private copy of a module that it runs on: the live one would have to follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rekindle.reasons import Bypass, Reason
 
 @contextlib.contextmanager
 def state_kept(module: nn.Module) -> Iterator[None]:
-    """Refuse a forward that puts other tensors in the place of parameters or buffers, or adds some."""
+    """Refuses a forward that puts other tensors in the place of parameters or buffers, or adds some."""
     tables = [table for submodule in named_modules(module).values() for table in (submodule._parameters, submodule._buffers)]
     before = [dict(table) for table in tables]
     yield
@@ -31,7 +31,7 @@ _FLAT_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
 
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Refuse a forward that does anything to the modules' attributes."""
+    """Refuses a forward that does anything to the modules' attributes."""
     before = [(submodule, dict(submodule.__dict__)) for submodule in named_modules(module).values()]
     yield
     for submodule, attributes in before:

@@ -1,4 +1,4 @@
-"""Exported ONNX models as data: taken apart, and given other input shapes."""
+"""Takes exported ONNX models apart as data, and gives them other input shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Parts:
-    """A model without the answers to questions about sizes, and these."""
+    """Holds a model without the answers to questions about sizes, and these."""
 
     model: bytes  # ONNX
     inputs: list[str]  # their names; the exporter leaves out those that nothing reads
@@ -16,10 +16,15 @@ class Parts:
 
 
 def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int]) -> Parts:
-    """ranks: of the outputs before the answers, which are a vector.
+    """Takes the answers to questions about sizes out of a model.
 
-    The shapes that the exporter guessed of what is computed are left out: some are open, some depend on data, and a few are
-    wrong (that of `x.reshape_as(scalar)`, after an operator that ONNX has no name for)."""
+    model: ONNX
+    with_answers: whether the last output has the answers
+    ranks: of the outputs before the answers, which are a vector
+
+    The shapes that the exporter guessed of what is computed are left out: some are open, some depend on data, and a few are wrong
+    (that of `x.reshape_as(scalar)`, after an operator that ONNX has no name for).
+    """
     import onnx
 
     proto = onnx.load_model_from_string(model)
@@ -41,7 +46,7 @@ def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int]) -> Parts
 
 
 def with_input_dims(model: bytes, dims: Mapping[str, Sequence[int | str]]) -> bytes:
-    """The model with these dimensions of its inputs, by name; a string names a symbol."""
+    """Returns the model with these dimensions of its inputs, by name; a string names a symbol."""
     import onnx
 
     proto = onnx.load_model_from_string(model)

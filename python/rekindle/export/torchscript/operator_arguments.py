@@ -1,4 +1,8 @@
-"""The arguments of a traced operator, as inputs and attributes of a node of the torch domain."""
+"""Adds the arguments of a traced operator to a node of the torch domain, as inputs and attributes.
+
+An example: aten::roll(x, [2], [0]) gets the input x and the attributes `shifts` and `dims`. Where the shift is computed from an
+open size, `shifts` is a second input instead, an int64 vector.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ from rekindle.reasons import Bypass, Reason
 
 
 def add_argument(graph: Any, made: Node, argument: Any, value: Value) -> bool:
-    """Add one argument as inputs or as an attribute; whether it brought a tensor."""
+    """Adds one argument as inputs or as an attribute; returns whether it brought a tensor."""
     kind = argument.type
     if isinstance(kind, OptionalType):
         kind = kind.getElementType()
@@ -43,7 +47,10 @@ def add_argument(graph: Any, made: Node, argument: Any, value: Value) -> bool:
 
 
 def is_computed(value: Value) -> bool:
-    """Whether a number, or one of a list, is computed in the graph: from sizes, for TraceMode lets nothing else become one."""
+    """Tells whether a number, or one of a list, is computed in the graph.
+
+    It is computed from sizes, for TraceMode lets nothing else become a number.
+    """
     node = value.node()
     if node.kind() == "prim::ListConstruct":
         return not isinstance(_element_type(value), TensorType) and any(map(is_computed, node.inputs()))
@@ -56,7 +63,7 @@ def _element_type(value: Value) -> Any:
 
 
 def _computed(graph: Any, made: Node, kind: Any, value: Value) -> Value:
-    """The tensor that has the numbers of an argument."""
+    """Returns the tensor that has the numbers of an argument: 0-dim for one, a vector for a list."""
     if value.node().kind() != "prim::ListConstruct":
         if not isinstance(kind, (IntType, NumberType)):
             raise Bypass(Reason.VALUE_SPECIALIZED, f"an argument of {made.kind()} of type {kind} is computed from a size")
@@ -79,7 +86,7 @@ def _computed(graph: Any, made: Node, kind: Any, value: Value) -> Value:
 
 
 def _as_number(graph: Any, made: Node, value: Value) -> Value:
-    """The 0-dim tensor of a number that is computed."""
+    """Returns the 0-dim tensor of a number that is computed."""
     if value.node().kind() in _TO_NUMBER:
         return next(iter(value.node().inputs()))
     node = graph.create("prim::NumToTensor")
@@ -129,8 +136,10 @@ def _add_tensors(graph: Any, made: Node, name: str, value: Value) -> bool:
 
 
 def _as_tensor(graph: Any, made: Node, value: Value) -> Value:
-    """A number that stands for a tensor becomes one, of a dtype that keeps the operator's result what it is: of double precision
-    beside a tensor of half that has dimensions, for PyTorch does not round such a number to half."""
+    """Makes a tensor of a number that stands for one, of a dtype that keeps the operator's result what it is.
+
+    It is of double precision beside a tensor of half that has dimensions, for PyTorch does not round such a number to half.
+    """
     number = value.toIValue() if value.node().kind() == "prim::Constant" else None
     if not isinstance(number, (bool, int, float, complex)):
         return value
@@ -148,7 +157,7 @@ def _as_tensor(graph: Any, made: Node, value: Value) -> Value:
 
 
 def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
-    """Numbers that are no ints are tensors: an ONNX attribute has 32 bits only."""
+    """Adds an attribute. Numbers that are no ints are tensors: an ONNX attribute has 32 bits only."""
     if value is None:
         return
     many = isinstance(kind, ListType)

@@ -1,4 +1,4 @@
-"""Which operators a graph cannot hold: they write, or nobody says what sizes they return."""
+"""Refuses operators that a graph cannot hold: they write, or nobody says what sizes they return."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rekindle.reasons import Bypass, Reason
 
 
 def check_meaning(node: Node, schema: Any) -> None:
-    """Raise Bypass for an operator that a graph cannot hold."""
+    """Raises Bypass for an operator that a graph cannot hold."""
     if schema.is_mutable:
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} writes to its arguments, and has no variant that does not")
     names = {argument.name for argument in schema.arguments}
@@ -38,7 +38,7 @@ def _check_sizes(node: Node, schema: Any) -> None:
 
 
 def _run_on_meta(node: Node, schema: Any) -> None:
-    """Of an operator that is not PyTorch's, only its own author can say that sizes do not depend on data."""
+    """Runs an operator that is not PyTorch's on meta tensors: only its own author can say that sizes do not depend on data."""
     arguments = [
         _meta_argument(value, f"argument {argument.name!r} of {schema.name}")
         for argument, value in zip(schema.arguments, node.inputs(), strict=True)
@@ -65,6 +65,6 @@ def _meta_argument(value: Value, what: str) -> Any:
 
 
 def _updates_statistics(node: Node, names: set[str]) -> bool:
-    """The schemas of the normalizations do not say that they write."""
+    """Tells whether a normalization writes its running statistics, which its schema does not say."""
     training = constant_argument(node, "use_input_stats" if "use_input_stats" in names else "training")
     return bool(training) and type_of_argument(node, "running_mean").kind() != "NoneType"

@@ -1,7 +1,7 @@
-"""Operators that the graph takes as they are: nodes of the torch domain (docs/ir.md), run and differentiated by PyTorch.
+"""Keeps operators in the graph as they are: nodes of the torch domain (docs/ir.md), run and differentiated by PyTorch.
 
-A traced operator is written as ONNX where the table below names it: where the session's planned memory or its kernels
-pay. Every other one becomes one node with the operator's name and its arguments, whatever it is.
+A traced operator is written as ONNX where the table below names it: where the session's planned memory or its kernels pay. Every
+other one, whatever it is, becomes one node: `x.cumprod(1)` is torch::aten.cumprod.default(x) with dim = 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _always(node: Node) -> bool:
 
 
 def _numbers_fit(node: Node) -> bool:
-    """Whether numbers and 0-dim tensors lose nothing in the result's dtype: PyTorch does not round them to half precision."""
+    """Tells whether numbers and 0-dim tensors lose nothing in the result's dtype; PyTorch does not round them to half."""
     dtype = scalar_type(next(node.outputs()))
     return dtype not in ("Half", "BFloat16") or all(_fits(value, dtype) for value in node.inputs())
 
@@ -60,7 +60,7 @@ def _known_start(node: Node) -> bool:
 
 
 def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
-    """Whether these arguments, in ONNX attributes of 32 bits, are as precise as the operator's result."""
+    """Returns a test whether these arguments, in ONNX attributes of 32 bits, are as precise as the operator's result."""
 
     def test(node: Node) -> bool:
         numbers = (constant_argument(node, name) for name in names)
@@ -72,7 +72,7 @@ def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
 
 
 def _of_matrices(node: Node) -> bool:
-    """The exporter takes what is added for a float32 number if it has no dimension."""
+    """Tells whether numbers fit, and what is added has dimensions: else the exporter takes it for a float32 number."""
     return _not_of_scalars(node) and _keeps_numbers("alpha", "beta")(node)
 
 
@@ -97,13 +97,13 @@ def _not_of_scalars(node: Node) -> bool:
 
 
 def _in_single_or_double(node: Node) -> bool:
-    """In less, PyTorch rounds once where several ops round several times; the exporter multiplies by a number of float32."""
+    """Tells whether dtype and `value` suit: in half PyTorch rounds once, several ops round often; `value` becomes float32."""
     fits = scalar_type(next(node.outputs())) in ("Float", "Double") and _keeps_numbers("value")(node)
     return _not_of_scalars(node) and fits
 
 
 def _equal_ranks(node: Node) -> bool:
-    """Not with empty vectors, which PyTorch leaves out of any concatenation."""
+    """Tells whether all items have one rank: PyTorch leaves empty vectors out of any concatenation."""
     ranks = {value.type().dim() for value in listed_values(node)}
     return len(ranks) <= 1
 
@@ -166,7 +166,7 @@ _NAMESPACES_OF_THE_TRACER = {"prim", "onnx", "rekindle", "attr", "quantized", "c
 
 
 def keep_operators(graph: Any) -> None:
-    """Replace the operators of a traced graph that are not written as ONNX. Raises Bypass for what cannot be a node."""
+    """Replaces the operators of a traced graph that are not written as ONNX. Raises Bypass for what cannot be a node."""
     operators = [node for node in graph.nodes() if node.kind().split("::")[0] not in _NAMESPACES_OF_THE_TRACER]
     for node in operators:
         schema = None if _is_written_as_onnx(node) else schema_of(node)
@@ -181,7 +181,7 @@ def keep_operators(graph: Any) -> None:
 
 
 def _take_apart(graph: Any, constant: Node) -> None:
-    """Make a complex constant one of its two parts, and a node that puts them together."""
+    """Makes a complex constant one of its two parts, and a node that puts them together."""
     parts = torch.view_as_real(constant.output().toIValue().resolve_conj().contiguous())
     real = graph.create("prim::Constant")
     real.insertBefore(constant)
@@ -203,14 +203,14 @@ def _is_written_as_onnx(node: Node) -> bool:
 
 
 def _has_complex(node: Node) -> bool:
-    """ONNX has no complex numbers worth the name, and gradient rules are for real ones."""
+    """Tells whether a value is complex: ONNX has no complex numbers worth the name, and gradient rules are for real ones."""
     values = [*node.inputs(), *node.outputs()]
     values += [item for value in values if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
     return any("Complex" in (scalar_type(value) or "") for value in values)
 
 
 def _results(node: Node) -> list[Value] | None:
-    """The tensors it returns; None for an operator that returns something else."""
+    """Returns the tensors that a node gives; None for an operator that returns something else."""
     results: list[Value] = []
     for output in node.outputs():
         if isinstance(output.type(), TensorType):
@@ -260,7 +260,7 @@ def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None
 
 
 def input_sizes(made: Node) -> list[int] | None:
-    """Of the inputs, in a row: rank and sizes. None when one is not known."""
+    """Returns the inputs' ranks and sizes in a row: of each its rank, then its sizes. None when one is not known."""
     found: list[int] = []
     for value in made.inputs():
         sizes = value.type().sizes() if isinstance(value.type(), TensorType) else None
@@ -273,12 +273,12 @@ def input_sizes(made: Node) -> list[int] | None:
 
 
 def _is_used(value: Value) -> bool:
-    """By a node or as an output; an unpacked list is used by what uses its items."""
+    """Tells whether a node reads the value or it is an output; an unpacked list is used by what uses its items."""
     return any(use.user.kind() != "prim::ListUnpack" for use in value.uses())
 
 
 def layouts_of(values: list[Value]) -> list[int] | None:
-    """For each in a row: dtype as in ONNX, rank, sizes and strides, as eager gave them. None when one is not known."""
+    """Returns for each, in a row: dtype as in ONNX, rank, sizes and strides, as eager gave them. None when one is not known."""
     layouts = [_layout(value) for value in values]
     return None if None in layouts else [number for layout in layouts for number in layout or []]
 
@@ -295,5 +295,5 @@ def _layout(value: Value) -> list[int] | None:
 
 
 def _may_draw(schema: Any) -> bool:
-    """Whether it may draw random numbers. Of operators that are not PyTorch's own, nobody says that they do not."""
+    """Tells whether it may draw random numbers. Of operators that are not PyTorch's own, nobody says that they do not."""
     return not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in operator_of(schema).tags

@@ -1,6 +1,7 @@
-"""Symbolic functions for torch's TorchScript exporter: what must stay whole, and what must become explicit.
+"""Writes ops for torch's TorchScript exporter: what must stay whole, and what must become explicit.
 
-Registered for the duration of one export only. Ops are those of docs/ir.md; types have no sizes where these are left open.
+The functions are registered for the duration of one export only. Ops are those of docs/ir.md; types have no sizes where these are
+left open. An example: `x.detach()`, which the exporter would drop, becomes rekindle::StopGradient(x).
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ def _constant(value: Any, kind: str, what: str) -> Any:
 
 
 def _like(g: Any, result: Any) -> Any:
-    """Give `result` the type that tracing saw, so that the exporter's own symbolics know its shape."""
+    """Gives `result` the type that tracing saw, so that the exporter's own symbolics know its shape."""
     result.setType(g.original_node.output().type())
     return result
 
 
 def _traced(g: Any, i: int) -> Any:
-    """The type that tracing saw for argument i; the values of the new graph may have lost theirs."""
+    """Returns the type that tracing saw for argument i; the values of the new graph may have lost theirs."""
     return list(g.original_node.inputs())[i].type()
 
 
 def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
-    """aten::linear, whole: its gradients are three matrix products. A weight of one dimension gives a product only."""
+    """Writes aten::linear whole: its gradients are three matrix products. A weight of one dimension gives a product only."""
     if _traced(g, 1).dim() == 1:
         product = g.op("MatMul", x, weight)
         return _like(g, product if _is_none(bias) else g.op("Add", product, bias))
@@ -56,17 +57,17 @@ def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def detach(g: Any, x: Any) -> Any:
-    """aten::detach, which ONNX would drop: no gradient passes."""
+    """Writes aten::detach, which ONNX would drop: no gradient passes."""
     return _like(g, g.op("rekindle::StopGradient", x))
 
 
 def straight_through(g: Any, value: Any, x: Any) -> Any:
-    """The value of one tensor with the gradient of another."""
+    """Writes the value of one tensor with the gradient of another."""
     return _like(g, g.op("rekindle::StraightThrough", value, x))
 
 
 def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any) -> Any:
-    """aten::embedding, whole, as a Gather has no `padding_idx`: the row without a gradient."""
+    """Writes aten::embedding whole, as a Gather has no `padding_idx`: the row without a gradient."""
     if _constant(scale_grad_by_freq, "b", "scale_grad_by_freq") or _constant(sparse, "b", "sparse"):
         raise Bypass(Reason.UNSUPPORTED_OP, "embedding with scale_grad_by_freq or sparse gradients; switch them off")
     padding = _constant(padding_idx, "i", "padding_idx")
@@ -76,7 +77,7 @@ def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by
 def cross_entropy_loss(
     g: Any, scores: Any, target: Any, weight: Any, reduction: Any, ignore_index: Any, label_smoothing: Any
 ) -> Any:
-    """aten::cross_entropy_loss with class indices as targets."""
+    """Writes aten::cross_entropy_loss with class indices as targets."""
     if target.type().scalarType() != "Long":
         raise Bypass(Reason.UNSUPPORTED_OP, "cross_entropy with class probabilities as targets; pass class indices")
     inputs = [scores, target] if _is_none(weight) else [scores, target, weight]
@@ -94,7 +95,7 @@ def cross_entropy_loss(
 def scaled_dot_product_attention(
     g: Any, query: Any, key: Any, value: Any, mask: Any, dropout: Any, causal: Any, scale: Any, gqa: Any = None
 ) -> Any:
-    """aten::scaled_dot_product_attention."""
+    """Writes aten::scaled_dot_product_attention, whole where our op computes the same, else in parts."""
     if gqa is not None and not _is_none(gqa) and _constant(gqa, "b", "enable_gqa"):
         raise Bypass(Reason.UNSUPPORTED_OP, "scaled_dot_product_attention with enable_gqa; repeat the heads instead")
     shapes = [sizes_seen(value) for value in list(g.original_node.inputs())[:3]]  # the op checks its own
@@ -120,8 +121,10 @@ def scaled_dot_product_attention(
 
 
 def _lengths(g: Any, query: Any, key: Any) -> Any:
-    """Of both sequences, as a vector. What the exporter infers from a part of a shape is that of the whole, and it
-    crashes on it later: sizes that are known are constants."""
+    """Returns the lengths of both sequences as a vector. Sizes that are known are constants.
+
+    What the exporter infers from a part of a shape is that of the whole, and it crashes on it later.
+    """
     traced = list(g.original_node.inputs())[:2]
     if not any(map(has_open_sizes, traced)):
         return g.op("Constant", value_t=torch.tensor([sizes_seen(value)[-2] for value in traced]))
@@ -129,9 +132,9 @@ def _lengths(g: Any, query: Any, key: Any) -> Any:
 
 
 def _attention_in_parts(g: Any, inputs: tuple[Any, Any, Any], mask: Any, probability: float, causal: bool, factor: float) -> Any:
-    """As aten::_scaled_dot_product_attention_math: both sides scaled by the root, softmax, dropout, product; at least float32.
+    """Writes aten::_scaled_dot_product_attention_math in at least float32.
 
-    inputs: query, key and value.
+    Both sides are scaled by the root; then come softmax, dropout and product. inputs: query, key and value.
     """
     query, key, value = inputs
     dtype = torch.float64 if _traced(g, 0).scalarType() == "Double" else torch.float32
@@ -163,7 +166,7 @@ def _attention_in_parts(g: Any, inputs: tuple[Any, Any, Any], mask: Any, probabi
 
 
 def _safe_softmax(g: Any, scores: Any, number: Callable[[float], Any]) -> Any:
-    """As aten::_safe_softmax: zeros, and no gradient, for rows of minus infinity alone."""
+    """Writes aten::_safe_softmax: zeros, and no gradient, for rows of minus infinity alone."""
     highest = g.op("ReduceMax", scores, g.op("Constant", value_t=torch.tensor([-1])), keepdims_i=1)
     masked = g.op("Equal", highest, number(-math.inf))
     weights = g.op("Softmax", g.op("Where", masked, number(0.0), scores), axis_i=-1)
@@ -171,12 +174,12 @@ def _safe_softmax(g: Any, scores: Any, number: Callable[[float], Any]) -> Any:
 
 
 def _assigned(g: Any, x: Any, values: Any) -> Any:
-    """What copy_ leaves in all of x."""
+    """Writes what copy_ leaves in all of x."""
     return g.op("rekindle::ExpandLike", g.op("CastLike", values, x), x)
 
 
 def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
-    """Values in the shape of what they are written to: an index that the model took alone is a vector of one here."""
+    """Gives values the shape of what they are written to: an index that the model took alone is a vector of one here."""
     together = places[0]
     for place in places[1:]:
         together = g.op("Add", together, place)
@@ -189,8 +192,10 @@ def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
 
 
 def _is_repeated(g: Any, places: list[Any]) -> bool:
-    """Whether there is one value, or fewer than places, as far as their numbers are known: by the trace, which does not know the
-    places that a pass has made."""
+    """Tells whether there is one value, or fewer than places, as far as the trace knows their numbers.
+
+    It does not know the places that a pass has made.
+    """
     x, traced, values = list(g.original_node.inputs())[:3]
     given, among = sizes_if_seen(values), sizes_if_seen(x)
     where = [sizes_if_seen(a) or b.type().sizes() for a, b in zip(traced.node().inputs(), places, strict=True)]
@@ -201,8 +206,10 @@ def _is_repeated(g: Any, places: list[Any]) -> bool:
 
 
 def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None) -> Any:
-    """What the exporter makes of an assignment to all or part of a tensor, of values of any dtype; the model's own index_put
-    never comes here."""
+    """Writes an assignment to all or part of a tensor, as the exporter makes it, of values of any dtype.
+
+    The model's own index_put never comes here.
+    """
     places = symbolic_helper._unpack_list(indices) if symbolic_helper._is_packed_list(indices) else [indices]
     if not places:
         return _assigned(g, x, values)
@@ -220,15 +227,21 @@ def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None)
 
 
 def reshape(g: Any, x: Any, sizes: Any, *others: Any) -> Any:
-    """A view in other sizes. A size of 0 is one: to ONNX's Reshape it would be the input's, and torch's inference of shapes,
-    which then divides by 0, would end the process."""
+    """Writes a view in other sizes. A size of 0 means no elements.
+
+    To ONNX's Reshape it would mean the input's size, and torch's inference of shapes, which then divides by 0, would end the
+    process.
+    """
     known = symbolic_helper._maybe_get_const(sizes, "is")
     is_empty = isinstance(known, (list, tuple)) and 0 in known and -1 not in known
     return symbolic_helper._reshape_helper(g, x, sizes, allowzero=int(is_empty))
 
 
 def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
-    """The product with a weight of four bits as ONNX Runtime's operator; numbers: K, N, block size, type of the code."""
+    """Writes the product with a weight of four bits as ONNX Runtime's operator.
+
+    numbers: K, N, block size, type of the code
+    """
     names = ("K", "N", "block_size", "quant_type")
     attributes = {f"{name}_i": _constant(number, "i", name) for name, number in zip(names, numbers, strict=True)}
     return _like(g, g.op("com.microsoft::MatMulBnb4", x, packed, absmax, **attributes, bits_i=4, transB_i=1))
@@ -251,7 +264,7 @@ _SYMBOLICS: dict[str, Callable[..., Any]] = {
 
 @contextlib.contextmanager
 def registered() -> Iterator[None]:
-    """Register the symbolics for one export; the user's own registrations come back afterwards."""
+    """Registers the symbolics for one export; the user's own registrations come back afterwards."""
     current = symbolic_functions(OPSET)
     before = {name: current(name) for name in _SYMBOLICS}
 

@@ -1,4 +1,8 @@
-"""The module as torch's tracer sees it: a function of tensors, and what the one run of it left besides its outputs."""
+"""Shows torch's tracer the module as a function of tensors, and keeps what its one run left besides its outputs.
+
+An example: a forward adds 1 in place to the buffer `steps` and, after `if n > 3`, returns `x * n` for an open size n. The outputs
+are [x * n, steps, answers]; the vector `answers` has the one number n > 3.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ from rekindle.sizes.traced_sizes import Guard, SizeTrace, stacked
 
 @dataclass(frozen=True)
 class Findings:
-    """What a traced forward left, besides the graph."""
+    """Holds what a traced forward left, besides the graph."""
 
     result: Result
     effects: Effects
@@ -45,18 +49,15 @@ class Findings:
 
 
 class TracedModule(nn.Module):
-    """The module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own.
-
-    private: the copy of the call that runs, of these tensors. found: of the last run; None before.
-    """
+    """Runs the module as a function of tensors: arguments, parameters, buffers. Holds no parameter of its own."""
 
     def __init__(self, request: ExportRequest, functions: Functions, private: Call) -> None:
         super().__init__()
-        self.request, self.functions, self.private = request, functions, private
-        self.found: Findings | None = None
+        self.request, self.functions, self.private = request, functions, private  # private: the copy that runs
+        self.found: Findings | None = None  # of the last run; None before
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The outputs of `found` and, if the forward asked for sizes, the answers as one vector."""
+        """Returns the outputs of `found` and, if the forward asked for sizes, the answers as one vector."""
         set_exporter_log(False)  # the exporter has just switched it on, whatever it was told
         versions = [tensor._version for tensor in tensors]
         sizes, data, assumptions = SizeTrace(user_place), DataSizes(), Assumptions()
@@ -91,7 +92,7 @@ class TracedModule(nn.Module):
     def _run(
         self, tensors: tuple[torch.Tensor, ...], sizes: SizeTrace, data: DataSizes, assumptions: Assumptions
     ) -> tuple[TraceMode, Any]:
-        """Run the module on `tensors`; gives the mode it ran under, and its result."""
+        """Runs the module on `tensors`; gives the mode it ran under, and its result."""
         request, call, functions = self.request, self.private, self.functions
         if not {id(tensor) for tensor in call.tensors}.issubset(map(id, tensors)):
             raise Bypass(Reason.EXPORT_FAILED, "the exporter runs the module on other tensors than it was given")
@@ -111,7 +112,7 @@ class TracedModule(nn.Module):
 
 
 def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
-    """Raise Bypass(unsupported_output) for a number in the result that depends on data: it comes after the structure."""
+    """Raises Bypass(unsupported_output) for a number in the result that depends on data: it comes after the structure."""
     for number in sizes.numbers:
         if data.reach(number.traced):
             message = f"the result has the size {number.value}, which depends on data; return a tensor of it"
@@ -119,7 +120,10 @@ def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
 
 
 def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> torch.Tensor:
-    """What a forward leaves in an argument or a buffer, as an output."""
+    """Returns what a forward leaves in an argument or a buffer, as an output.
+
+    Raises Bypass where a graph cannot leave it there.
+    """
     tensor, arguments = tensors[position], len(call.arguments)
     if position < arguments:
         if tensor.requires_grad:
@@ -145,7 +149,7 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> to
 
 
 def _check_shared(position: int, call: Call) -> None:
-    """Raise Bypass for a buffer that is written and that others see."""
+    """Raises Bypass for a buffer that is written and that others see."""
     names = [*(f"argument {i}" for i in range(len(call.arguments))), *call.parameters, *call.buffers]
     with untraced():
         other = sharing(position, call.tensors)

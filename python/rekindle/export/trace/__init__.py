@@ -1,1 +1,1 @@
-"""What a trace would lose silently, seen and corrected while the module's forward runs."""
+"""Sees and corrects what a trace would lose silently, while the module's forward runs."""

@@ -1,10 +1,13 @@
-"""Writes in place to memory that several tensors of a forward see, as a graph without writes.
+"""Follows writes in place to memory that several tensors of a forward see, for a graph without writes.
 
 A tracer follows tensors, not memory: after `part = x[1:]; part.mul_(2)` it takes `x` for what it was. Here the whole memory of
 such tensors becomes one value, flat and in the order of its addresses. A write makes a new flat value with the written elements
 exchanged; every tensor of that memory is taken from the newest flat value when it is next used. Where sizes are open, the flat
-value is in the order of the tensor that all others are views of, and their places are what the same views make of its
-elements' numbers.
+value is in the order of the tensor that all others are views of, and their places are what the same views make of its elements'
+numbers.
+
+In the example, with x = [a, b, c], `part` has the places [1, 2]. The write makes [a, 2b, 2c] of the flat value [a, b, c], and x,
+when it is used again, is what that has at the places [0, 1, 2].
 """
 
 from __future__ import annotations
@@ -34,33 +37,32 @@ _MOST = 1 << 20  # elements of a memory; each read and write of it holds their p
 
 @dataclass
 class _Memory:
-    """flat: all elements, traced, as the last writer sees them. version: counts the writes. seen: (tensor's identity) -> version
-    that its traced value has. numbered: of the owner's elements, in their shape, traced; None where sizes are fixed.
+    """Holds the elements of one memory that was written.
 
-    flats: (identity of a tensor that is no view) -> it, and the same elements with the gradient that it and its views have: a
-    write to `y.detach()` changes the values of `y`, and to autograd `y` is what it was.
+    A write to `y.detach()` changes the values of `y`, and to autograd `y` is what it was: so `flats` has the elements once for
+    each tensor that is no view, with the gradient that it and its views have.
     """
 
     owner: torch.Tensor  # keeps the memory from being reused
-    flat: torch.Tensor
-    numbered: torch.Tensor | None
-    version: int
-    seen: dict[int, tuple[weakref.ref[torch.Tensor], int]]
-    flats: dict[int, tuple[torch.Tensor, torch.Tensor]]
+    flat: torch.Tensor  # all elements, traced, as the last writer sees them
+    numbered: torch.Tensor | None  # of the owner's elements, in their shape, int64, traced; None where sizes are fixed
+    version: int  # counts the writes
+    seen: dict[int, tuple[weakref.ref[torch.Tensor], int]]  # by a tensor's identity: it, and the version of its traced value
+    flats: dict[int, tuple[torch.Tensor, torch.Tensor]]  # by the identity of a tensor that is no view: it, and the elements
 
     def flat_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """All elements, with the gradient that the tensor has."""
+        """Returns all elements, with the gradient that the tensor has."""
         root = root_of(tensor)
         if id(root) in self.flats:
             return self.flats[id(root)][1]
         return self.flat.detach() if self.flat.requires_grad else self.flat
 
     def has_gradients_besides(self, tensor: torch.Tensor) -> bool:
-        """Whether tensors have one that are no views of what the tensor is one of."""
+        """Tells whether tensors have a gradient that are no views of what the tensor is one of."""
         return any(root is not root_of(tensor) and flat.requires_grad for root, flat in self.flats.values())
 
     def put(self, tensor: torch.Tensor, flat: torch.Tensor) -> None:
-        """The elements after a write to the tensor."""
+        """Replaces the elements by those after a write to the tensor."""
         others = [(root, old) for root, old in self.flats.values() if root is not root_of(tensor) and old.requires_grad]
         self.flats = {id(root): (root, _straight_through(flat.detach(), old)) for root, old in others}
         self.flats[id(root_of(tensor))] = root_of(tensor), flat
@@ -69,11 +71,15 @@ class _Memory:
 
 
 class Aliases:
-    """The tensors that one traced forward has met, by the memory that they see. Used inside a trace."""
+    """Knows the tensors that one traced forward has met, by the memory that they see. Used inside a trace."""
 
     def __init__(self, grad: bool, views: ViewRecords | None, given: list[torch.Tensor]) -> None:
-        """grad: the grad mode of the forward, whatever regions it has. views: those made so far; None where sizes are fixed.
-        given: arguments, parameters and buffers."""
+        """Starts with no memory written.
+
+        grad: the grad mode of the forward, whatever regions it has
+        views: those made so far; None where sizes are fixed
+        given: arguments, parameters and buffers
+        """
         self._grad = grad
         self._views = views
         self._known: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}
@@ -84,11 +90,11 @@ class Aliases:
         self._unseen: dict[int, tuple[torch.Tensor, str]] = {}  # memory that was written and that no operator had met, and why
 
     def gave_data(self, data: torch.Tensor) -> None:
-        """Called with what `.data` of a tensor gives: what a backward has kept of the tensor is written with it, unseen."""
+        """Notes what `.data` of a tensor gave: what a backward has kept of the tensor is written with it, unseen."""
         self._data.append(data)
 
     def wrote_unseen(self, written: list[torch.Tensor], results: list[torch.Tensor], why: str) -> None:
-        """Called outside of the trace with tensors whose memory was written without it; what `results` hold is known to it.
+        """Notes tensors whose memory was written without the trace; called outside of it. What `results` hold is known to it.
 
         Whoever reads that memory later raises Bypass, for the trace takes it for what it was.
         """
@@ -110,7 +116,7 @@ class Aliases:
             raise Bypass(Reason.PYTHON_OP, self._unseen[address][1])
 
     def meet(self, tensor: torch.Tensor) -> None:
-        """Called for every tensor that goes into an operator or comes out of one; brings its traced value up to date."""
+        """Brings a tensor's traced value up to date. Called for every tensor that goes into an operator or comes out of one."""
         with untraced():
             if tensor.layout is not torch.strided or tensor.numel() == 0:
                 return
@@ -124,7 +130,7 @@ class Aliases:
             self._bring_up_to_date(memory, tensor)
 
     def shared(self, tensor: torch.Tensor) -> bool:
-        """Whether a write to the tensor may be seen through another one."""
+        """Tells whether a write to the tensor may be seen through another one."""
         with untraced():
             if tensor.layout is not torch.strided or tensor.numel() == 0:
                 return False
@@ -132,7 +138,7 @@ class Aliases:
             return tensor._is_view() or address in self._written or any(other is not tensor for other in self._living(address))
 
     def write(self, tensor: torch.Tensor, change: Callable[[torch.Tensor], Any]) -> Any:
-        """Do `change`, which writes to the tensor that it is given, to `tensor` and to all that share its memory.
+        """Does `change`, which writes to the tensor that it is given, to `tensor` and to all that share its memory.
 
         Returns what `change` returns. Raises Bypass for what no graph can do.
         """
@@ -189,7 +195,10 @@ class Aliases:
         return memory
 
     def _flat(self, whole: torch.Tensor) -> torch.Tensor:
-        """The elements of a tensor that fills its memory: in the order of addresses or, where sizes are open, in its own."""
+        """Returns the elements of a tensor that fills its memory.
+
+        They are in the order of addresses or, where sizes are open, in the tensor's own.
+        """
         if self._views is not None:
             return whole.reshape(-1).clone()
         with untraced():
@@ -197,7 +206,7 @@ class Aliases:
         return whole.permute(order).reshape(-1).clone()
 
     def _others_with_gradients(self, whole: torch.Tensor, living: list[torch.Tensor]) -> list[torch.Tensor]:
-        """What tensors that have a gradient are views of, other than what `whole` is one of."""
+        """Returns what tensors that have a gradient are views of, other than what `whole` is one of."""
         if not self._grad:
             return []
         with untraced():
@@ -209,7 +218,7 @@ class Aliases:
         return others
 
     def renew(self, tensor: torch.Tensor) -> None:
-        """Bring the traced value of any tensor up to date, one included that no operator has been seen to give."""
+        """Brings the traced value of any tensor up to date, one included that no operator has been seen to give."""
         with untraced():
             is_plain = tensor.layout is torch.strided and tensor.numel() > 0
             if is_plain:
@@ -232,7 +241,7 @@ class Aliases:
             take_value_of(tensor, memory.flat_of(tensor).index_select(0, places.reshape(-1)).reshape_as(places))
 
     def _places(self, memory: _Memory, tensor: torch.Tensor) -> torch.Tensor:
-        """Where the tensor's elements are in the flat value: int64, in its shape."""
+        """Returns where the tensor's elements are in the flat value: int64, in its shape."""
         with untraced():
             if tensor.dtype is not memory.flat.dtype:
                 raise Bypass(Reason.UNSUPPORTED_OP, "memory that is written in place is seen as two dtypes; write to a clone")
@@ -247,7 +256,7 @@ class Aliases:
 
 
 def _may_overlap(tensor: torch.Tensor) -> bool:
-    """Whether elements may share memory, as those of an expanded tensor and of overlapping windows do."""
+    """Tells whether elements may share memory, as those of an expanded tensor and of overlapping windows do."""
     extent = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1 and stride < extent:
@@ -257,13 +266,13 @@ def _may_overlap(tensor: torch.Tensor) -> bool:
 
 
 def _numbered(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of the tensor's elements in their order, in its shape: int64, traced."""
+    """Returns the numbers of the tensor's elements in their order, in its shape: int64, traced."""
     numel = functools.reduce(operator.mul, tensor.shape, 1)  # a trace has these for tensors
     return torch.arange(numel).reshape(tuple(tensor.shape))
 
 
 def _fills(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> bool:
-    """Whether a tensor sees each of `size` elements once."""
+    """Tells whether a tensor sees each of `size` elements once."""
     if tensor.dtype is not dtype or tensor.numel() != size or tensor.storage_offset() != 0:
         return False
     expected = 1
@@ -275,5 +284,5 @@ def _fills(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> bool:
 
 
 def take_value_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
-    """To the tracer, `tensor` is from now on what `other` is."""
+    """Makes `tensor`, to the tracer, from now on what `other` is."""
     set_traced_value(tensor, traced_value(other))

@@ -1,8 +1,8 @@
-"""Yes-or-no questions about tensors that a forward asks.
+"""Answers yes-or-no questions about tensors that a forward asks, and has the graph ask them again.
 
-In installed code, whether parameters of a distribution are valid, say, or a mask is causal; in any code, whether to raise
-(branches.py). The answer is nearly always the same, so that the graph is for that answer, and says at each run whether it
-still is right. Another branch in the user's own code is left to eager: it is there to be taken both ways.
+In installed code, such a question is whether parameters of a distribution are valid, say, or a mask is causal; in any code,
+whether to raise (branches.py). The answer is nearly always the same, so that the graph is for that answer, and says at each run
+whether it still is right. Another branch in the user's own code is left to eager: it is there to be taken both ways.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _QUESTIONS = {torch.Tensor.__bool__, torch.Tensor.is_nonzero, torch.is_nonzero}
 
 
 class Assumptions:
-    """Of one export."""
+    """Collects what one export assumes of values."""
 
     def __init__(self) -> None:
         self._guards: list[Guard] = []
         self._check: str | None = None  # where the user's own code has one
 
     def is_question(self, function: Any, asking: types.FrameType) -> bool:
-        """Whether a call of one of torch's functions is such a question."""
+        """Tells whether a call of one of torch's functions is such a question."""
         return function in _QUESTIONS and (installed(asking.f_code.co_filename) or is_check(asking))
 
     def answer(self, tensor: torch.Tensor, place: str, asking: types.FrameType) -> bool:
-        """The truth of a tensor of one element, assumed from here on. Raises what torch does for other tensors."""
+        """Returns the truth of a tensor of one element, assumed from here on. Raises what torch does for other tensors."""
         with untraced():
             answer = bool(tensor)
         if not installed(asking.f_code.co_filename):
@@ -44,8 +44,14 @@ class Assumptions:
         return answer
 
     def guards(self, functions: Sequence[Any], allowed: Allowed) -> list[Guard]:
-        """What the graph has to find again. Raises Bypass if it calls autograd Functions: a call for which an assumption does
-        not hold runs again in eager, which would call them twice; or operators that a check may keep from bad numbers."""
+        """Returns what the graph has to find again.
+
+        functions: the autograd Functions that it calls
+        allowed: what the forward may be tried on
+
+        Raises Bypass if the graph calls autograd Functions: a call for which an assumption does not hold runs again in eager,
+        which would call them twice. So it does for operators that a check may keep from bad numbers.
+        """
         if self._check is not None and allowed is not Allowed.ANYTHING:
             message = (
                 f"{self._check} asks for the truth of a tensor, and the graph calls an operator that does not check its numbers"

@@ -1,4 +1,7 @@
-"""What follows a question in Python's bytecode: a branch that only raises is a check, not a way to compute something else."""
+"""Reads in Python's bytecode what follows a question.
+
+A branch that only raises is a check, not a way to compute something else.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _LEAVING = {"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE", "RETURN_GENERATOR", "
 
 
 def is_check(asking: types.FrameType) -> bool:
-    """Whether the frame is just asking for the truth of a value because it raises in one of both cases, as `assert` does."""
+    """Tells whether a frame asks for the truth of a value just now because it raises in one of both cases, as `assert` does."""
     code = asking.f_code
     places, found = _instructions(code)
     i = places.get(asking.f_lasti)
@@ -25,7 +28,7 @@ def is_check(asking: types.FrameType) -> bool:
 
 
 def _plain(instruction: dis.Instruction) -> str:
-    """Python 3.11 names the direction of a jump."""
+    """Returns a jump's name without its direction, which Python 3.11 names."""
     return instruction.opname.replace("FORWARD_", "").replace("BACKWARD_", "")
 
 

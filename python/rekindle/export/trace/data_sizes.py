@@ -1,4 +1,4 @@
-"""Tensors whose sizes depend on data: which operators make them, and what of a trace depends on their sizes."""
+"""Finds tensors whose sizes depend on data: which operators make them, and what of a trace depends on their sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rekindle.process.torch_internals import Node, scalar_type, schema_named, tr
 
 
 def is_sized_by_data(node: Node, schema: Any) -> bool:
-    """Whether an operator of a trace returns tensors whose sizes are not those that follow from its inputs' sizes."""
+    """Tells whether an operator of a trace returns tensors whose sizes do not follow from its inputs' sizes."""
     if schema.name == "aten::index":  # its tag is for masks
         return any(scalar_type(item) in ("Bool", "Byte") for item in listed_values(node))
     if schema.name == "aten::linalg_lstsq":  # its residuals are there or not; runs tell if that changes
@@ -35,20 +35,20 @@ def _is_tagged(name: str, overload: str) -> bool:
 
 
 def name_of(node: Node) -> Any:
-    """What tells nodes of one graph apart: each time it is asked for, a node is another Python object."""
+    """Returns what tells nodes of one graph apart: each time it is asked for, a node is another Python object."""
     outputs = list(node.outputs())
     return outputs[0].unique() if outputs else id(node)
 
 
 class DataSizes:
-    """Of one trace."""
+    """Knows the operators of one trace that are sized by data."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()  # nodes that were looked at
         self._sized: set[Any] = set()
 
     def made(self, result: Any) -> bool:
-        """Whether what has just been traced has an operator that is sized by data. Called for the result of each call."""
+        """Tells whether what has just been traced has an operator that is sized by data. Called for the result of each call."""
         left = [_node_of(tensor) for tensor in tensors_of(result)]
         before = len(self._sized)
         while left:
@@ -64,11 +64,11 @@ class DataSizes:
         return len(self._sized) > before
 
     def note(self, results: Iterable[torch.Tensor]) -> None:
-        """Results of an autograd Function that is sized by data."""
+        """Notes the results of an autograd Function that is sized by data."""
         self._sized.update(name_of(_node_of(tensor)) for tensor in results)
 
     def reach(self, tensor: torch.Tensor) -> bool:
-        """Whether a traced tensor is computed from one that is sized by data. Asked inside the trace."""
+        """Tells whether a traced tensor is computed from one that is sized by data. Asked inside the trace."""
         if not self._sized:
             return False
         left, seen = [_node_of(tensor)], set()
@@ -84,7 +84,7 @@ class DataSizes:
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Tells whether there is one."""
         return bool(self._sized)
 
 

@@ -1,4 +1,4 @@
-"""Calls of torch that fail in a forward that goes on all the same."""
+"""Follows calls of torch that fail in a forward that goes on all the same."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rekindle.sizes.traced_sizes import swapped
 
 
 class FailedCalls:
-    """Of one forward. There is a graph of what it does after calls that fail for all tensors of their shapes and dtypes.
+    """Collects the calls of one forward that fail. `sizes` is None where all are fixed.
 
-    sizes: None where all are fixed.
+    There is a graph of what a forward does after calls that fail for all tensors of their shapes and dtypes.
     """
 
     def __init__(self, sizes: OpenSizes | None, data: DataSizes) -> None:
@@ -27,7 +27,7 @@ class FailedCalls:
         self._refused: Bypass | None = None
 
     def note(self, function: Any, args: Any, kwargs: dict[str, Any], error: Exception) -> None:
-        """Called for a call, as the forward made it, that raised `error`."""
+        """Notes a call, as the forward made it, that raised `error`."""
         if isinstance(error, Bypass):
             self._refused = self._refused or error
         elif self._data.any or not _fails_for_any_values(function, args, kwargs, error):
@@ -38,13 +38,13 @@ class FailedCalls:
             self._sizes.fix_all()
 
     def check(self) -> None:
-        """Raises Bypass if the forward, which has ended, went on after another one."""
+        """Raises Bypass if the forward, which has ended, went on after a call that may fail for some values only."""
         if self._refused is not None:
             raise self._refused
 
 
 def _fails_for_any_values(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], error: Exception) -> bool:
-    """Whether a call that raised `error` fails without values, too."""
+    """Tells whether a call that raised `error` fails without values, too."""
 
     def on_meta(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to("meta")

@@ -1,4 +1,4 @@
-"""What an autograd Function writes, seen operator by operator: a write that changes nothing at the export may later."""
+"""Sees what an autograd Function writes, operator by operator: a write that changes nothing at the export may later."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from rekindle.reasons import Bypass, Reason
 
 
 class Writes(DispatchMode):
-    """Active around one call of a Function; `memories` are those that were there before and that it writes, by address.
+    """Sees what one call of a Function writes, while it is active around the call.
 
-    protected: addresses of memory that the live module uses; a write to it is refused before it is done.
+    protected: addresses of memory that the live module uses; a write to it is refused before it is done
+    what: names the Function in messages
     """
 
     def __init__(self, protected: set[int], what: str) -> None:
         super().__init__()
-        self.memories: dict[int, torch.Tensor] = {}  # the tensor keeps the memory
-        self.refused: Bypass | None = None
+        self.memories: dict[int, torch.Tensor] = {}  # written, and there before, by address; the tensor keeps the memory
+        self.refused: Bypass | None = None  # what was raised for a protected one
         self._protected, self._what = protected, what
         self._made: dict[int, torch.Tensor] = {}
 
@@ -35,7 +36,7 @@ class Writes(DispatchMode):
         return result
 
     def note(self, tensor: torch.Tensor) -> None:
-        """A tensor that is about to be written, or was found to be."""
+        """Notes a tensor that is about to be written, or was found to be. Raises Bypass for protected memory."""
         address = address_of(tensor)
         if address in self._made or address == 0:
             return
@@ -46,7 +47,7 @@ class Writes(DispatchMode):
 
 
 def address_of(tensor: torch.Tensor) -> int:
-    """Where the tensor's memory begins."""
+    """Returns where the tensor's memory begins."""
     return tensor.untyped_storage().data_ptr()
 
 
@@ -55,7 +56,7 @@ def _strided(values: Any) -> list[torch.Tensor]:
 
 
 def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-    """What an operator writes, by its schema."""
+    """Yields what an operator writes, by its schema."""
     for i, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield args[i] if i < len(args) else kwargs.get(argument.name)

@@ -1,4 +1,4 @@
-"""Calls of torch that write to a tensor they are given."""
+"""Finds the calls of torch that write to a tensor they are given, and what they write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IN_PLACE_DUNDERS = {
 
 
 def is_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call writes to what it is given, by its name or because it is told to."""
+    """Tells whether a call writes to what it is given, by its name or because it is told to."""
     name = getattr(function, "__name__", "")
     if kwargs.get("out") is not None or name in _IN_PLACE_DUNDERS:
         return True
@@ -42,13 +42,13 @@ _signature = functools.lru_cache(inspect.signature)
 
 
 def _asked_to_write(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a function of torch.nn.functional is called with inplace=True."""
+    """Tells whether a function of torch.nn.functional is called with inplace=True."""
     signature = _signature(function)
     return "inplace" in signature.parameters and bool(signature.bind(*args, **kwargs).arguments.get("inplace"))
 
 
 def written_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that a call of torch, or of an operator under torch.ops, writes."""
+    """Returns the tensors that a call of torch, or of an operator under torch.ops, writes."""
     found: list[Any] = []
     if is_in_place(function, args, kwargs):
         target = target_of(args, kwargs)
@@ -66,11 +66,11 @@ def _marked_as_written(operator: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def exchanged(values: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
-    """Arguments with `new` wherever `old` is."""
+    """Returns arguments with `new` wherever `old` is."""
     return tree_map_only(torch.Tensor, lambda value: new if value is old else value, values)
 
 
 def target_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an in-place call writes."""
+    """Returns what an in-place call writes."""
     written = kwargs.get("out") if kwargs.get("out") is not None else (args[0] if args else None)
     return kwargs.get("input") if written is None else written

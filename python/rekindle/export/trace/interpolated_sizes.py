@@ -1,4 +1,4 @@
-"""What interpolate is told of sizes while it is traced."""
+"""Tells interpolate sizes as it wants them while it is traced."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _INTERPOLATE = torch.nn.functional.interpolate.__code__
 
 
 class SizeInTrace(int):
-    """What interpolate takes a size for while it is traced: it computes with it in tensors then, not in numbers."""
+    """Stands for a size in interpolate while it is traced: it computes with it in tensors then, not in numbers."""
 
     def float(self) -> torch.Tensor:
-        """The size as torch.Tensor.float would give it."""
+        """Returns the size as torch.Tensor.float would give it."""
         with untraced():
             return torch.tensor(float(self), dtype=torch.float32)
 
 
 def interpolates(asking: types.FrameType) -> bool:
-    """Whether code that asks for a size is interpolate's."""
+    """Tells whether code that asks for a size is interpolate's."""
     return _INTERPOLATE in (asking.f_code, asking.f_back and asking.f_back.f_code)  # maybe in a comprehension

@@ -1,4 +1,4 @@
-"""The leaves of what torch is called with and returns, found without code of torch's, which a recorder would be told of."""
+"""Finds the leaves of what torch is called with and returns, without code of torch's, which a recorder would be told of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEAVES = (torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), 
 
 
 def leaves_of(values: Any) -> list[Any]:
-    """The leaves of nested containers, in the order of `torch.utils._pytree.tree_leaves`."""
+    """Returns the leaves of nested containers, in the order of `torch.utils._pytree.tree_leaves`."""
     kind = type(values)
     if kind in _LEAVES:
         return [values]
@@ -23,5 +23,5 @@ def leaves_of(values: Any) -> list[Any]:
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:
-    """The tensors among the leaves."""
+    """Returns the tensors among the leaves."""
     return [leaf for leaf in leaves_of(values) if isinstance(leaf, torch.Tensor)]

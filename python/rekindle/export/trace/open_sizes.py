@@ -1,4 +1,8 @@
-"""What a forward learns of sizes that an export leaves open, and what it gives to torch."""
+"""Answers what a forward learns of sizes that an export leaves open, and makes of them what torch is given.
+
+An example: for x of sizes [s0, 16], `x.shape` is (a TracedSize of 4, 16). `torch.zeros(x.shape[0], 3)` is traced with the size's
+tensor in its place. `x.unbind(0)` returns as many tensors as the size says: it fixes the dimension, and the graph is for 4 only.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ _HARMLESS = {
 
 
 class _Following(threading.local):
-    """Whether the forward that this thread traces leaves sizes open."""
+    """Tells whether the forward that this thread traces leaves sizes open."""
 
     active = False
 
@@ -54,7 +58,7 @@ _following = _Following()
 
 @contextlib.contextmanager
 def following(active: bool) -> Iterator[None]:
-    """Around a forward; see sizes_to_follow."""
+    """Lets sizes_to_follow give values of the trace, around a forward."""
     before, _following.active = _following.active, active
     try:
         with lengths_followed(active):
@@ -64,7 +68,7 @@ def following(active: bool) -> Iterator[None]:
 
 
 def sizes_to_follow(tensor: torch.Tensor) -> list[Any]:
-    """A tensor's sizes to call torch with: values of the trace, or ints where all sizes are fixed."""
+    """Returns a tensor's sizes to call torch with: values of the trace, or ints where all sizes are fixed."""
     if _following.active:
         return [*tensor.shape]
     with untraced():
@@ -76,7 +80,7 @@ def _any(items: list[Any]) -> torch.Tensor:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Those among the arguments of one of torch's functions."""
+    """Yields the tensors among the arguments of one of torch's functions."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, slice):
@@ -89,9 +93,12 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 class OpenSizes:
-    """Of one export. Tensors have open sizes unless they are known not to: parameters, buffers and what comes from them.
+    """Answers the questions of one export.
 
-    arguments: the tensors of the forward's inputs, with the dimensions of each.
+    Tensors have open sizes unless they are known not to: parameters, buffers and what comes from them.
+
+    arguments: the tensors of the forward's inputs, with the dimensions of each
+    state: parameters and buffers
     """
 
     def __init__(
@@ -106,11 +113,11 @@ class OpenSizes:
         self._has_strides = not all(is_contiguous(tensor) for tensor, _ in arguments)
 
     def fix_all(self) -> None:
-        """The graph depends from now on on all sizes of the arguments."""
+        """Makes the graph depend from now on on all sizes of the arguments."""
         self._trace.fix_places(self._places)
 
     def answer(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Of a question about a tensor's sizes."""
+        """Answers a question about a tensor's sizes."""
         tensor = args[0] if args else kwargs["input"]
         if function in _RANKS or self._is_closed(tensor):
             with untraced():
@@ -126,7 +133,7 @@ class OpenSizes:
         return self._fixed(function, args, kwargs)
 
     def given(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments with which the trace sees a call."""
+        """Returns the arguments with which the trace sees a call."""
         if args and id(args[0]) in self._dims and getattr(function, "__name__", "").endswith("_"):
             self._dims[id(args[0])] = (None,) * args[0].dim()  # it may be turned in place
         if function in _BY_STRIDES and self._has_strides:
@@ -148,8 +155,11 @@ class OpenSizes:
         return swapped(args, swap), swapped(kwargs, swap)
 
     def _ask_of_attention(self, args: Any, kwargs: Any) -> None:
-        """Its default scale; whether PyTorch has one kernel for all of it; and that there is a value for each key, which the
-        kernel's backward takes for granted and writes by."""
+        """Asks for what attention takes for granted.
+
+        That is its default scale; whether PyTorch has one kernel for all of it; and that there is a value for each key, which the
+        kernel's backward takes for granted and writes by.
+        """
         query, key, value = (
             self._shape(x) for x in (*args[:3], *(kwargs[name] for name in ("query", "key", "value")[len(args) :]))
         )
@@ -158,8 +168,10 @@ class OpenSizes:
         _ = key[-2] == value[-2], query[-1] == value[-1]
 
     def cuts(self, function: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, list[Any]] | None:
-        """A call that cuts an open dimension into parts, as a tensor and the places of the parts; None for any other. A dimension
-        that is not the first, nor an input's, is taken for a fixed one, which a graph cuts at once."""
+        """Returns a call that cuts an open dimension into parts as a tensor and the places of the parts; None for any other.
+
+        A dimension that is not the first, nor an input's, is taken for a fixed one, which a graph cuts at once.
+        """
         if function not in _CHUNKS and function not in _SPLITS:
             return None
         tensor = args[0] if args else kwargs.get("tensor", kwargs.get("input"))
@@ -176,7 +188,7 @@ class OpenSizes:
         return tensor, [(*before, slice(i * length, (i + 1) * length)) for i in range(int(-(-size // length)))]
 
     def check(self, function: Any, args: Any, kwargs: Any, result: Any, sized_by_data: bool) -> None:
-        """See what a call gave: Python values may tell of sizes, and what comes from closed tensors is closed."""
+        """Sees what a call gave: Python values may tell of sizes, and what comes from closed tensors is closed."""
         tensors = list(_tensors((args, kwargs)))
         if sized_by_data:
             return
@@ -190,13 +202,16 @@ class OpenSizes:
                     tuple(map(int, self._shape(tensor)))
 
     def close(self, tensors: Iterable[torch.Tensor]) -> None:
-        """The sizes of these are what they are."""
+        """Declares that the sizes of these are what they are."""
         for tensor in tensors:
             if not self._is_closed(tensor) and id(tensor) not in self._dims:
                 tensor.__dict__[CLOSED] = True
 
     def settle(self, arguments: Iterable[torch.Tensor], results: list[torch.Tensor]) -> None:
-        """Results of a Function, whose sizes follow from its arguments'. No mark is left: they may be the module's own."""
+        """Settles the results of a Function, whose sizes follow from its arguments'.
+
+        No mark is left: they may be the module's own.
+        """
         if all(map(self._is_closed, arguments)):
             self._held += results  # so that no other tensor gets their identity
             self._closed.update(map(id, results))
@@ -208,7 +223,7 @@ class OpenSizes:
         return isinstance(result, bool) and getattr(function, "__name__", "") == "__get__"
 
     def shape(self, tensor: torch.Tensor) -> Any:
-        """The tensor's sizes, as the forward sees them."""
+        """Returns the tensor's sizes, as the forward sees them."""
         return self._shape(tensor)
 
     def _is_closed(self, tensor: torch.Tensor) -> bool:
@@ -228,7 +243,7 @@ class OpenSizes:
         )
 
     def _fixed(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """The answer to what depends on all sizes, in ways that nobody follows."""
+        """Answers what depends on all sizes, in ways that nobody follows."""
         if self._has_strides:
             self._trace.ask_for_strides()
         tuple(map(int, self._shape(args[0])))
@@ -243,7 +258,7 @@ class OpenSizes:
             int(self._shape(tensor)[int(dim)])
 
     def _fix_squeezed(self, args: Any) -> None:
-        """A dimension of size 1 goes, one of another size stays."""
+        """Asks which dimensions have size 1: these go, the others stay."""
         if self._is_closed(args[0]):
             return
         shape = self._shape(args[0])
@@ -252,7 +267,7 @@ class OpenSizes:
             _ = len(shape) > 0 and shape[int(dim)] == 1
 
     def constant(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-        """The result of a function that makes a tensor of numbers, if sizes are among them."""
+        """Returns the result of a function that makes a tensor of numbers, if sizes are among them; else None."""
         if function not in _CONSTANTS or not contains_traced(args):
             return None
         made = self._constant(args[0])

@@ -1,8 +1,8 @@
-"""What a forward may learn of a tensor without a graph's being wrong for other calls: a list, all else is refused.
+"""Lists what a forward may learn of a tensor without a graph's being wrong for other calls; all else is refused.
 
-A call of torch that gives no tensor is a question. The key of a call answers those below, as they are about what its tensors
-are: type, sizes, whether they require a gradient. Any other answer may be another one at each call, be it about numbers
-(`item`, `equal`, `tolist`), about memory (`data_ptr`, `_version`, `_base`) or about autograd (`is_leaf`, `retains_grad`).
+A call of torch that gives no tensor is a question. The key of a call answers those below, as they are about what its tensors are:
+type, sizes, whether they require a gradient. Any other answer may be another one at each call, be it about numbers (`item`,
+`equal`, `tolist`), about memory (`data_ptr`, `_version`, `_base`) or about autograd (`is_leaf`, `retains_grad`).
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ _ANSWERED = (
 
 
 def refuse_answer(function: Any, args: tuple[Any, ...], result: Any, given: Container[int]) -> None:
-    """Raise Bypass for the result of a call of torch that a graph made now could not answer at each later call.
+    """Raises Bypass for the result of a call of torch that a graph made now could not answer at each later call.
 
-    given: the identities of the tensors that the forward has not made."""
+    given: the identities of the tensors that the forward has not made
+    """
     if function in _ANSWERED or _is_answered(function, args, given):
         return
     is_attribute = getattr(function, "__name__", None) == "__get__"
@@ -74,7 +75,7 @@ def _is_answered(function: Any, args: tuple[Any, ...], given: Container[int]) ->
 
 
 def name_of(function: Any) -> str:
-    """A function of torch as its user knows it; the getter of an attribute is told by the attribute."""
+    """Returns a function of torch as its user knows it; the getter of an attribute is told by the attribute."""
     name = getattr(function, "__name__", None) or str(function)
     owner = getattr(function, "__self__", None)
     return str(getattr(owner, "__name__", name)) if name in ("__get__", "__set__") else str(name)

@@ -1,4 +1,4 @@
-"""What a forward may do with torch that no graph can repeat. What it may ask: questions.py."""
+"""Refuses what a forward may do with torch that no graph can repeat. What it may ask: questions.py."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
 
 
 def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType, given: Container[int]) -> None:
-    """Raise Bypass for a function of torch that a forward calls, if no graph can repeat what it does.
+    """Raises Bypass for a function of torch that a forward calls, if no graph can repeat what it does.
 
-    given: the identities of the tensors that the forward has not made: its arguments, parameters and buffers."""
+    given: the identities of the tensors that the forward has not made: its arguments, parameters and buffers
+    """
     if innermost_transform() is not None:
         message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
         raise Bypass(Reason.UNSUPPORTED_OP, message)
@@ -49,7 +50,7 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
 
 
 def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Container[int]) -> str | None:
-    """The attribute of a tensor that a call exchanges, if that is seen after the forward, or by the trace not at all."""
+    """Returns the attribute of a tensor that a call exchanges, if that is seen after the forward, or by the trace not at all."""
     if function == torch.Tensor.data.__set__:
         return "data"
     if function not in _REQUIRES_GRAD or id(args[0]) not in given:
@@ -59,7 +60,10 @@ def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:
-    """As `run_backward`, but not from within a trace: that follows none, and one that accumulates gradients may run once only."""
+    """Does what `run_backward` does, but raises Bypass within a trace.
+
+    A trace follows no backward, and one that accumulates gradients may run once only.
+    """
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if tracing_state() is None:

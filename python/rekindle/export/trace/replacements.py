@@ -1,4 +1,8 @@
-"""Functions of torch that a trace gets wrong, written so that it gets them right: writes, and the order of random draws."""
+"""Writes functions of torch that a trace gets wrong so that it gets them right: writes, and the order of random draws.
+
+An example: the operator of torch.batch_norm writes its running mean without a word. Here an operator returns the new mean, and
+`mean.copy_(new_mean)` is a write that the trace sees.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from rekindle.reasons import Bypass, Reason
 def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
 ) -> Any:
-    """torch.batch_norm, whose operator writes the running statistics without a word; here the writes are seen."""
+    """Runs torch.batch_norm, whose operator writes the running statistics without a word, with writes that are seen."""
     with untraced():
         empty = x.numel() == 0
     if training and empty:
@@ -39,13 +43,12 @@ def _batch_norm(
 
 
 def counts_batches(asking: types.FrameType) -> bool:
-    """Whether a batch norm without momentum asks for the number of its batches, of which `_batch_norm` takes the tensor."""
+    """Tells whether a batch norm without momentum asks for the number of its batches, of which `_batch_norm` takes the tensor."""
     return asking.f_code is _BATCH_NORM_MODULE
 
 
 def _batches_averaged() -> Any:
-    """How many batches the batch norm that calls has seen, a tensor, if it averages over all of them: its momentum is a number
-    that differs from call to call."""
+    """Returns how many batches the calling batch norm has seen, a tensor, if it averages over all: its momentum then varies."""
     frame: Any = sys._getframe(1)
     while frame.f_globals.get("__name__", "").startswith("rekindle."):
         frame = frame.f_back
@@ -57,7 +60,7 @@ def _batches_averaged() -> Any:
 def _native_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
 ) -> tuple[Any, Any, Any]:
-    """torch.native_batch_norm and the operator that says that it writes, in the same way."""
+    """Runs torch.native_batch_norm and the operator that says that it writes, in the same way."""
     if not training or mean is None:
         return torch.native_batch_norm(x, weight, bias, mean, variance, training, momentum, eps)
     normalize = torch.ops.aten._native_batch_norm_legit_functional
@@ -70,7 +73,7 @@ def _native_batch_norm(
 def _batch_norm_with_update(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> tuple[Any, Any, Any, Any]:
-    """The operator of that name, whose fourth result is for its own backward."""
+    """Runs the operator of that name, whose fourth result is for its own backward, in the same way."""
     normalize = torch.ops.aten._batch_norm_with_update_functional
     *results, new_mean, new_variance = normalize(x, weight, bias, mean.clone(), variance.clone(), momentum, eps)
     mean.copy_(new_mean)
@@ -81,7 +84,7 @@ def _batch_norm_with_update(
 def _instance_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
 ) -> Any:
-    """torch.instance_norm, in the same way: a batch norm of one sample whose channels are all samples' channels."""
+    """Runs torch.instance_norm in the same way: a batch norm of one sample whose channels are all samples' channels."""
     if not use_input or mean is None:
         return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
     samples, channels, *rest = sizes = sizes_to_follow(x)
@@ -95,13 +98,13 @@ def _instance_norm(
 
 
 def _copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
-    """torch.Tensor.copy_, whose form without a write has no gradient."""
+    """Runs torch.Tensor.copy_, whose form without a write has no gradient."""
     sizes = sizes_to_follow(target)
     return _overwrite(target, source.to(target.dtype).expand(sizes), lambda: target.copy_(source))
 
 
 def overwrite_out(target: Any, value: Any) -> Any:
-    """What an argument `out` is given."""
+    """Writes what an argument `out` is given. Raises Bypass where it would be resized."""
     with untraced():
         if target.shape != value.shape:
             raise Bypass(Reason.UNSUPPORTED_OP, "an argument out= is resized; pass one of the result's shape")
@@ -109,25 +112,25 @@ def overwrite_out(target: Any, value: Any) -> Any:
 
 
 def _fill(target: Any, value: Any) -> Any:
-    """torch.Tensor.fill_, which the exporter takes for a constant that requires no gradient."""
+    """Runs torch.Tensor.fill_, which the exporter takes for a constant that requires no gradient."""
     if isinstance(value, torch.Tensor):
         return _copy(target, value)
     return _overwrite(target, torch.full_like(target, value), lambda: target.fill_(value))
 
 
 def _normal(target: Any, mean: float = 0, std: float = 1) -> Any:
-    """torch.Tensor.normal_, of which a trace makes another operator."""
+    """Runs torch.Tensor.normal_, of which a trace makes another operator."""
     value = torch.ops.aten.normal_functional(target, mean, std)
     return _overwrite(target, value, lambda: target.copy_(value))
 
 
 def _filled(tensor: Any, value: Any) -> Any:
-    """torch.fill, which the tracer takes for another operator."""
+    """Runs torch.fill, which the tracer takes for another operator."""
     return _fill(tensor.clone(), value)
 
 
 def _fill_diagonal(target: Any, value: float, wrap: bool = False) -> Any:
-    """torch.Tensor.fill_diagonal_, which has no form without a write."""
+    """Runs torch.Tensor.fill_diagonal_, which has no form without a write."""
     if target.dim() == 2 and not wrap:
         everywhere = torch.ones_like(target, dtype=torch.bool)
         mask = everywhere.tril() & everywhere.triu()
@@ -142,7 +145,7 @@ def _zero(target: Any) -> Any:
 
 
 def _overwrite(target: Any, value: Any, write: Any) -> Any:
-    """The target, which is `value` from now on; what it was before has a gradient still, of zeros."""
+    """Makes the target `value` from now on; what it was before has a gradient still, of zeros."""
     with untraced():
         differentiable = target.requires_grad
     everywhere = torch.ones_like(target, dtype=torch.bool)
@@ -154,7 +157,7 @@ def _overwrite(target: Any, value: Any, write: Any) -> Any:
 
 
 def _set_item(target: Any, index: Any, value: Any) -> None:
-    """torch.Tensor.__setitem__, which the exporter knows for real numbers only, and without an ellipsis beside tensors."""
+    """Runs torch.Tensor.__setitem__, which the exporter knows for real numbers only, and without an ellipsis beside tensors."""
     with untraced():
         is_complex = target.is_complex()
         index = _without_ellipsis(index, target.dim())
@@ -173,7 +176,7 @@ def _set_item(target: Any, index: Any, value: Any) -> None:
 
 
 def _without_ellipsis(index: Any, rank: int) -> Any:
-    """The index with full slices for an ellipsis, if it has tensors too."""
+    """Returns the index with full slices for an ellipsis, if it has tensors too."""
     if type(index) is not tuple or not any(isinstance(place, torch.Tensor) for place in index):
         return index
     ellipses = [i for i, place in enumerate(index) if place is Ellipsis]
@@ -186,7 +189,7 @@ def _without_ellipsis(index: Any, rank: int) -> Any:
 
 
 def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
-    """torch.gradient, dimension by dimension where each has a number for its spacing: the tracer takes no list of numbers."""
+    """Runs torch.gradient dimension by dimension where each has a number for its spacing: the tracer takes no list of these."""
     if not isinstance(spacing, (list, tuple)) or any(isinstance(item, torch.Tensor) for item in spacing):
         given = {} if dim is None else {"dim": dim}
         return torch.gradient(x, **({} if spacing is None else {"spacing": spacing}), **given, edge_order=edge_order)
@@ -198,7 +201,7 @@ def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int =
 
 
 def _grouped(function: Any) -> Any:
-    """A convolution, the groups of which the tracer takes for a constant even where they are one a sample."""
+    """Wraps a convolution, whose groups the tracer takes for a constant even where they are one a sample."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         groups = args[_GROUPS] if len(args) > _GROUPS else kwargs.get("groups")
@@ -223,8 +226,7 @@ _CONVOLUTIONS = (
 
 
 def _in_order_of_memory(function: Any) -> Any:
-    """A function that draws a number for each element, in the order in which they lie in memory: in a graph they may lie in
-    another one, and it is made explicit."""
+    """Wraps a function that draws a number for each element, to make its order in memory explicit: a graph may have another."""
 
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         order = _order_in_memory(tensor)
@@ -241,7 +243,7 @@ def _in_order_of_memory(function: Any) -> Any:
 
 
 def _order_in_memory(tensor: Any) -> list[int] | None:
-    """Dimensions by descending strides; None where that is their own order, or several elements share a place."""
+    """Returns dimensions by descending strides; None where that is their own order, or several elements share a place."""
     with untraced():
         strides = tensor.stride()
         if tensor.is_contiguous() or 0 in strides:
@@ -250,7 +252,7 @@ def _order_in_memory(tensor: Any) -> list[int] | None:
 
 
 def _in_place(write: Any, function: Any) -> Any:
-    """A write that draws a number for each element, in the same order."""
+    """Wraps a write that draws a number for each element, in the same order."""
     draw = _in_order_of_memory(function)
 
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -262,7 +264,7 @@ def _in_place(write: Any, function: Any) -> Any:
 
 
 def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """torch.Tensor.contiguous where it copies: to the exporter it is nothing, and what draws next depends on it."""
+    """Runs torch.Tensor.contiguous where it copies: to the exporter it is nothing, and what draws next depends on it."""
     with untraced():
         copies = not tensor.is_contiguous() and not args and not kwargs
     return tensor.reshape(-1).clone().reshape(sizes_to_follow(tensor)) if copies else tensor.contiguous(*args, **kwargs)

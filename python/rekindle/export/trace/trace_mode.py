@@ -1,8 +1,9 @@
-"""What a trace would silently lose, made visible while the module's forward runs.
+"""Makes visible what a trace would silently lose, while the module's forward runs.
 
-A TorchFunctionMode sees every torch call of the forward. It makes stop-gradients explicit (`detach`, `.data`, `no_grad`
-regions), answers questions about sizes (open_sizes.py; outside the trace where all are fixed), and refuses what a
-graph cannot repeat: branches on tensor values, in-place writes to parameters, changes of grad mode.
+A TorchFunctionMode sees every torch call of the forward. It makes stop-gradients explicit (`detach`, `.data`, and `no_grad`
+regions: there `x * 2` is traced as `(x * 2).detach()`), answers questions about sizes (open_sizes.py; outside the trace where all
+are fixed), and refuses what a graph cannot repeat: branches on tensor values, in-place writes to parameters, changes of grad
+mode.
 """
 
 from __future__ import annotations
@@ -37,20 +38,16 @@ from rekindle.reasons import Bypass, Reason, SizedByData
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
 _straight_through = torch.ops.rekindle.straight_through.default  # found once: looking it up changes torch.ops
-
-
 _UNANSWERED = object()
 
 
 class TraceMode(TorchFunctionMode):
-    """Active around the one forward of an export.
+    """Sees each call of torch, active around the one forward of an export.
 
-    call: what runs; its arguments and buffers may be written, its parameters must not be. `sizes` is None where all sizes are
-    fixed, and none may depend on `data`. assumptions: take note of what may be assumed of values.
-    note_draw: called with what random numbers were drawn for.
-
-    autocast_dtypes: those of the autocast regions, around the forward or in it, in which torch was called.
-    allowed: what the forward may be tried on. protected: addresses of the parameters' memory.
+    call: what runs; its arguments and buffers may be written, its parameters must not be
+    sizes: None where all sizes are fixed, and none may depend on `data`
+    assumptions: take note of what may be assumed of values
+    note_draw: called with what random numbers were drawn for
     """
 
     def __init__(
@@ -64,14 +61,14 @@ class TraceMode(TorchFunctionMode):
         super().__init__()
         parameters, writable = [*call.parameters.values()], [*call.arguments, *call.buffers.values()]
         self._given = {id(tensor) for tensor in (*parameters, *writable)}
-        self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # empty ones share that address
+        self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # addresses; empty ones share 0
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad = call.grad
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self._sizes = sizes
         self._data = data
-        self.autocast_dtypes: set[torch.dtype] = set()
-        self.allowed = Allowed.ANYTHING
+        self.autocast_dtypes: set[torch.dtype] = set()  # of the regions, around the forward or in it, in which torch was called
+        self.allowed = Allowed.ANYTHING  # what the forward may be tried on
         self.views = None if sizes is None else ViewRecords(sizes.shape)
         self._aliases = Aliases(call.grad, self.views, [*parameters, *writable])
         self.wrote_unseen, self._note_draw = self._aliases.wrote_unseen, note_draw
@@ -121,7 +118,7 @@ class TraceMode(TorchFunctionMode):
         return self._recorded(function, args, kwargs, asked)
 
     def _answer(self, function: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
-        """What is a Python value, or a constant, to the trace; _UNANSWERED for all else."""
+        """Answers with a Python value, or a constant to the trace; gives _UNANSWERED for all else."""
         if function == torch.tensor and not tensors_of((args, kwargs)):
             with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
@@ -139,7 +136,7 @@ class TraceMode(TorchFunctionMode):
         return _UNANSWERED
 
     def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
-        """The result of a call that becomes part of the graph. asked: the call as the forward made it."""
+        """Returns the result of a call that becomes part of the graph. asked: the call as the forward made it."""
         in_place = is_in_place(function, args, kwargs)
         self._check_writes(function, args, kwargs)
         stopped = self._grad and not torch.is_grad_enabled()
@@ -176,7 +173,7 @@ class TraceMode(TorchFunctionMode):
             self.views.made(function, args, kwargs, result)
 
     def _size(self, function: Any, args: Any, kwargs: Any, caller: types.FrameType) -> Any:
-        """The answer to a question about sizes."""
+        """Answers a question about sizes."""
         if self._sizes is not None:
             answer = self._sizes.answer(function, args, kwargs)
         else:
@@ -204,23 +201,26 @@ class TraceMode(TorchFunctionMode):
         return result
 
     def _set_apart(self, target: torch.Tensor) -> None:
-        """Called before a write that no other tensor sees: the exporter moves down to it what made the target, past other draws
-        if that draws, and takes a write to an empty view for one to all that it is a view of."""
+        """Sets the target of a write apart, before a write that no other tensor sees.
+
+        The exporter moves down to the write what made the target, past other draws if that draws, and takes a write to an empty
+        view for one to all that it is a view of.
+        """
         if traced_value(target).unique() in self._drawn or target._is_view():
             take_value_of(target, target.clone())
 
     def up_to_date(self, values: Any) -> None:
-        """Make what is traced of the tensors in `values` what they hold, should their memory have been written through others."""
+        """Makes what is traced of the tensors in `values` what they hold, should others have written their memory."""
         for value in tensors_of(values):
             self._aliases.meet(value)
 
     def renew(self, tensors: Iterable[torch.Tensor]) -> None:
-        """As up_to_date, for what the forward leaves behind; some of it are views' bases, which no call has shown."""
+        """Does as up_to_date for what the forward leaves behind; some of it are views' bases, which no call has shown."""
         for tensor in tensors:
             self._aliases.renew(tensor)
 
     def _traced_with_draws(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What draws random numbers is kept, whether its results are read or not: the next draw gives what follows."""
+        """Keeps what draws random numbers, whether its results are read or not: the next draw gives what follows."""
         with untraced():
             before = torch.get_rng_state()
         result = self._traced(function, args, kwargs)
@@ -234,7 +234,7 @@ class TraceMode(TorchFunctionMode):
 
     @staticmethod
     def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The tracer is off after a call that failed, and holds what it knows of it; but the forward may go on."""
+        """Runs a call. After one that fails, the tracer is off and holds what it knows of it; but the forward may go on."""
         state = tracing_state()
         try:
             return function(*args, **kwargs)
@@ -244,12 +244,12 @@ class TraceMode(TorchFunctionMode):
             raise
 
     def _keeps_its_gradient(self, target: Any) -> bool:
-        """Whether a write in a no_grad region leaves a tensor that the forward has computed the gradient that it has."""
+        """Tells whether a write in a no_grad region leaves a tensor that the forward has computed the gradient that it has."""
         is_tensor = isinstance(target, torch.Tensor) and target.requires_grad and not target.is_leaf
         return is_tensor and not self._is_writable(target) and not self._aliases.shared(target)
 
     def _written_unseen(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """A write that autograd does not see: the tensor has another value, and to autograd it is what it was."""
+        """Does a write that autograd does not see: the tensor has another value, and to autograd it is what it was."""
         target = target_of(args, kwargs)
         self.up_to_date((args, kwargs))
         written = target.detach().clone()
@@ -262,7 +262,7 @@ class TraceMode(TorchFunctionMode):
         return target if result is written else result
 
     def _without_gradients(self, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The arguments of a write in a no_grad region: autograd does not see what is written."""
+        """Returns the arguments of a write in a no_grad region without gradients: autograd does not see what is written."""
         target = target_of(args, kwargs)
         if isinstance(target, torch.Tensor) and target.requires_grad:
             raise Bypass(

@@ -1,4 +1,4 @@
-"""Python booleans in the place of numbers: to a traced graph they are of a type that no operator takes for a number."""
+"""Takes Python booleans for numbers: to a traced graph they are of a type that no operator takes for a number."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MOST = 4  # booleans among the arguments of one operator
 
 
 def is_boolean(value: Value) -> bool:
-    """Whether an int of the graph was a boolean that stood for a number."""
+    """Tells whether an int of the graph was a boolean that stood for a number."""
     return value.node().kind() == "prim::Constant" and value.node().hasAttribute(_MARK)
 
 
 def take_for_numbers(graph: Any) -> None:
-    """Give a schema to each operator that has none for booleans, if there is one for ints."""
+    """Gives a schema to each operator that has none for booleans, if there is one for ints."""
     for node in _nodes(graph):
         if node.schema().startswith("("):
             _find_schema(graph, node)
 
 
 def make_ints(graph: Any) -> None:
-    """Make 0-dim boolean constants ints where an operator computes other numbers with them: to it, these are the same."""
+    """Makes 0-dim boolean constants ints where an operator computes other numbers with them: to it, these are the same."""
     for node in _nodes(graph):
         if any(scalar_type(output) in (None, "Bool") for output in node.outputs()):
             continue
@@ -48,7 +48,7 @@ def _nodes(block: Any) -> Iterator[Node]:
 
 
 def _find_schema(graph: Any, node: Node) -> None:
-    """Make ints of the fewest booleans among the arguments with which an operator takes these."""
+    """Makes ints of the fewest booleans among the arguments with which an operator takes these."""
     inputs = list(node.inputs())
     places = [i for i, value in enumerate(inputs) if isinstance(value.type(), BoolType) and _is_constant(value)]
     for count in range(1, min(len(places), _MOST) + 1):

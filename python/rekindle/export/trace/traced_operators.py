@@ -1,4 +1,4 @@
-"""What a node of a traced graph says of its operator: schema, arguments, types."""
+"""Reads what a node of a traced graph says of its operator: schema, arguments, types."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rekindle.reasons import Bypass, Reason
 
 
 def constant_argument(node: Node, name: str) -> Any:
-    """The Python value of an argument; None where it is computed."""
+    """Returns the Python value of an argument; None where it is computed."""
     schema = schema_of(node)
     position = [argument.name for argument in schema.arguments].index(name)
     return list(node.inputs())[position].toIValue()
 
 
 def type_of_argument(node: Node, name: str) -> Any:
-    """The type that tracing saw."""
+    """Returns the type that tracing saw of an argument."""
     schema = schema_of(node)
     return list(node.inputs())[[argument.name for argument in schema.arguments].index(name)].type()
 
 
 def listed_values(node: Node) -> list[Value]:
-    """The items of all list arguments."""
+    """Returns the items of all list arguments."""
     return [item for value in node.inputs() if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
 
 
@@ -34,7 +34,7 @@ _sizes_seen: dict[str, list[int]] = {}  # by the name of a value whose type has 
 
 
 def forget_sizes(values: list[Value]) -> None:
-    """Leave rank and dtype to the types of these values, and nothing to those forgotten before."""
+    """Leaves rank and dtype to the types of these values, and nothing to those forgotten before."""
     _sizes_seen.clear()
     for value in values:
         kind = value.type()
@@ -46,31 +46,36 @@ def forget_sizes(values: list[Value]) -> None:
 
 
 def sizes_if_seen(value: Value) -> list[int] | None:
-    """Those of the traced call; None for a value that a pass has made. What follows from them has to be right at all other sizes,
-    or to be refused there."""
+    """Returns the sizes of the traced call; None for a value that a pass has made.
+
+    What follows from them has to be right at all other sizes, or to be refused there.
+    """
     known = value.type().sizes()
     return list(known) if known is not None else _sizes_seen.get(value.debugName())
 
 
 def sizes_seen(value: Value) -> list[int]:
-    """As sizes_if_seen, of a value of the trace itself."""
+    """Returns the sizes as sizes_if_seen does, of a value of the trace itself."""
     found = sizes_if_seen(value)
     assert found is not None, value
     return found
 
 
 def has_dimensions(value: Value) -> bool:
-    """Whether it is a tensor that is known to be no 0-dim one."""
+    """Tells whether a value is a tensor that is known to be no 0-dim one."""
     return isinstance(value.type(), TensorType) and bool(value.type().dim())
 
 
 def has_open_sizes(value: Value) -> bool:
-    """Whether sizes_seen() tells of the traced call only."""
+    """Tells whether sizes_seen() tells of the traced call only."""
     return value.type().sizes() is None
 
 
 def schema_of(node: Node) -> Any:
-    """The operator's schema, for an in-place one that of its functional variant if any; None where the tracer has no operator."""
+    """Returns the operator's schema; None where the tracer has no operator.
+
+    For an operator that works in place it is that of its functional variant, if any.
+    """
     text = node.schema()
     if text.startswith("("):
         return None
@@ -84,13 +89,13 @@ def schema_of(node: Node) -> Any:
 
 
 def operator_of(schema: Any) -> Any:
-    """The overload under torch.ops."""
+    """Returns the overload under torch.ops."""
     namespace, _, name = schema.name.partition("::")
     return getattr(getattr(getattr(torch.ops, namespace), name), schema.overload_name or "default")
 
 
 def known_value(value: Value, what: str) -> Any:
-    """The Python value of a constant or a list of constants; Bypass, naming `what`, when it is computed."""
+    """Returns the Python value of a constant or a list of constants. Raises Bypass, naming `what`, when it is computed."""
     if value.node().kind() == "prim::ListConstruct":
         return [known_value(item, what) for item in value.node().inputs()]
     if value.node().kind() != "prim::Constant":
@@ -103,7 +108,7 @@ PUBLIC = {"aten::_convolution": "aten::convolution"}
 
 
 def take_place_of(node: Node, made: Node, results: list[Value]) -> None:
-    """Let the outputs of `made` stand for `results`, which `node` gives, if need be through lists; `node` is gone then."""
+    """Lets the outputs of `made` stand for `results`, which `node` gives, if need be through lists; `node` is gone then."""
     for old, new in zip(results, made.outputs(), strict=True):
         new.setType(old.type())
         old.replaceAllUsesWith(new)

@@ -1,4 +1,4 @@
-"""Where in the user's code something happens."""
+"""Tells where in the user's code something happens."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _native.set_library_directories([TORCH_DIRECTORY, REKINDLE_DIRECTORY])
 
 
 def user_place() -> str:
-    """`file.py:12 in forward`: the innermost frame outside of torch and Rekindle, as the nodes of a trace have it."""
+    """Returns `file.py:12 in forward`: the innermost frame outside of torch and Rekindle, as the nodes of a trace have it."""
     return _native.user_place() or "unknown code"

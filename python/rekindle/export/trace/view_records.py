@@ -1,4 +1,7 @@
-"""The views that a traced forward makes, each with the steps (results/view_steps.py) from the tensors that it is a view of."""
+"""Records the views that a traced forward makes, with the steps that lead to them.
+
+Each has the steps (results/view_steps.py) from the tensors that it is a view of.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ _Path = list[tuple[weakref.ref[torch.Tensor], Step]]  # from the tensor that is 
 
 
 class ViewRecords:
-    """Of one export. A tensor that others are views of is never turned in place: aliases.py refuses that.
+    """Records the views of one export. A tensor that others are views of is never turned in place: aliases.py refuses that.
 
-    shape: the sizes of a tensor, as the forward sees them.
+    shape: gives the sizes of a tensor, as the forward sees them
     """
 
     def __init__(self, shape: Callable[[torch.Tensor], Any]) -> None:
@@ -29,7 +32,7 @@ class ViewRecords:
         self._paths: dict[int, tuple[weakref.ref[torch.Tensor], _Path]] = {}
 
     def made(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Called for each call, with Python's own arguments."""
+        """Records what a call made, if it is a view. Called for each call, with Python's own arguments."""
         source = args[0] if args else None
         if not isinstance(source, torch.Tensor):
             return
@@ -43,7 +46,7 @@ class ViewRecords:
                 self._paths[id(view)] = weakref.ref(view), path
 
     def steps(self, tensor: torch.Tensor, base: torch.Tensor) -> list[Step] | None:
-        """Those that make the tensor of `base`, whatever its sizes; None where they are not known."""
+        """Returns the steps that make the tensor of `base`, whatever its sizes; None where they are not known."""
         if tensor is base:
             return []
         path = self._path(tensor)
@@ -51,7 +54,7 @@ class ViewRecords:
         return None if start is None else [step for _, step in path[start:]]
 
     def root(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What a tensor is a view of and is no view itself, as far as is known; None if it is gone."""
+        """Returns what a tensor is a view of and is no view itself, as far as is known; None if it is gone."""
         path = self._path(tensor)
         return path[0][0]() if path else tensor
 
@@ -63,7 +66,7 @@ class ViewRecords:
 def steps_in_result(
     made: ViewRecords | None, sizes: SizeTrace, data: DataSizes, view: torch.Tensor, base: torch.Tensor
 ) -> list[Step] | None:
-    """How a result is a view of another one or of an input, as JSON, whatever the sizes are; None where that is not known.
+    """Returns how a result is a view of another one or of an input, as JSON, whatever the sizes are; None where it is not known.
 
     Raises Bypass(unsupported_output) for one that is not known where sizes depend on data.
     """
