@@ -31,7 +31,7 @@ _WARM_UP_STEPS = 3  # after the first one, before the turns begin
 
 
 def families(arguments: argparse.Namespace, model: str, scratch: Path) -> list[list[Trial]]:
-    """The subjects in groups: within a group the first fills the cache that the second finds filled."""
+    """Returns the subjects in groups: within a group the first fills the cache that the second finds filled."""
 
     def trial(label: str, variant: str) -> Trial:
         return Trial(label, variant, model, 1, scratch / variant, arguments.dropout)
@@ -56,7 +56,7 @@ def take_turns(processes: list[TrialProcess], samples: dict[str, Samples], turns
 
 
 def run_round(arguments: argparse.Namespace, model: str, number: int, samples: dict[str, Samples]) -> Measurement:
-    """One round of one model; returns its last measurement, for the facts of the run."""
+    """Runs one round of one model; returns its last measurement, for the facts of the run."""
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rekindle-bench-")))
         groups = families(arguments, model, scratch)

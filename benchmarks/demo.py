@@ -24,7 +24,7 @@ _PROGRESS_SECONDS = 5.0  # between lines of progress where no terminal can be re
 
 
 class Progress:
-    """Live progress of one run on one line of the terminal, or as a line every few seconds without one."""
+    """Shows the progress of one run on one line of the terminal, or as a line every few seconds without one."""
 
     def __init__(self, label: str, steps: int) -> None:
         self._label = label
@@ -68,7 +68,7 @@ def train(trial: Trial, log: Path) -> Measurement:
 
 
 def relative_difference(losses: list[float], reference: list[float]) -> float:
-    """The largest relative difference between two loss curves; infinite where a loss is not finite."""
+    """Returns the largest relative difference between two loss curves; infinite where a loss is not finite."""
     worst = 0.0
     for loss, expected in zip(losses, reference, strict=True):
         if not (math.isfinite(loss) and math.isfinite(expected)):
@@ -95,7 +95,7 @@ def check_agreement(measurements: list[Measurement], tolerance: float) -> list[s
 
 
 def check_sources(measurements: list[Measurement]) -> list[str]:
-    """An empty cache must lead to an export, a filled one to a hit; returns what is wrong."""
+    """Checks that an empty cache led to an export, and a filled one to a hit; returns what is wrong."""
     wrapped = [m for m in measurements if m.trial.variant == "rekindle"]
     problems = []
     for measurement, expected in zip(wrapped, ("export", "local")):
@@ -128,7 +128,7 @@ def require_rekindle() -> None:
 
 
 def plan_trials(arguments: argparse.Namespace, output: Path) -> list[Trial]:
-    """The runs in order; the two of a caching variant share a directory that is empty before the first."""
+    """Returns the runs in order; the two of a caching variant share a directory that is empty before the first."""
     runs = {
         "eager": ["eager"],
         "rekindle": ["rekindle, empty cache", "rekindle, again"],

@@ -1,4 +1,4 @@
-"""The demo's picture: the loss curves, how far they are from eager's, and where each start's time went."""
+"""Draws the demo's picture: the loss curves, how far they are from eager's, and where each start's time went."""
 
 import math
 from pathlib import Path

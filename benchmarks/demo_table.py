@@ -1,4 +1,4 @@
-"""The demo's table: one column per run, one row per measured thing; and where the first step's time went."""
+"""Makes the demo's table: one column per run, one row per measured thing, and where the first step's time went."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ _NONE = "-"
 
 
 def startup_parts(measurement: Measurement) -> dict[str, float]:
-    """Seconds of the parts of a start, in order; they sum up to `start_seconds`."""
+    """Returns the seconds of the parts of a start, in order; they sum up to `start_seconds`."""
     phases = measurement.status["phases"] if measurement.status else {}
     parts = {
         "imports, data": measurement.start_seconds - measurement.first_step_seconds,
@@ -24,7 +24,7 @@ def _seconds(value: float) -> str:
 
 
 def table(measurements: list[Measurement]) -> str:
-    """The table as text."""
+    """Returns the table as text."""
     parts = [startup_parts(m) for m in measurements]
     rows: list[tuple[str, list[str]]] = [("", [m.trial.label for m in measurements])]
 

@@ -1,4 +1,4 @@
-"""`scripts/bench keys`: what a lookup costs before there is a session, and what recording costs an export.
+"""Measures what a lookup costs before there is a session, and what recording costs an export: `scripts/bench keys`.
 
 Each number comes from fresh processes: a start pays for what it does first. Two clocks: the wall, and the time that the
 process itself computed, which other work on the machine does not lengthen. Nothing is written but standard output.
@@ -25,7 +25,7 @@ def progress(text: str) -> None:
 
 
 def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Spreads of each part and of the sum of all, by clock; and what was measured."""
+    """Returns the spreads of each part and of the sum of all, by clock; and what was measured."""
     summary: dict[str, Any] = {name: value for name, value in runs[0].items() if name not in _CLOCKS}
     for clock in _CLOCKS:
         parts = {name: spread([run[clock][name] for run in runs]) for name in runs[0][clock]}
@@ -34,14 +34,14 @@ def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def overhead(pairs: list[dict[str, list[float]]]) -> dict[str, Any]:
-    """By how many per cent an export with the recorder took longer than its twin without, by clock."""
+    """Returns by how many per cent an export with the recorder took longer than its twin without, by clock."""
     return {clock: spread([100 * (pair[clock][0] / pair[clock][1] - 1) for pair in pairs]) for clock in _CLOCKS} | {
         "export_seconds": statistics.median(pair["wall"][1] for pair in pairs)
     }
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Everything."""
+    """Measures everything: `rounds` hits, as many keys of the large model, and as many pairs of exports."""
     trial = functools.partial(measured_by, "keys_trial.py")
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         progress("BERT-base: export")
@@ -63,7 +63,7 @@ def _cell(numbers: dict[str, float], factor: float = 1000) -> str:
 
 
 def print_tables(result: dict[str, Any]) -> None:
-    """One table per subject, and the overhead of recording."""
+    """Prints one table per subject, and the overhead of recording."""
     for label, summary in result["lookups"].items():
         facts = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name not in _CLOCKS)
         print(f"{label} ({facts})")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One measurement of `scripts/bench keys`, in a process of its own; prints one line of JSON.
+"""Makes one measurement of `scripts/bench keys`, in a process of its own; prints one line of JSON.
 
 keys_trial.py fill DIR          exports BERT-base into a cache
 keys_trial.py hit DIR           times each part of finding it again, up to the session
@@ -36,7 +36,10 @@ _KEY = {"numerics": "fast", "pipeline": _native.pipeline_fingerprint()}
 
 
 class Clock:
-    """Times named parts, by the wall and by what this process computed: another process slows the first only."""
+    """Times named parts, by the wall and by what this process computed: another process slows the first only.
+
+    wall, cpu: seconds of each part, by name
+    """
 
     def __init__(self) -> None:
         self.wall: dict[str, float] = {}
@@ -52,7 +55,7 @@ class Clock:
 
 
 def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """BERT-base with a classifier, in training, with random weights; and a batch of 2 x 128."""
+    """Returns BERT-base with a classifier, in training, with random weights; and a batch of 2 x 128."""
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(
         transformers.BertConfig(problem_type="single_label_classification")  # else the first forward sets it
@@ -66,7 +69,7 @@ def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def llama(layers: int, **sizes: int) -> torch.nn.Module:
-    """A Llama in training; the default sizes are those of 70 billion parameters."""
+    """Returns a Llama in training; the default sizes are those of 70 billion parameters."""
     shape = {"hidden_size": 8192, "intermediate_size": 28672, "vocab_size": 128256, **sizes}
     config = transformers.LlamaConfig(
         **shape, num_hidden_layers=layers, num_attention_heads=64, num_key_value_heads=8, use_cache=False
@@ -75,7 +78,7 @@ def llama(layers: int, **sizes: int) -> torch.nn.Module:
 
 
 def prekey_of(clock: Clock, make_fingerprint: Callable[[], Any]) -> tuple[str, Any]:
-    """The key of a call, in the two parts that every start computes; and the fingerprint."""
+    """Returns the key of a call, in the two parts that every start computes; and the fingerprint."""
     with clock.part("describe"):
         fingerprint = make_fingerprint()
     with clock.part("digest"):
@@ -86,7 +89,7 @@ def prekey_of(clock: Clock, make_fingerprint: Callable[[], Any]) -> tuple[str, A
 
 
 def measured(clock: Clock, model: torch.nn.Module, fingerprint: Any, **counts: int) -> dict[str, Any]:
-    """The times, and how much was described in them."""
+    """Returns the times, and how much was described in them."""
     return {
         "wall": clock.wall,
         "cpu": clock.cpu,
@@ -98,7 +101,7 @@ def measured(clock: Clock, model: torch.nn.Module, fingerprint: Any, **counts: i
 
 
 def fill(directory: str) -> dict[str, Any]:
-    """One export, published."""
+    """Makes one export, and publishes it."""
     model, batch = bert()
     wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, fallback="error", log="warning"))
     wrapped(**batch)
@@ -108,7 +111,7 @@ def fill(directory: str) -> dict[str, Any]:
 
 
 def hit(directory: str) -> dict[str, Any]:
-    """What a hit does before there is a session. The prekey has to be that of the export."""
+    """Does what a hit does before there is a session. The prekey has to be that of the export."""
     model, batch = bert()
     wrapped = rekindle.Module(model, rekindle.Options(cache_dir=directory, log="warning"))
     runtime, clock = wrapped._runtime, Clock()
@@ -128,7 +131,7 @@ def hit(directory: str) -> dict[str, Any]:
 
 
 def deep() -> dict[str, Any]:
-    """The key of the large model, and the check of observations that a small sibling's forward left."""
+    """Times the key of the large model, and the check of observations that a small sibling's forward left."""
     small = llama(2, hidden_size=64, intermediate_size=64, vocab_size=64)
     tokens = {"input_ids": torch.zeros((1, 16), dtype=torch.long)}
     small(**tokens)  # what transformers sets up once is not part of a forward
@@ -145,7 +148,7 @@ def deep() -> dict[str, Any]:
 
 
 def recording(rounds: int) -> dict[str, Any]:
-    """Exports of BERT-base in pairs, with and without the recorder; the order changes from pair to pair."""
+    """Exports BERT-base in pairs, with and without the recorder; the order changes from pair to pair."""
     model, batch = bert()
     subject = rekindle.Module(model)._runtime._subject
     call = subject.call((), batch, flatten_arguments((), batch))

@@ -1,4 +1,4 @@
-"""`scripts/bench memory`: how much memory training takes where activations are most of it.
+"""Measures how much memory training takes where activations are most of it: `scripts/bench memory`.
 
 Transformers of 6 layers, width 256 and few words train for three steps of AdamW on 16 x 256 tokens, in eager and, with a filled
 cache, in Rekindle, each in a fresh process. Measured is by how much the process grows from before the first step to its
@@ -18,13 +18,13 @@ _TARGET = 0.6
 
 
 def trial(*arguments: str) -> dict[str, Any]:
-    """What one process measured."""
+    """Returns what one process measured."""
     print(" ".join(("memory", *arguments[:2])), file=sys.stderr, flush=True)
     return measured_by("memory_trial.py", *arguments)
 
 
 def measure(models: list[str]) -> dict[str, dict[str, float]]:
-    """MiB by model and variant, and the ratio."""
+    """Returns MiB by model and variant, and the ratio."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         for model in models:

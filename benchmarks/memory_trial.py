@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One measurement of `scripts/bench memory`, in a process of its own; prints one line of JSON.
+"""Makes one measurement of `scripts/bench memory`, in a process of its own; prints one line of JSON.
 
 memory_trial.py MODEL VARIANT DIR      variant: eager, or rekindle with the cache directory DIR
 """
@@ -38,7 +38,7 @@ _STEPS = 3
 
 
 def train(model: Any) -> None:
-    """A few steps of AdamW on random tokens."""
+    """Takes a few steps of AdamW on random tokens."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for _ in range(_STEPS):
         tokens = torch.randint(0, 2000, TOKENS)

@@ -1,8 +1,8 @@
-"""`scripts/bench pythonop`: what an autograd Function costs inside of a graph over calling it in eager, forward and backward.
+"""Measures what an autograd Function costs inside of a graph over calling it in eager: `scripts/bench pythonop`.
 
-Modules that apply a Function many times and once, in eager and wrapped, take turns at blocks of steps in one process. The
-cost of a call is the difference of two such steps over the difference in calls, so that everything else cancels; the two
-costs are compared within a turn. Nothing is written but standard output.
+Forward and backward count. Modules that apply a Function many times and once, in eager and wrapped, take turns at blocks of
+steps in one process. The cost of a call is the difference of two such steps over the difference in calls, so that everything
+else cancels; the two costs are compared within a turn. Nothing is written but standard output.
 """
 
 import argparse
@@ -17,7 +17,7 @@ _CALLS = (1, 41)
 
 
 def _modules() -> dict[str, Any]:
-    """By what their Functions do: how to make a module with so many calls."""
+    """Returns, by what their Functions do, how to make a module with so many calls."""
     import torch
     from torch.autograd import Function
 
@@ -83,7 +83,7 @@ def _microseconds(model: Any, x: Any, steps: int) -> float:
 
 
 def measure(turns: int, steps: int) -> dict[str, Any]:
-    """Per kind of Function: microseconds of a call in eager, in a graph, and over eager."""
+    """Returns, per kind of Function, the microseconds of a call in eager, in a graph, and over eager."""
     import rekindle
     import torch
 

@@ -1,4 +1,4 @@
-"""What the benchmark measured: samples, their medians and ratios to eager, the machine, and the tables."""
+"""Reports what the benchmark measured: samples, their medians and ratios to eager, the machine, and the tables."""
 
 import dataclasses
 import importlib.metadata
@@ -25,14 +25,14 @@ _QUANTITIES = (
 
 @dataclass
 class Samples:
-    """What one subject measured: one number per round, and one median step time per turn."""
+    """Collects what one subject measured: one number per round, and one median step time per turn."""
 
-    first_step_seconds: list[float] = field(default_factory=list)
-    start_seconds: list[float] = field(default_factory=list)
-    step_seconds: list[float] = field(default_factory=list)
-    peak_mib: list[float] = field(default_factory=list)
-    peak_growth_mib: list[float] = field(default_factory=list)
-    statuses: list[dict[str, Any]] = field(default_factory=list)
+    first_step_seconds: list[float] = field(default_factory=list)  # from building the model to the end of the step
+    start_seconds: list[float] = field(default_factory=list)  # from the process's start to the end of the first step
+    step_seconds: list[float] = field(default_factory=list)  # a median per turn
+    peak_mib: list[float] = field(default_factory=list)  # of the process
+    peak_growth_mib: list[float] = field(default_factory=list)  # of the process, over what its imports took
+    statuses: list[dict[str, Any]] = field(default_factory=list)  # those of Rekindle, see trial.py
 
     def add(self, measurement: Measurement) -> None:
         """Takes over what a finished process measured."""
@@ -45,12 +45,12 @@ class Samples:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Median, lowest and highest."""
+    """Returns the median, the lowest and the highest."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
 def summarize(samples: Samples, eager: Samples | None) -> dict[str, Any]:
-    """A subject's samples with their spreads and, where eager ran too, the spreads of the paired ratios."""
+    """Returns a subject's samples with their spreads and, where eager ran too, the spreads of the paired ratios."""
     summary: dict[str, Any] = {"samples": dataclasses.asdict(samples)}
     for name, _, _ in _QUANTITIES:
         values = getattr(samples, name)
@@ -75,7 +75,10 @@ def _cpu_model() -> str:
 
 
 def _machine_facts(threads: int) -> dict[str, Any]:
-    """The machine and the versions; threads: those of the processes that were measured."""
+    """Describes the machine and the versions.
+
+    threads: those of the processes that were measured
+    """
     import torch  # here: the parent of trials needs it for its version only
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
@@ -109,7 +112,7 @@ def _print_table(rows: list[list[str]]) -> None:
 
 
 def _print_quantities(subjects: dict[str, dict[str, Any]]) -> None:
-    """Two tables: what was measured, and the ratios to eager."""
+    """Prints two tables: what was measured, and the ratios to eager."""
     headings = [heading for _, heading, _ in _QUANTITIES]
     measured = [["median [lowest, highest]", *headings]]
     ratios = [["ratio to eager", *headings]]

@@ -1,4 +1,4 @@
-"""`scripts/bench step`: what a step costs besides its kernels: guard, call, plan.
+"""Measures what a step costs besides its kernels (guard, call, plan): `scripts/bench step`.
 
 Stacks of tiny linear layers, in eager and wrapped, take turns at blocks of steps in one process. Where the line through their
 times meets zero layers is what a step costs whatever it computes. All is time that the process itself computed, which other
@@ -21,7 +21,7 @@ _TARGETS = {"fixed cost over eager's": 30.0, "guard": 5.0, "plan of BERT-base": 
 
 
 def _microseconds(run: Callable[[], object], times: int) -> float:
-    """Of the fastest of a few blocks."""
+    """Returns the time of a run in the fastest of a few blocks."""
     found = []
     for _ in range(_BLOCKS):
         start = time.process_time()
@@ -36,7 +36,7 @@ def _at_zero(depths: tuple[int, ...], costs: list[float]) -> float:
 
 
 def fixed_costs(turns: int, steps: int, directory: str) -> dict[str, Any]:
-    """Of a step, forward and backward, and of a guard."""
+    """Measures, in microseconds, what a step, forward and backward, costs besides its kernels, and what a guard costs."""
     import rekindle
     import torch
 
@@ -66,7 +66,7 @@ def fixed_costs(turns: int, steps: int, directory: str) -> dict[str, Any]:
 
 
 def plan_cost(rounds: int, directory: str) -> dict[str, float]:
-    """Of BERT-base in training, batch 2 x 128, found in the cache."""
+    """Measures the plan of BERT-base in training, batch 2 x 128, found in the cache, in microseconds."""
     import rekindle
     from keys_trial import bert
 

@@ -1,4 +1,4 @@
-"""One training run in its own process, driven and measured by demo.py and bench.py.
+"""Runs one training in its own process, driven and measured by demo.py and bench.py.
 
 It writes one JSON object per line on standard output: `ready` when the imports are done, `step` after each
 optimizer step, `result` at the end. A number read from standard input runs that many further steps; the
@@ -27,7 +27,7 @@ _WARM_UP = 5  # steps left out of the median: the allocator, the threads and the
 
 @dataclasses.dataclass
 class FirstStep:
-    """Seconds of the parts of the first step; their sum runs from before the model is built to its end."""
+    """Holds the seconds of the parts of the first step; their sum runs from before the model is built to its end."""
 
     construct: float  # the model, its wrapper and the optimizer
     forward: float
@@ -36,12 +36,12 @@ class FirstStep:
 
     @property
     def total(self) -> float:
-        """From just before the model's construction to the end of the first optimizer step."""
+        """Returns the seconds from just before the model's construction to the end of the first optimizer step."""
         return self.construct + self.forward + self.backward + self.optimizer
 
 
 class Stopwatch:
-    """Seconds since the last lap."""
+    """Measures the seconds since the last lap."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
@@ -53,7 +53,7 @@ class Stopwatch:
 
 
 def memory_mib(field: str) -> float:
-    """A field of /proc/self/status, such as VmRSS (resident now) or VmHWM (its highest value so far)."""
+    """Returns a field of /proc/self/status in MiB, such as VmRSS (resident now) or VmHWM (its highest value so far)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024
@@ -68,7 +68,7 @@ def take_over_stdout() -> TextIO:
 
 
 class Trial:
-    """A model in training, step by step."""
+    """Trains a model, step by step."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._workload = WORKLOADS[arguments.model]
@@ -114,7 +114,7 @@ class Trial:
         return {"event": "step", "step": len(self._losses), "loss": value, "seconds": self._step_seconds[-1]}
 
     def result(self) -> dict[str, Any]:
-        """Everything measured so far; the memory is the process's highest, so ask at the end."""
+        """Returns everything measured so far; the memory is the process's highest, so ask at the end."""
         settled = self._step_seconds[_WARM_UP:] or self._step_seconds[-1:]
         peak = memory_mib("VmHWM")
         return {
@@ -130,7 +130,7 @@ class Trial:
         }
 
     def _status(self) -> dict[str, Any] | None:
-        """Where the graph came from and what that took; None for a variant that has no such thing."""
+        """Returns where the graph came from and what that took; None for a variant that has no such thing."""
         if self._variant != "rekindle":
             return None
         import rekindle
@@ -152,7 +152,7 @@ def prepare(model: str, variant: str) -> None:
 
 
 def requests(steps: int, commands: TextIO) -> Iterator[int]:
-    """How many steps to take next: first those of the command line, then one number per line of input."""
+    """Yields how many steps to take next: first those of the command line, then one number per line of input."""
     yield steps
     for line in commands:
         yield int(line)

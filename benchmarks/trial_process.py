@@ -1,4 +1,4 @@
-"""The parent's side of trial.py: starts trials, follows their events, hands them further steps."""
+"""Starts trials (trial.py) from the parent's side, follows their events, hands them further steps."""
 
 import argparse
 import contextlib
@@ -28,7 +28,7 @@ _LOG_TAIL = 25  # lines of a failed trial's log that are worth a reader's time
 
 
 class TrialError(RuntimeError):
-    """A trial ended without a result; the message holds the end of its log."""
+    """Says that a trial ended without a result; the message holds the end of its log."""
 
 
 def add_variant_options(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def add_variant_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_variants(arguments: argparse.Namespace) -> list[str]:
-    """The variants that a command line asks for, in the order in which they run."""
+    """Returns the variants that a command line asks for, in the order in which they run."""
     chosen = arguments.variant or ["eager", "rekindle"]
     return [*chosen, "compile"] if arguments.compile and "compile" not in chosen else chosen
 
@@ -59,7 +59,7 @@ def measured_by(program: str, *arguments: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trial:
-    """What to run: one model in one variant, against one cache directory."""
+    """Describes what to run: one model in one variant, against one cache directory."""
 
     label: str
     variant: str  # eager, rekindle or compile
@@ -70,7 +70,7 @@ class Trial:
     seed: int = 0
 
     def command(self) -> list[str]:
-        """The command line of the trial's process."""
+        """Returns the command line of the trial's process."""
         command = [sys.executable, str(_FOLDER / "trial.py"), "--model", self.model, "--variant", self.variant]
         command += ["--steps", str(self.steps), "--seed", str(self.seed), "--dropout", str(self.dropout)]
         if self.variant == "rekindle":
@@ -78,7 +78,7 @@ class Trial:
         return command
 
     def environment(self) -> dict[str, str]:
-        """The parent's environment, with torch.compile's cache directed to this trial's directory."""
+        """Returns the parent's environment, with torch.compile's cache directed to this trial's directory."""
         environment = dict(os.environ)
         if self.variant == "compile":
             environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.cache_dir)
@@ -87,9 +87,9 @@ class Trial:
 
 @dataclass
 class Measurement:
-    """A trial's result with what only its parent can see: the time since the process was started."""
+    """Holds a trial's result with what only its parent can see: the time since the process was started."""
 
-    trial: Trial
+    trial: Trial  # what was run
     import_seconds: float  # from the process's start to the end of its imports
     start_seconds: float  # from the process's start to the end of the first step
     ready: dict[str, Any] = field(default_factory=dict)  # the fields of trial.py's `ready` event: threads
@@ -103,7 +103,7 @@ class Measurement:
 
 
 class TrialProcess:
-    """A running trial. Use it as a context manager: leaving the block ends the process."""
+    """Drives a running trial. Use it as a context manager: leaving the block ends the process."""
 
     def __init__(self, trial: Trial, log: Path) -> None:
         self._trial = trial
@@ -153,7 +153,7 @@ class TrialProcess:
 
     @property
     def trial(self) -> Trial:
-        """What this process runs."""
+        """Returns what this process runs."""
         return self._trial
 
     def events(self, count: int, poll_seconds: float = 0.5) -> Iterator[dict[str, Any] | None]:

@@ -1,4 +1,4 @@
-"""The training jobs that the demo and the benchmark run, by name; each builds a real model on real text."""
+"""Defines the training jobs that the demo and the benchmark run, by name; each builds a real model on real text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Workload:
-    """How to make a model, what to feed it and where its loss is."""
+    """Says how to make a model, what to feed it and where its loss is."""
 
     make_model: Callable[[float], nn.Module]  # takes the dropout ratio
     batch: int  # sequences per step
@@ -22,13 +22,13 @@ class Workload:
     prepare: Callable[[], None] | None = None  # imports what the model's library needs, before any clock starts
 
     def batches(self, seed: int) -> Iterator[dict[str, Tensor]]:
-        """An endless, seeded stream of arguments for the model."""
+        """Returns an endless, seeded stream of arguments for the model."""
         train_text, _ = text.split(text.load())
         return (self.inputs(*pair) for pair in text.Batches(train_text, self.batch, self.length, seed))
 
 
 class NextByte(nn.Module):
-    """A perceptron that predicts a byte from the bytes before it."""
+    """Predicts a byte from the bytes before it, by a perceptron."""
 
     def __init__(self, length: int, dropout: float, width: int = 1024) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class NextByte(nn.Module):
         )
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """The mean cross entropy of target int64[batch] given x float32[batch, length]."""
+        """Returns the mean cross entropy of target int64[batch] given x float32[batch, length]."""
         return F.cross_entropy(self.layers(x), target)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks every #include and every Python import against the directions in which rooms may depend on each other, and that no
-Python function has more parameters than a reader can hold.
+"""Checks every #include and every Python import against the directions in which rooms may depend on each other.
+
+It also checks that no Python function has more parameters than a reader can hold.
 
 Usage: scripts/check_layers.py [ROOT]. Prints one line a violation; exits with 1 if there is any. The tables
 below, in python_layers.py and in python_arguments.py are the rule; docs/contributing.md says why.
@@ -60,13 +61,13 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
 
 def room_of(path: str) -> str | None:
-    """The room that a path relative to the root belongs to, or None."""
+    """Returns the room that a path relative to the root belongs to, or None."""
     rooms = [room for room in ROOMS if path.startswith(room + "/")]
     return max(rooms, key=len, default=None)
 
 
 def check_inner(root: pathlib.Path, path: str, target: str) -> str | None:
-    """What is wrong with `#include "target"` in the file `path`, if target is ours or looks like it."""
+    """Says what is wrong with `#include "target"` in the file `path`, if target is ours or looks like it."""
     if not (root / target).is_file():
         if ((root / path).parent / target).is_file() or target.startswith("."):
             return f'"{target}" must be named from the repository root'
@@ -79,7 +80,7 @@ def check_inner(root: pathlib.Path, path: str, target: str) -> str | None:
 
 
 def check_outer(path: str, target: str) -> str | None:
-    """What is wrong with including the outside header `target` in the file `path`."""
+    """Says what is wrong with including the outside header `target` in the file `path`."""
     if path.startswith(FREE):
         return None
     if path.endswith((".h", ".cuh")) and target.startswith(NEVER_IN_HEADERS):
@@ -91,7 +92,7 @@ def check_outer(path: str, target: str) -> str | None:
 
 
 def violations(root: pathlib.Path) -> Iterator[str]:
-    """Every violation below root, as `path:line: what`."""
+    """Yields every violation below root, as `path:line: what`."""
     folders = sorted({room.split("/")[0] for room in ROOMS})
     for file in sorted(file for folder in folders for file in (root / folder).rglob("*")):
         if file.suffix not in SUFFIXES:
@@ -109,7 +110,7 @@ def violations(root: pathlib.Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Checks the given root, or the repository this script lies in."""
+    """Checks the given root, or the repository this script lies in; returns the exit status."""
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
     found = list(violations(root))
     for line in found:

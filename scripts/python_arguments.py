@@ -1,4 +1,4 @@
-"""How many parameters a function of python/rekindle may have, and the check of every function against that.
+"""Limits how many parameters a function of python/rekindle may have, and checks every function against that.
 
 More belong into a record whose fields say what they are.
 """
@@ -23,7 +23,7 @@ EXEMPT: dict[str, set[str]] = {
 
 
 def violations(root: pathlib.Path) -> Iterator[str]:
-    """Every function below the repository's root that has too many, as `path:line: what`."""
+    """Yields every function below the repository's root that has too many, as `path:line: what`."""
     package = root / PACKAGE
     for path in sorted(package.rglob("*.py")):
         file = path.relative_to(package).as_posix()

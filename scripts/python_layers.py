@@ -1,5 +1,4 @@
-"""The directions in which the rooms of python/rekindle may import each other, and the check of every import against them; and
-the one file that may name what torch keeps to itself.
+"""Checks the directions in which the rooms of python/rekindle import each other, and which file names what torch keeps to itself.
 
 A room is a folder. It may import itself and the rooms above it in the table, in functions and for types as well:
 `python/rekindle/results/views.py` may import `rekindle.reasons`, and not `rekindle.graphs`.
@@ -49,7 +48,7 @@ Import = tuple[int, str]  # line, file that is imported, from the package's fold
 
 
 def room_of(file: str) -> str | None:
-    """The room of a file, named from the package's folder; None for one in a folder that the table lacks."""
+    """Returns the room of a file, named from the package's folder; None for one in a folder that the table lacks."""
     folder, _, name = file.rpartition("/")
     if folder:
         return folder if folder in ROOMS else None
@@ -57,7 +56,7 @@ def room_of(file: str) -> str | None:
 
 
 def imports_of(text: str, files: set[str]) -> Iterator[Import]:
-    """What of the package a file imports anywhere: `from rekindle.results import views` is results/views.py."""
+    """Yields what of the package a file imports anywhere: `from rekindle.results import views` is results/views.py."""
     for node in ast.walk(ast.parse(text)):
         names = []
         if isinstance(node, ast.Import):
@@ -84,12 +83,12 @@ def _file_of(parts: list[str], files: set[str]) -> str | None:
 
 
 def internals_named(text: str) -> list[int]:
-    """The lines that name torch's native module, or the inside of its ONNX exporter."""
+    """Returns the lines that name torch's native module, or the inside of its ONNX exporter."""
     return [number for number, line in enumerate(text.splitlines(), start=1) if OF_TORCH.search(line)]
 
 
 def violations(root: pathlib.Path) -> Iterator[str]:
-    """Every violation below the repository's root, as `path:line: what`; then every circle of files."""
+    """Yields every violation below the repository's root, as `path:line: what`; then a circle of files, if there is one."""
     package = root / PACKAGE
     files = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
     texts = {file: (package / file).read_text() for file in sorted(files)}
@@ -110,7 +109,7 @@ def violations(root: pathlib.Path) -> Iterator[str]:
 
 
 def _circle(edges: dict[str, set[str]]) -> list[str]:
-    """One circle among the edges; nothing if there is none."""
+    """Returns one circle among the edges; nothing if there is none."""
     left = dict(edges)
     while free := {file for file, targets in left.items() if not targets & left.keys()}:
         left = {file: targets for file, targets in left.items() if file not in free}

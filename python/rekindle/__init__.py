@@ -1,4 +1,4 @@
-"""Rekindle: compiled training runs that start as if they had never stopped.
+"""Rekindle compiles training runs, which start again as if they had never stopped.
 
     model = rekindle.Module(model)
 

@@ -1,6 +1,6 @@
-"""The CLI's verbs from Python, with the same names and the JSON's. Each takes the directory, else the default.
+"""Offers the CLI's verbs in Python, with the same names and the JSON's. Each takes the directory, else the default.
 
-Ids may be shortened as on the command line; sizes and times are numbers (bytes, seconds) or text ("2GiB", "30d").
+Ids may be shortened as on the command line. Sizes and times are numbers (bytes, seconds) or text ("2GiB", "30d").
 What fails raises a RekindleError that says what to do.
 """
 
@@ -23,24 +23,24 @@ def _open(cache_dir: Directory, readonly: bool) -> Any:
 
 
 def ls(cache_dir: Directory = None) -> list[dict[str, Any]]:
-    """One dict per entry, newest first."""
+    """Returns one dict per entry, newest first."""
     return list(_open(cache_dir, True).list())
 
 
 def stats(cache_dir: Directory = None) -> dict[str, Any]:
-    """Counters of all processes that used the directory."""
+    """Returns the counters of all processes that used the directory."""
     return dict(_open(cache_dir, True).stats())
 
 
 def pin(*ids: str, cache_dir: Directory = None) -> None:
-    """Keep entries: no policy and no size limit removes them."""
+    """Keeps entries: no policy and no size limit removes them."""
     cache = _open(cache_dir, False)
     for id in ids:
         cache.set_pin(id, True)
 
 
 def unpin(*ids: str, cache_dir: Directory = None) -> None:
-    """Let entries go again."""
+    """Lets entries go again."""
     cache = _open(cache_dir, False)
     for id in ids:
         cache.set_pin(id, False)
@@ -57,7 +57,16 @@ def prune(
     not_current_torch: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Remove entries by age, use, model, torch version or size; "removed" and "spared" say which and why."""
+    """Removes entries by age, use, model, torch version or size; "removed" and "spared" of the result say which and why.
+
+    max_size: bytes that the entries may take; above that the least valuable go
+    older_than: removes what was stored longer ago, in seconds
+    unused_since: removes what was neither used nor stored for so long, in seconds
+    model: only entries of this class of model
+    keep_last: spares the newest so many of each model from all other criteria
+    not_current_torch: only entries of other versions of torch
+    dry_run: says what would go, and removes nothing
+    """
     policy = _native.PrunePolicy()
     policy.model = model
     policy.keep_last = keep_last
@@ -69,20 +78,25 @@ def prune(
 
 
 def verify(cache_dir: Directory = None, *, quick: bool = False, sample: float = 1.0, repair: bool = False) -> dict[str, Any]:
-    """Check the index and the bytes of the entries, or of a `sample` of them; "problems" is empty when all is well."""
+    """Checks the index and the bytes of the entries, or of a `sample` of them; "problems" is empty when all is well.
+
+    quick: checks only the index
+    sample: share of the entries, above 0 and up to 1
+    repair: drops what is unsound, and writes again what can be derived from the rest
+    """
     return dict(_open(cache_dir, not repair).verify(quick, sample, repair))
 
 
 def pack(output: str | os.PathLike[str], *ids: str, cache_dir: Directory = None) -> int:
-    """Write these entries, or all, to one file; how many they were."""
+    """Writes these entries, or all, to one file; returns how many they were."""
     return int(_open(cache_dir, True).pack(list(ids), os.fspath(output)))
 
 
 def unpack(bundle: str | os.PathLike[str], cache_dir: Directory = None) -> dict[str, int]:
-    """Add the entries of a packed file."""
+    """Adds the entries of a packed file; returns how many were "added", "known" before and "unsound"."""
     return dict(_open(cache_dir, False).unpack(os.fspath(bundle)))
 
 
 def clear(cache_dir: Directory = None) -> None:
-    """Remove every entry and counter."""
+    """Removes every entry and counter."""
     _open(cache_dir, False).clear()

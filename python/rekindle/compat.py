@@ -1,4 +1,4 @@
-"""A drop-in for users of ORTModule: the same names and the main ORTMODULE_ variables, over rekindle.Module.
+"""Stands in for ORTModule for its users: the same names and the main ORTMODULE_ variables, over rekindle.Module.
 
     from rekindle.compat import DebugOptions, LogLevel, ORTModule
     model = ORTModule(model, DebugOptions(log_level=LogLevel.INFO))
@@ -24,7 +24,7 @@ from rekindle.options import Options
 
 
 class LogLevel(enum.IntEnum):
-    """Severities, most talkative first; each is one of Options.log."""
+    """Names severities, most talkative first; each is one of Options.log."""
 
     VERBOSE = 0
     DEVINFO = 1
@@ -44,11 +44,15 @@ _WITHOUT_MEANING = re.compile(
 
 
 class DebugOptions:
-    """What ORTModule logs and saves.
+    """Says what ORTModule logs and saves.
 
-    log_level: the environment variable ORTMODULE_LOG_LEVEL wins over it. save_onnx: write the exported graph of every call
-    signature as `<onnx_prefix>_torch_exported_<training|inference>.onnx` into ORTMODULE_SAVE_ONNX_PATH, or the working
-    directory. Raises TypeError, ValueError or OSError for a level, a prefix or a directory that cannot be used.
+    log_level: the environment variable ORTMODULE_LOG_LEVEL wins over it
+    save_onnx: whether to write the exported graph of every call signature as
+        `<onnx_prefix>_torch_exported_<training|inference>.onnx` into ORTMODULE_SAVE_ONNX_PATH, or the working directory
+    onnx_prefix: the start of these files' names; needed with save_onnx
+    config: not supported, must be None
+
+    Raises TypeError, ValueError or OSError for a config, a level, a prefix or a directory that cannot be used.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ def _level(given: LogLevel | int | str) -> LogLevel:
 
 
 class ORTModule(Module):
-    """`ORTModule(module)`: a rekindle.Module that takes ORTModule's settings.
+    """Wraps a module as rekindle.Module does, and takes ORTModule's settings: `ORTModule(module)`.
 
     ORTMODULE_CACHE_DIR names the cache. ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE makes every fallback an error.
     """
@@ -117,7 +121,7 @@ def _warn_of_variables() -> None:
 
 
 class _Saver:
-    """As of Runtime.on_graph."""
+    """Saves graphs, as Runtime.on_graph."""
 
     def __init__(self, debug: DebugOptions) -> None:
         self._debug = debug

@@ -1,26 +1,26 @@
-"""Exceptions that Rekindle raises of its own accord. Errors of the user's model are raised as they are."""
+"""Defines the exceptions that Rekindle raises of its own accord. Errors of the user's model are raised as they are."""
 
 from __future__ import annotations
 
 
 class RekindleError(RuntimeError):
-    """Base class."""
+    """Stands above the other exceptions, as their base class."""
 
 
 class OptionError(RekindleError, ValueError):
-    """An option or environment variable with a name or value that does not exist."""
+    """Says that an option or environment variable has a name or value that does not exist."""
 
 
 class FallbackError(RekindleError):
-    """A call would have run in eager, and `fallback="error"` or `REKINDLE_CACHE=strict` forbids that."""
+    """Says that a call would have run in eager, and that `fallback="error"` or `REKINDLE_CACHE=strict` forbids that."""
 
 
 class UnsupportedEnvironmentError(RekindleError, ImportError):
-    """This Python or torch cannot run Rekindle."""
+    """Says that this Python or torch cannot run Rekindle."""
 
 
 class PythonOpError(RekindleError, ValueError):
-    """A declaration about an autograd Function that means nothing, or that a call of the Function has disproved."""
+    """Says that a declaration about an autograd Function means nothing, or that a call of the Function has disproved it."""
 
 
 # What torch's own checks raise: kernels, and sessions that make a plan.
@@ -28,5 +28,5 @@ OF_TORCH = (RuntimeError, IndexError, ValueError, TypeError)
 
 
 def first_line(error: BaseException) -> str:
-    """Of what an error says: torch's go on with traces of C++."""
+    """Returns the first line of what an error says: torch's go on with traces of C++."""
     return (str(error).splitlines() or [""])[0]

@@ -1,4 +1,4 @@
-"""rekindle.Module: an nn.Module like the one it wraps, whose forward runs from a cached graph."""
+"""Provides rekindle.Module: an nn.Module like the one it wraps, whose forward runs from a cached graph."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from rekindle.options import Options
 
 
 class Module(Proxy):
-    """`Module(module, Options(...))`: same parameters, buffers, state_dict keys, signature, methods and attributes.
+    """Wraps a module, and runs its forward from a cached graph: `Module(module, Options(...))`.
 
-    The wrapped module stays the one place of state: this object has its attributes and its class's methods, which run with
-    this object as `self`, so that `self(x)` in them runs from a graph too. Hooks of the module run around the graph; hooks on
-    submodules leave it to the submodules to run from graphs of their own. `.module` is the wrapped module, unless that has an
-    attribute of this name; `rekindle.unwrap` always gives it. Wrapping runs nothing. The first call of each kind looks the
-    cache up, and exports on a miss.
+    It has the same parameters, buffers, state_dict keys, signature, methods and attributes. The wrapped module stays the one
+    place of state: this object has its attributes and its class's methods, which run with this object as `self`, so that
+    `self(x)` in them runs from a graph too. Hooks of the module run around the graph; hooks on submodules leave it to the
+    submodules to run from graphs of their own. `.module` is the wrapped module, unless that has an attribute of this name;
+    `rekindle.unwrap` always gives it. Wrapping runs nothing. The first call of each kind looks the cache up, and exports on a
+    miss.
     """
 
     def __init__(self, module: nn.Module, options: Options | None = None) -> None:
@@ -42,7 +43,7 @@ class Module(Proxy):
         return _copied(self, functools.partial(copy.deepcopy, memo=memo), memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Everything but the sessions, which another process makes anew from the cache."""
+        """Pickles everything but the sessions, which another process makes anew from the cache."""
         wrapping = wrapping_of(self)
         if wrapping is None:
             return as_unwrapped(self).__reduce_ex__(protocol)
@@ -56,7 +57,7 @@ class Module(Proxy):
 
 
 def blank(kind: type[Module]) -> Module:
-    """One that wraps nothing yet; of copies and pickles."""
+    """Returns an object of a class that wraps nothing yet; copies and pickles fill it."""
     return object.__new__(kind)
 
 
@@ -81,21 +82,20 @@ def _runtime_of(model: Module, asked: str) -> Runtime:
 
 
 def status(model: Module) -> Status:
-    """See Status. Raises TypeError for a module that is not wrapped."""
+    """Returns what the module has done so far; see Status. Raises TypeError for a module that is not wrapped."""
     return _runtime_of(model, "status").current_status()
 
 
 def explain(model: Module, *args: Any, **kwargs: Any) -> Explanation:
-    """Why `model(*args, **kwargs)` would hit or miss the cache, against the nearest entry; see Explanation.
+    """Explains why `model(*args, **kwargs)` would hit or miss the cache, against the nearest entry; see Explanation.
 
-    Runs no forward, exports nothing, changes and counts nothing. Raises TypeError for a module that is not
-    wrapped.
+    Runs no forward, exports nothing, changes and counts nothing. Raises TypeError for a module that is not wrapped.
     """
     return _runtime_of(model, "explain").explain(args, kwargs)
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:
-    """The wrapped module, or the module itself."""
+    """Returns the wrapped module; a module that is not wrapped is returned as it is."""
     return unwrapped(model)
 
 

@@ -1,4 +1,8 @@
-"""An ``onnx.backend.base.Backend`` over Rekindle's session: ``onnx_backend.prepare(model).run(inputs)``.
+"""Runs ONNX models on Rekindle's session, as an ``onnx.backend.base.Backend``.
+
+An example, for a model with one input float32[2]:
+
+    onnx_backend.prepare(model).run([np.array([1.0, 2.0], np.float32)])  # a named tuple of arrays, one an output
 
 A model runs without gradients on the CPU: from a plan when the sizes of all values follow from those of the
 inputs, node by node when they depend on data. What cannot be run is refused when the model is prepared, with
@@ -32,7 +36,7 @@ _NAME_OF = {dtype: name for name, (_, dtype) in _BITS.items()}
 
 
 def to_torch(value: Any) -> Any:
-    """An array or TensorProto as a tensor; a list (a sequence) as a list of them; None as None (absent)."""
+    """Returns an array or TensorProto as a tensor, a list (a sequence) as a list of them, None as None (absent)."""
     if value is None:
         return None
     if isinstance(value, onnx.TensorProto):
@@ -51,7 +55,7 @@ def to_torch(value: Any) -> Any:
 
 
 def to_numpy(value: Any) -> Any:
-    """The inverse of to_torch."""
+    """Does the inverse of to_torch."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -70,7 +74,7 @@ def _element_type(array: np.ndarray) -> int:
 
 
 def _runs(node: onnx.NodeProto) -> bool:
-    """Whether the session has the node's op itself."""
+    """Tells whether the session has the node's op itself."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     name = f"{domain}::{node.op_type}" if domain else node.op_type
     control_flow = not domain and node.op_type in ("If", "Loop", "Scan", "SequenceMap")
@@ -78,7 +82,7 @@ def _runs(node: onnx.NodeProto) -> bool:
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with ops that ONNX defines by others, and that the session has not, replaced by those."""
+    """Returns the model with ops that ONNX defines by others, and that the session has not, replaced by those."""
     own = {(function.domain, function.name) for function in model.functions}
     foreign = {(node.domain, node.op_type) for node in model.graph.node if not _runs(node)} - own
     # Older releases of onnx have only the model's own functions; the importer then names what it lacks.
@@ -88,19 +92,22 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class RekindleRep(BackendRep):
-    """A prepared model."""
+    """Runs one prepared model."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        """Import the model; raises Unsupported or Corruption, naming the node, where that fails."""
+        """Imports the model; raises Unsupported or Corruption, naming the node, where that fails."""
         self._model = _native.OnnxModel(_inlined(model).SerializeToString())
 
     @property
     def why_interpreted(self) -> str:
-        """Why the last run had no plan; empty when it had one."""
+        """Says why the last run had no plan; empty when it had one."""
         return self._model.why_interpreted
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Run on arrays, in the order of the model's inputs or by name; a named tuple of arrays."""
+        """Runs on arrays, in the order of the model's inputs or by name; returns a named tuple of arrays.
+
+        Raises ValueError for an input by a name that the model has not.
+        """
         names = self._model.inputs
         if isinstance(inputs, Mapping):
             unknown = inputs.keys() - set(names)
@@ -114,11 +121,11 @@ class RekindleRep(BackendRep):
 
 
 class RekindleBackend(Backend):
-    """The interface that ONNX's backend tests expect."""
+    """Implements the interface that ONNX's backend tests expect."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether prepare would succeed."""
+        """Tells whether prepare would succeed."""
         try:
             cls.prepare(model, device)
         except _native.RekindleError:
@@ -127,14 +134,14 @@ class RekindleBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> RekindleRep:
-        """A runnable model; raises Unsupported or Corruption (both RuntimeError) when it cannot be run."""
+        """Returns a runnable model; raises Unsupported or Corruption (both RuntimeError) when it cannot be run."""
         if not cls.supports_device(device):
             raise ValueError(f"device {device!r} is not supported; use 'CPU'")
         return RekindleRep(model)
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-        """Prepare and run once."""
+        """Prepares the model and runs it once."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
@@ -146,7 +153,13 @@ class RekindleBackend(Backend):
         outputs_info: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Run one node on arrays, one for each input it names; ``opset_version``: the newest by default."""
+        """Runs one node on arrays, one for each input it names.
+
+        node: the node
+        inputs: arrays
+        device: "CPU"
+        opset_version: the newest by default
+        """
         names = list(dict.fromkeys(name for name in node.input if name))
         values = [np.asarray(value) for value in inputs]
         infos = [
@@ -161,7 +174,7 @@ class RekindleBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Only "CPU"."""
+        """Tells whether the device is "CPU", with any number."""
         return device.split(":")[0] == "CPU"
 
 

@@ -1,4 +1,9 @@
-"""Options of a wrapped module. Every field has an environment variable; an explicit argument wins over it."""
+"""Defines the options of a wrapped module. Every field has an environment variable; an explicit argument wins over it.
+
+Examples: with REKINDLE_CACHE=off, `Options().cache` is "off" and `Options(cache="on").cache` is "on";
+`Options(cache="verify:1/50")` has the cache_mode "verify" and the verified_share 0.02; `Options(dynamics="static")` raises an
+OptionError that suggests "dynamic".
+"""
 
 from __future__ import annotations
 
@@ -39,35 +44,34 @@ _OTHER_VARIABLES = {
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of an option: `cache_dir` -> `REKINDLE_CACHE_DIR`."""
+    """Names the environment variable of an option: `cache_dir` -> `REKINDLE_CACHE_DIR`."""
     return "REKINDLE_" + name.upper()
 
 
 @dataclass(frozen=True, init=False)
 class Options:
-    """How a module is wrapped.
+    """Says how a module is wrapped. Raises OptionError for a name or a value that does not exist.
 
-    cache_dir: directory of the cache (default: see `rekindle cache --help`).
-    cache: "on"; "off": neither read nor written; "readonly"; "refresh": exported again and overwritten; "strict": a
-        call that cannot run from a graph raises; "verify": a hit is exported again and used only if both agree;
-        "verify:1/50": one in fifty.
-    fallback: what a call does that cannot run from a graph: "eager", or "error" (FallbackError).
-    numerics: "fast" may reorder floating-point sums; "eager" keeps eager's order where that is known. Today both
-        run the same kernels.
-    dynamic: "auto": one export serves all sizes of a call's tensors that the model does not branch on; "static": each set
-        of input shapes has an export of its own.
-    memory_budget: bytes for activations; not supported yet, must be None.
-    cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted
-        (default: 5 GiB; 0: never).
-    remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";".
-    wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all.
-    key_salt: text that becomes part of every key; two salts never share an entry.
+    cache_dir: directory of the cache (default: see `rekindle cache --help`)
+    cache: "on"; "off": neither read nor written; "readonly"; "refresh": exported again and overwritten; "strict": a call that
+        cannot run from a graph raises; "verify": a hit is exported again and used only if both agree; "verify:1/50": one in fifty
+    fallback: what a call does that cannot run from a graph: "eager", or "error" (FallbackError)
+    numerics: "fast" may reorder floating-point sums; "eager" keeps eager's order where that is known. Today both run the same
+        kernels.
+    dynamic: "auto": one export serves all sizes of a call's tensors that the model does not branch on; "static": each set of
+        input shapes has an export of its own
+    memory_budget: bytes for activations; not supported yet, must be None
+    cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
+        5 GiB; 0: never)
+    remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";"
+    wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all
+    key_salt: text that becomes part of every key; two salts never share an entry
     inline_functions: whether autograd Functions that say nothing else become part of the graph with the operations of their
-        forward, which autograd then differentiates; their backwards are ignored.
+        forward, which autograd then differentiates; their backwards are ignored
     exclude_attributes: names of attributes that are left out of the key, as "package.Class.attribute" or
         "model.layers[0].attribute". A graph that depends on one of them is wrong after it changes: see
         docs/howto/steer-the-key.md.
-    log: least severe level that is logged.
+    log: least severe level that is logged
     """
 
     cache_dir: str | None = None
@@ -99,7 +103,7 @@ class Options:
             object.__setattr__(self, name, _checked(name, value, origin))
 
     def key_fields(self) -> dict[str, Any]:
-        """The options that change what an export means."""
+        """Returns the options that change what an export means."""
         return {
             "numerics": self.numerics,
             "salt": self.key_salt,
@@ -109,17 +113,17 @@ class Options:
 
     @property
     def cache_mode(self) -> str:
-        """`cache` without the share of a "verify:1/N"."""
+        """Returns `cache` without the share of a "verify:1/N"."""
         return self.cache.partition(":")[0]
 
     @property
     def forbids_eager(self) -> bool:
-        """Whether a call that cannot run from a graph is an error."""
+        """Tells whether a call that cannot run from a graph is an error."""
         return self.fallback == "error" or self.cache_mode == "strict"
 
     @property
     def verified_share(self) -> float:
-        """Of the hits: how many are exported again and compared."""
+        """Returns the share of the hits that are exported again and compared, from 0 to 1."""
         if self.cache_mode != "verify":
             return 0.0
         return 1.0 / int(self.cache.partition("/")[2] or "1")
@@ -181,7 +185,7 @@ def _seconds(value: Any, origin: str) -> float:
 
 
 def warn_of_unknown_variables() -> None:
-    """One warning per misspelt REKINDLE_ variable: a setting that silently does nothing is worse than none."""
+    """Warns once per misspelt REKINDLE_ variable: a setting that silently does nothing is worse than none."""
     known = {variable_of(field.name) for field in dataclasses.fields(Options)} | _OTHER_VARIABLES
     for name in os.environ:
         if name.startswith("REKINDLE_") and name not in known:

@@ -1,5 +1,4 @@
-"""Why a call cannot be served from a cached graph: one closed list of reasons and the exception that carries
-them."""
+"""Says why a call cannot be served from a cached graph: one closed list of reasons, and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -7,8 +6,10 @@ import enum
 
 
 class Reason(enum.StrEnum):
-    """A bypass reason. Each has one counter and one section of docs/bypasses.md; the text of a `Bypass` names
-    the thing and the remedy."""
+    """Names a reason for a bypass.
+
+    Each has one counter and one section of docs/bypasses.md; the text of a `Bypass` names the thing and the remedy.
+    """
 
     OPAQUE_VALUE = "opaque_value"  # a value, or the owner of code that ran, that cannot be digested
     HOOKS = "hooks"  # a forward or backward hook, on a module or global
@@ -36,12 +37,16 @@ class Reason(enum.StrEnum):
 
     @property
     def anchor(self) -> str:
-        """Where the documentation says what causes it, what runs instead, and what to do."""
+        """Returns where the documentation says what causes it, what runs instead, and what to do."""
         return f"docs/bypasses.md#{self.value}"
 
 
 class Bypass(Exception):
-    """Raised where a call has to run in eager; `reason` is counted, `message` is for a person to act on."""
+    """Says that a call has to run in eager.
+
+    reason: counted
+    message: for a person to act on
+    """
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -49,18 +54,23 @@ class Bypass(Exception):
         self.message = message
 
     def forgotten(self) -> Bypass:
-        """The same without what led to it: a traceback, or the error behind it, would keep the tensors of a call alive."""
+        """Returns the same without what led to it.
+
+        A traceback, or the error behind it, would keep the tensors of a call alive.
+        """
         self.__traceback__ = self.__cause__ = self.__context__ = None
         return self
 
     def text(self) -> str:
-        """One line for a log or an error: reason, what and what to do, and where to read more."""
+        """Returns one line for a log or an error: reason, what and what to do, and where to read more."""
         return f"{self.reason}: {self.message} (see {self.reason.anchor})"
 
 
 class SizedByData(Bypass):
-    """Sizes depend on data where an export took them for fixed: an export that follows them may serve the call.
-    function: the autograd Function whose results have them, if it is one."""
+    """Says that sizes depend on data where an export took them for fixed: an export that follows them may serve the call.
+
+    function: the autograd Function whose results have them, if it is one
+    """
 
     def __init__(self, what: str, function: type | None = None) -> None:
         reason = Reason.UNSUPPORTED_OP if function is None else Reason.PYTHON_OP
@@ -69,18 +79,18 @@ class SizedByData(Bypass):
 
 
 class Disturbed(Bypass):
-    """An export failed while other threads were at work, which may be why: the next call may fare better."""
+    """Says that an export failed while other threads were at work, which may be why: the next call may fare better."""
 
 
 class Busy(Bypass):
-    """Another thread's export does not come to an end while this one waits for it. Says nothing about the module."""
+    """Says that another thread's export does not end while this one waits for it, and nothing about the module."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.BUSY, message)
 
 
 class SharedMemory(Bypass):
-    """A call is given, or finds, tensors that see memory which the graph writes; other calls are not concerned."""
+    """Says that a call is given, or finds, tensors that see memory which the graph writes; other calls are not concerned."""
 
     def __init__(self, what: str) -> None:
         message = f"the forward writes in place to {what}, which shares memory with another tensor; write to a clone"
@@ -91,7 +101,7 @@ TRUTH = "its truth"  # what a guard asks of a tensor that is no size
 
 
 class OtherBranch(Bypass):
-    """The truth of a tensor is another for this call than when the graph was made (export/trace/assumptions.py)."""
+    """Says that the truth of a tensor is another for this call than when the graph was made (export/trace/assumptions.py)."""
 
     def __init__(self, place: str) -> None:
         message = f"{place} asks for the truth of a tensor, which is another than when the graph was made"

@@ -1,4 +1,4 @@
-"""Rekindle's version, and whether this interpreter's torch is the one the extension was built for."""
+"""Holds Rekindle's version, and checks that this interpreter's torch is the one the extension was built for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def check_environment() -> None:
-    """Raises UnsupportedEnvironmentError, naming the remedy, before anything of the extension is used."""
+    """Raises UnsupportedEnvironmentError, naming the remedy, if they do not fit; before anything of the extension is used."""
     try:
         from rekindle import _native
     except ImportError as error:

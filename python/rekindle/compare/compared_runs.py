@@ -1,4 +1,9 @@
-"""What rekindle.verify does: runs of a module in eager and through its graph that leave it as it was, and how they differ."""
+"""Does what rekindle.verify does: runs a module in eager and through its graph, and says how they differ.
+
+The runs leave the module as it was. For an nn.Linear without a bias that is called with a tensor that requires a gradient, the
+rows are "structure of the result", "result", "input 0 after the call", the gradients "input 0" and "weight", and "random state";
+"strides of result" comes before the last if the result lies otherwise than eager's.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from rekindle.results.structure import is_plain_class
 
 
 def compared_runs(wrapped: nn.Module, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Row]:
-    """What one call of the module in eager and one of the wrapped one give, a row each."""
+    """Runs one call of the module in eager and one of the wrapped one, and returns a row for each result."""
 
     def run(callee: Callable[..., Any]) -> _Run:
         with _state_kept(module), checkpoints_inlined():
@@ -38,11 +43,11 @@ def compared_runs(wrapped: nn.Module, module: nn.Module, args: tuple[Any, ...], 
 
 @dataclass
 class _Run:
-    """values: (what, kind, value), in the same order at each run."""
+    """Holds what one run gave."""
 
-    structure: Any
-    values: list[tuple[str, str, Any]]
-    random_state: torch.Tensor
+    structure: Any  # of the result
+    values: list[tuple[str, str, Any]]  # (what, kind, value), in the same order at each run
+    random_state: torch.Tensor  # of the CPU generator after the call
 
 
 @contextmanager
@@ -89,9 +94,12 @@ def _run(callee: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], k
 
 
 def _flattened(result: Any, path: str, above: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
-    """The structure of a result, and its leaves by path; of plain objects in it, such as a key-value cache, the attributes.
+    """Returns the structure of a result, and its leaves by path.
 
-    above: objects that hold the result.
+    Of plain objects in it, such as a key-value cache, the leaves are the attributes.
+
+    path: the name of the result
+    above: objects that hold the result
     """
     leaves, tree = tree_flatten_with_path(result)
     structure, found = [tree], {}
@@ -139,7 +147,7 @@ def _rows(ours: _Run, eager: _Run, again: Again) -> list[Row]:
 
 
 def _compared(what: str, position: int, mine: Any, theirs: Any) -> tuple[list[Doubt], bool]:
-    """(a doubt whether they are equal, if there is one; whether they may be)."""
+    """Returns (a doubt whether the values are equal, if there is one; whether they may be)."""
     if not isinstance(theirs, torch.Tensor) or not isinstance(mine, torch.Tensor):
         return [], type(mine) is type(theirs) and bool(mine == theirs)
     if theirs.layout is not torch.strided or mine.layout is not torch.strided:

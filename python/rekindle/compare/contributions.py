@@ -1,7 +1,7 @@
-"""What the gradients of addends, as of a bias, are summed from: where that cancels, rounding is all that may be left.
+"""Records what the gradients of addends, such as a bias, are summed from: where that cancels, rounding is all that may be left.
 
-The bias of keys in an attention, say, or one before a normalization, changes nothing; its gradient is a sum of numbers that
-are none of them small. Their size is seen while eager's backward runs, which costs a pass over them.
+The bias of keys in an attention, say, or one before a normalization, changes nothing; its gradient is a sum of numbers that are
+none of them small. Their size is seen while eager's backward runs, which costs a pass over them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDING = 128  # times what one rounding error of each addend makes of a sum, 
 
 
 class Contributions:
-    """Of the gradients of some leaves: the root of the sum of the addends' squares, where it is a sum."""
+    """Holds, for the gradients of some leaves that are sums, the root of the sum of the addends' squares."""
 
     def __init__(self, leaves: Sequence[torch.Tensor]) -> None:
         self._positions = {id(leaf): i for i, leaf in enumerate(leaves) if leaf.requires_grad}
@@ -35,7 +35,7 @@ class Contributions:
 
     @contextmanager
     def noted(self, outputs: Sequence[torch.Tensor]) -> Iterator[None]:
-        """Note those of a backward from the outputs."""
+        """Notes the addends of a backward from the outputs, which runs within the block."""
         hooks = [node.register_prehook(self._note(node, leaf)) for node, leaf in self._sums(outputs)]
         try:
             yield
@@ -44,7 +44,7 @@ class Contributions:
                 hook.remove()
 
     def explain(self, position: int, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-        """Whether rounding of the addends explains how far a gradient is from eager's."""
+        """Tells whether rounding of the addends explains how far a gradient is from eager's."""
         squares = self._squares.get(position)
         if squares is None or squares.shape != theirs.shape or not bool(squares.isfinite().all()):
             return False
@@ -52,7 +52,7 @@ class Contributions:
         return bool(((ours.detach() - theirs.detach()).abs() <= allowed).all())
 
     def _sums(self, outputs: Sequence[torch.Tensor]) -> list[tuple[Any, torch.Tensor]]:
-        """(node, leaf) where the node's cotangent is summed to be all or a part of the leaf's gradient."""
+        """Lists (node, leaf) where the node's cotangent is summed to be all or a part of the leaf's gradient."""
         found, seen = [], set()
         left = [output.grad_fn for output in outputs if output.grad_fn is not None]
         other: set[int] = set()
@@ -91,5 +91,5 @@ class Contributions:
 
 
 def _is_plain(node: Any) -> bool:
-    """Whether no factor is applied to the cotangent."""
+    """Tells whether no factor is applied to the cotangent."""
     return all(getattr(node, factor, 1) == 1 for factor in ("_saved_alpha", "_saved_beta"))

@@ -1,4 +1,4 @@
-"""How far a result is from eager's, as a whole and for the elements of each magnitude, and how far is near."""
+"""Measures how far a result is from eager's, as a whole and for the elements of each magnitude, and tells how far is near."""
 
 from __future__ import annotations
 
@@ -25,19 +25,17 @@ _FEW = 3.0  # how much farther than a sample, relatively, one of a few elements 
 
 @dataclass
 class Distance:
-    """Of a tensor from another. norm, scale: 2-norms of the difference and of the other. is_like: whether they have the same
-    elements that are not finite. octaves: of the other's magnitudes, the smallest first: (lower end, or 0 for zeros; how many
-    elements; the largest difference among these). dtype: of its numbers."""
+    """Measures how far a tensor is from another. An octave that starts at 0 holds the zeros."""
 
-    norm: float
-    scale: float
-    is_like: bool
-    octaves: list[tuple[float, int, float]]
-    dtype: torch.dtype
+    norm: float  # 2-norm of the difference
+    scale: float  # 2-norm of the other
+    is_like: bool  # whether they have the same elements that are not finite
+    octaves: list[tuple[float, int, float]]  # of the other's magnitudes, smallest first: (lower end, count, largest difference)
+    dtype: torch.dtype  # of the other's numbers
 
     @classmethod
     def between(cls, ours: torch.Tensor, theirs: torch.Tensor) -> Distance:
-        """Of two tensors of one shape and inexact dtype."""
+        """Measures two tensors of one shape and inexact dtype."""
         if theirs.dtype not in _NATIVE:
             ours, theirs = ours.float(), theirs.float()
         found = _native.difference(ours.detach(), theirs.detach())
@@ -45,17 +43,17 @@ class Distance:
 
     @property
     def count(self) -> int:
-        """Elements that are finite."""
+        """Counts the elements that are finite."""
         return sum(count for _, count, _ in self.octaves)
 
     @property
     def relative(self) -> float:
-        """The norm, relative to the scale."""
+        """Returns the norm, relative to the scale."""
         return self.norm and (self.norm / self.scale if self.scale else math.inf)
 
     @property
     def worst(self) -> float:
-        """The largest difference of an element, relative to its size: see _sized."""
+        """Returns the largest difference of an element, relative to its size: see _sized."""
         seen = ((largest, size) for _, _, largest, size in self._sized() if largest > self._least)
         return max((largest / size if size else math.inf for largest, size in seen), default=0.0)
 
@@ -65,14 +63,17 @@ class Distance:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is so near that rounding needs no proof."""
+        """Tells whether it is so near that rounding needs no proof."""
         whole, element = near(self.dtype)
         return self.relative <= whole and self.worst <= element
 
     def is_within(self, samples: Sequence[Distance], times: float, floors: tuple[float, float]) -> bool:
-        """Whether it is as far as some of the samples, which are from the same tensor, as a whole and at every magnitude: `times`
-        as far, more for the largest of few elements. floors: relative differences, of the whole and of an element, that need
-        no sample."""
+        """Tells whether it is as far as some of the samples, as a whole and at every magnitude.
+
+        samples: distances from the same tensor
+        times: how many times as far as the samples it may be; more for the largest of few elements
+        floors: relative differences, of the whole and of an element, that need no sample
+        """
         whole, element = floors
         norm = max((sample.norm for sample in samples), default=0.0)
         if self.norm > max(times * _slack(self.count) * norm, whole * self.scale):
@@ -87,9 +88,11 @@ class Distance:
         )
 
     def _sized(self) -> Iterator[tuple[float, int, float, float]]:
-        """The octaves with what rounding has to be measured by: the magnitude or, for elements that are as rare as they are
-        small, more. Of numbers that spread evenly around zero, n times smaller ones than most are n times rarer: these are
-        small by chance, and rounding is that of the others."""
+        """Yields the octaves with what rounding has to be measured by.
+
+        That is the magnitude or, for elements that are as rare as they are small, more. Of numbers that spread evenly around
+        zero, n times smaller ones than most are n times rarer: these are small by chance, and rounding is that of the others.
+        """
         smaller, total = 0, self.count
         for above, count, largest in self.octaves:
             smaller += count
@@ -97,7 +100,7 @@ class Distance:
 
 
 def near(dtype: torch.dtype) -> tuple[float, float]:
-    """The relative differences, of a whole and of an element, that two right ways to compute the same usually keep to."""
+    """Returns the relative differences, of a whole and of an element, that two right ways to compute the same usually keep to."""
     return _NEAR.get(dtype, (0.0, 0.0))
 
 

@@ -1,4 +1,4 @@
-"""What rekindle.verify reports: a row for each result, and all of them as a table."""
+"""Reports what rekindle.verify finds: a row for each result, and all of them as a table."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Row:
-    """One result of both runs. `difference`: the largest absolute one; `scale`: the largest magnitude in eager's."""
+    """Describes one result of both runs."""
 
-    what: str
-    kind: str
+    what: str  # names it
+    kind: str  # "result", "gradient", "buffer" or "random"
     equal: bool
-    difference: float = 0.0
-    scale: float = 0.0
+    difference: float = 0.0  # the largest absolute one
+    scale: float = 0.0  # the largest magnitude in eager's
 
 
 @dataclass
 class Comparison:
-    """What rekindle.verify found. True when everything agrees; prints as a table.
+    """Holds what rekindle.verify found. True when everything agrees; prints as a table."""
 
-    source: where the graph came from, or "eager" when the call has none: see `status(model).bypass` for why.
-    """
-
-    source: str
+    source: str  # where the graph came from, or "eager" when the call has none: see `status(model).bypass` for why
     rows: list[Row] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -31,7 +28,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[Row]:
-        """The rows that do not agree."""
+        """Returns the rows that do not agree."""
         return [row for row in self.rows if not row.equal]
 
     def __str__(self) -> str:

@@ -1,9 +1,11 @@
-"""How far a result may be from eager's: no farther from the exact one than twice what eager's rounding explains.
+"""Limits how far a result may be from eager's: no farther from the exact one than twice what eager's rounding explains.
 
 `Noise` lets eager round otherwise, at little more than eager's cost: what then changes as much as ours differs needs no other
 proof. `Exact` runs beside eager: each operation on floating-point tensors is done once more in double precision, on what the
-operations before it gave there. What is discrete stays eager's: integers, masks, random numbers, steps such as `floor`.
-Results in double are kept by memory, so that views, writes in place and what autograd has saved find theirs.
+operations before it gave there. What is discrete stays eager's: integers, masks, random numbers, steps such as `floor`. Results
+in double are kept by memory, so that views, writes in place and what autograd has saved find theirs.
+
+An example, with `x = torch.randn(10_000)`: `judge(lambda: [x.sum()])[0]` admits `x.flip(0).sum()`, not `x.sum() + 0.1`.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _LAST_PLACES = 2.0  # where eager is nearly exact
 
 
 class _Factors:
-    """Numbers around 1, by which a tensor is multiplied in place: each as much as one rounding of `dtype`, or two."""
+    """Makes numbers around 1, by which a tensor is multiplied in place: each as much as one rounding of its dtype, or two."""
 
     def __init__(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -58,7 +60,7 @@ class _Factors:
         self._start = 0
 
     def apply(self, tensor: torch.Tensor, of: torch.dtype) -> None:
-        """Round `tensor`, which lies densely, as if it were of the dtype `of`. Small integers stay: they are counts and masks."""
+        """Rounds `tensor`, which lies densely, as if of the dtype `of`. Small integers stay: they are counts and masks."""
         flat = tensor.as_strided((tensor.numel(),), (1,))
         if flat.is_complex():
             flat = torch.view_as_real(flat).view(-1)
@@ -77,7 +79,8 @@ class _Factors:
 class Noise(DispatchMode):
     """Lets each operation round at random, about as much as its dtype makes it: what it is given, if it sums, and its result.
 
-    of: another dtype, which makes all of it round."""
+    of: another dtype, which makes all of it round
+    """
 
     def __init__(self, seed: int | _Factors, of: torch.dtype | None = None) -> None:
         super().__init__()
@@ -123,20 +126,20 @@ def _rounds(function: Any, args: Any) -> bool:
 
 
 def _parts(function: Any, args: Any) -> Callable[..., torch.Tensor] | None:
-    """How an operator computes, where its parts have to round by themselves. In half precision they do not: they are float32."""
+    """Returns how an operator computes, where its parts have to round by themselves. In half precision they are float32."""
     parts = IN_PARTS.get(function._schema.name)
     return None if parts is None or args[0].dtype in (torch.bfloat16, torch.float16) else parts
 
 
 def _sums(function: Any) -> bool:
-    """Whether numbers of one tensor meet each other, and rounding is that of the terms."""
+    """Tells whether numbers of one tensor meet each other, and rounding is that of the terms."""
     name = function._schema.name
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in function._schema.arguments)
     return torch.Tag.pointwise not in function.tags and name != _CAST and not writes
 
 
 def _each_read(function: Any, args: Any, change: Callable[[Any], Any]) -> Iterator[Any]:
-    """The arguments with what `change` makes of each value in them, but those that a normalization writes without saying so."""
+    """Applies `change` to each value in the arguments, but those that a normalization writes without saying so."""
     for argument, value in zip(function._schema.arguments, args, strict=False):
         yield value if argument.name.startswith("running_") else tree_map(change, value)
 
@@ -153,7 +156,10 @@ def _is_writable(tensor: torch.Tensor) -> bool:
 
 
 class Exact(DispatchMode):
-    """seed: instead of exactly, each operation rounds at random, as `Noise` does, but what is discrete stays eager's."""
+    """Computes each operation on real numbers once more in double precision.
+
+    seed: lets each operation round at random instead, as `Noise` does, but what is discrete stays eager's
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
@@ -163,7 +169,7 @@ class Exact(DispatchMode):
         ] = {}  # address -> (memory, kept so that it is not reused; all of it in double)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
+        """Returns the tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
         if tensor._is_zerotensor():  # it has no memory
             return torch.zeros(tensor.shape, dtype=torch.float64)
         memory = tensor.untyped_storage()
@@ -234,13 +240,13 @@ class Exact(DispatchMode):
 
 @dataclass
 class Judged:
-    """A result of eager. exact: in double. samples: distances from that which rounding can cause, eager's among them."""
+    """Holds what other ways to compute a result of eager are judged by."""
 
-    exact: torch.Tensor
-    samples: list[Distance]
+    exact: torch.Tensor  # in double
+    samples: list[Distance]  # distances from it that rounding can cause, eager's among them
 
     def admits(self, result: torch.Tensor) -> bool:
-        """Whether rounding explains what another way to compute it gives."""
+        """Tells whether rounding explains what another way to compute it gives."""
         if not result.is_floating_point() or result.shape != self.exact.shape:
             return False
         found = _from(self.exact, result)
@@ -249,7 +255,10 @@ class Judged:
 
 
 def judge(run: Callable[[], Sequence[torch.Tensor | None]]) -> list[Judged | None]:
-    """run: computes results in eager, each time the same from the same random state. None for those that are not real numbers."""
+    """Returns what to judge each result by; None for those that are not real numbers.
+
+    run: computes results in eager, each time the same from the same random state
+    """
     with Exact() as exact:
         found = [(x.detach(), exact.of(x.detach()).clone()) if _is_real(x) else None for x in run()]
     judged = [None if pair is None else _judged(*pair) for pair in found]
@@ -263,7 +272,7 @@ def judge(run: Callable[[], Sequence[torch.Tensor | None]]) -> list[Judged | Non
 
 
 def noisy(run: Callable[[], Sequence[torch.Tensor | None]]) -> Iterator[list[torch.Tensor | None]]:
-    """What `run` computes with other rounding errors, some times over; no more once it refuses such numbers."""
+    """Yields what `run` computes with other rounding errors, some times over; no more once it refuses such numbers."""
     for seed in range(_SAMPLES):
         try:
             with Noise(seed):

@@ -1,4 +1,4 @@
-"""Operators that round on the way to numbers which then cancel, as PyTorch computes them: each part rounds by itself."""
+"""Computes operators as PyTorch does that round on the way to numbers which then cancel: each part rounds by itself."""
 
 from __future__ import annotations
 

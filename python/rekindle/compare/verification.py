@@ -1,8 +1,11 @@
 """Compares a session with what eager computed: outputs, gradients, random numbers drawn.
 
-Each result and each gradient is judged on its own scale, and its elements each beside others of their magnitude. Most are so
-near to eager's that rounding needs no proof (distance.py), or are sums of what is much larger (contributions.py). Of the others
+Each result and each gradient is judged on its own scale, and its elements each beside others of their magnitude. Most are so near
+to eager's that rounding needs no proof (distance.py), or are sums of what is much larger (contributions.py). Of the others
 eager's rounding is measured (rounding.py).
+
+An example, with theirs float32 [1., 2.]: `compared("output 0", 0, ours, theirs)` is [] for ours 1e-7 off, a Doubt for ours 1 off,
+which eager's rounding does not explain; it raises Bypass for another dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ Differentiate = Callable[..., list[torch.Tensor | None]]
 
 @dataclass(frozen=True)
 class Expected:
-    """What eager made of a call, for a session to be compared with."""
+    """Holds what eager made of a call, for a session to be compared with."""
 
     inputs: list[torch.Tensor]  # of the graph: gradients are compared with respect to those that require one
     outputs: Sequence[torch.Tensor | None]  # of the graph; None for what eager does not have
@@ -47,7 +50,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Eager's gradients."""
+    """Holds eager's gradients."""
 
     values: list[torch.Tensor | None]  # one an input
     order: list[int]  # positions of inputs, as a backward reaches them
@@ -57,19 +60,18 @@ class Gradients:
 
 @dataclass
 class Doubt:
-    """A result that is farther from eager's than rounding usually makes it. position: among outputs, then gradients. bound: an
-    error that is no proof of a wrong graph by itself."""
+    """Holds a result that is farther from eager's than rounding usually makes it."""
 
-    position: int
-    what: str
+    position: int  # among outputs, then gradients
+    what: str  # names it, for a message
     ours: torch.Tensor
     theirs: torch.Tensor
     distance: Distance
-    bound: float = 0.0
-    samples: list[Distance] = field(default_factory=list)
+    bound: float = 0.0  # a distance, in the 2-norm, that is no proof of a wrong graph by itself
+    samples: list[Distance] = field(default_factory=list)  # distances of eager with other rounding errors from eager
 
     def failed(self) -> Bypass:
-        """The error that says so."""
+        """Returns the error that says so."""
         allowed = near(self.distance.dtype)[0] * self.distance.scale
         return _failed(
             f"{self.what} is off by {self.distance.norm:.3g} in the 2-norm, more than {allowed:.3g}, or in small elements"
@@ -84,13 +86,17 @@ def compare_session(
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
     keep: bool = False,
 ) -> Gradients:
-    """Run `session` on eager's inputs from eager's random state and compare with those of eager's outputs that are not None.
+    """Runs `session` on eager's inputs from eager's random state and compares it with eager; returns eager's gradients.
 
-    Gradients with respect to every input that requires one are compared for random cotangents. Raises
-    Bypass(verification_failed) naming the first difference, with the input's name of `names`. What is not near eager's, eager's
-    own rounding may still explain (rounding.py), if it can run again; if it cannot, or other processes take part, relative errors
-    of _TOLERANCE are right: the result's, the inputs' or one of the dtypes of autocast. `check` sees the session's outputs first.
-    If `keep`, eager's can be compared with once more. Leaves the random state as it was before eager. Returns eager's gradients.
+    names: those of the inputs, for messages
+    grad: whether gradients are computed
+    check: sees the session's outputs before they are compared
+    keep: whether eager's outputs can be differentiated once more
+
+    Compared are the outputs of eager that are not None and, for random cotangents, the gradients of every input that requires
+    one. Raises Bypass(verification_failed) naming the first difference. What is not near eager's, eager's own rounding may still
+    explain (rounding.py), if it can run again. If it cannot, or other processes take part, relative errors of _TOLERANCE are
+    right: the result's, the inputs' or one of the dtypes of autocast. Leaves the random state as it was before eager.
     """
     inputs, states = eager.inputs, eager.random_states
     try:
@@ -118,7 +124,7 @@ def compare_session(
 def _gradients_of_eager(
     expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], differentiate: Differentiate, keep: bool
 ) -> tuple[Gradients, Contributions]:
-    """Eager's gradients, and what they are sums of."""
+    """Computes eager's gradients, and what they are sums of."""
     ends = [theirs for theirs in expected if theirs.requires_grad]
     order = _native.gradient_order(ends, inputs)
     graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
@@ -143,7 +149,7 @@ def _compare_outputs(
 
 
 def set_bounds(doubts: list[Doubt], theirs: Sequence[torch.Tensor | None], least: float) -> None:
-    """theirs: all outputs, or all gradients."""
+    """Sets the bounds of doubts about `theirs`: all outputs, or all gradients."""
     if doubts:
         scale = max(doubt.distance.scale for doubt in doubts)
         scale = max([scale, *(_norm(x) for x in theirs if x is not None)])
@@ -153,14 +159,14 @@ def set_bounds(doubts: list[Doubt], theirs: Sequence[torch.Tensor | None], least
 
 
 def _norm(tensor: torch.Tensor) -> float:
-    """The 2-norm, 0 for what has no such."""
+    """Returns the 2-norm, 0 for what has no such."""
     return float(torch.linalg.vector_norm(tensor.detach())) if tensor.is_floating_point() else 0.0
 
 
 def differentiation(
     expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], random_state: torch.Tensor, keep: bool
 ) -> Differentiate | None:
-    """What differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
+    """Returns what differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
     positions = {i for i, tensor in enumerate(inputs) if tensor.requires_grad}
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
     if not positions or not outputs:
@@ -170,7 +176,7 @@ def differentiation(
     cotangents = tuple(_cotangent(expected[i], generator, scale) for i, scale in zip(outputs, scales, strict=True))
 
     def differentiate(results: Sequence[torch.Tensor], only: Container[int] = positions) -> list[torch.Tensor | None]:
-        """only: the inputs to differentiate by, by position."""
+        """Computes the gradients of the inputs whose positions are in `only`."""
         torch.set_rng_state(random_state)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
@@ -181,12 +187,12 @@ def differentiation(
 
 
 def _in_memory(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """The zeros that a backward such as that of `sgn` gives have no memory."""
+    """Gives memory to zeros such as those of the backward of `sgn`, which have none."""
     return gradient.clone() if gradient is not None and gradient._is_zerotensor() else gradient
 
 
 def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:
-    """Powers of two by which cotangents are multiplied so that no output's share of the gradients hides another's."""
+    """Returns powers of two to multiply cotangents by, so that no output's share of the gradients hides another's."""
     sizes = [_norm(x.real if x.is_complex() else x) / math.sqrt(max(x.numel(), 1)) for x in outputs]
     exponents = [math.frexp(size)[1] if 0 < size < math.inf else 0 for size in sizes]
     largest = max(exponents)
@@ -198,7 +204,7 @@ def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:
 
 
 def _cotangent(output: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
-    """Random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
+    """Makes random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
     numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64) * scale
     return torch.empty_like(output, requires_grad=False).copy_(numbers)
 
@@ -206,7 +212,7 @@ def _cotangent(output: torch.Tensor, generator: torch.Generator, scale: float) -
 def _compare_gradients(
     ours: list[torch.Tensor | None], theirs: list[torch.Tensor | None], names: Sequence[str], least: float, outputs: int
 ) -> list[Doubt]:
-    """outputs: how many there are; gradients are counted on from there."""
+    """Compares gradients. Their positions are counted on from `outputs`, the number of outputs."""
     doubts: list[Doubt] = []
     for i, (name, mine, other) in enumerate(zip(names, ours, theirs, strict=True)):
         if (mine is None) != (other is None):
@@ -219,7 +225,7 @@ def _compare_gradients(
 
 
 def compared(what: str, position: int, ours: torch.Tensor, theirs: torch.Tensor) -> list[Doubt]:
-    """Raises Bypass for a difference that is no matter of rounding, and returns one that may be."""
+    """Returns a doubt about a difference that may be a matter of rounding, and raises Bypass for one that is not."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
     if not theirs.is_floating_point() and not theirs.is_complex():
@@ -243,13 +249,13 @@ def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentia
 
 
 def _has_company() -> bool:
-    """Whether other processes may wait for this one in what eager computes: it must not run more often than theirs."""
+    """Tells whether other processes may wait for this one in what eager computes: it must not run more often than theirs."""
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | None, state: torch.Tensor) -> Again:
-    """What computes eager's doubtful results again, by position."""
+    """Returns what computes eager's doubtful results again, by position."""
     positions = {doubt.position for doubt in doubts}
 
     def run() -> list[torch.Tensor | None]:
@@ -262,7 +268,7 @@ def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | Non
 
 
 def unexplained(doubts: list[Doubt], run: Again) -> list[Doubt]:
-    """The doubts that eager's rounding does not explain. run: computes eager's results again, by position."""
+    """Returns the doubts that eager's rounding does not explain; `run` computes eager's results again, by position."""
     from rekindle.compare.rounding import judge, noisy
 
     near_enough = [doubt for doubt in doubts if doubt.distance.norm <= doubt.bound]

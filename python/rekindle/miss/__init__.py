@@ -1,1 +1,1 @@
-"""What happens when no entry fits: export, find the open sizes, build, compare with eager, hand over."""
+"""Makes an entry when none fits: exports, finds the open sizes, builds, compares with eager, hands over."""

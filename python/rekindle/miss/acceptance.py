@@ -1,4 +1,10 @@
-"""What a new graph has to agree with eager on before it is published: the call itself, other sizes, other numbers."""
+"""Compares a new graph with eager before it is published: for the call itself, at other sizes, with other numbers.
+
+An example: the call has x float32[4, 16], the size 4 is open, and eager ran with x float32[5, 16] and float32[2, 16], too.
+`verify` compares the outputs, the gradient of x and the random state for the call, then for these two. If only one of these
+differs, `accept` closes the open size and verifies the graph for the call alone, or raises WrongElsewhere for a further attempt
+with one symbol for sizes that are equal in the call.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +41,7 @@ _ANY: Layout = ["any", []]
 
 @dataclass(frozen=True)
 class GradientContract:
-    """How eager's gradients come."""
+    """Describes how eager's gradients come."""
 
     layouts: list[Layout]  # how that of each input lies
     order: list[int]  # positions of inputs, as a backward meets them
@@ -47,7 +53,7 @@ class GradientContract:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A graph that does what eager does."""
+    """Holds a graph that does what eager does."""
 
     built: Built
     left: LeftOpen  # the sizes for which it does
@@ -56,7 +62,10 @@ class Accepted:
 
 
 def accept(request: ExportRequest, built: Built, alone: str | None, recorder: Callable[[], Recorder]) -> Accepted:
-    """Compare a graph with eager, which must not run again if `alone` says why. recorder: makes what sees Functions run.
+    """Compares a graph with eager, and returns it with the sizes for which it is right.
+
+    alone: why eager must not run again, if it must not
+    recorder: makes what sees Functions run
 
     A graph that is wrong at other sizes is accepted for those of the call only. Raises WrongElsewhere instead where it may be
     right if some sizes stay equal, and Bypass for a graph that is wrong.
@@ -74,7 +83,7 @@ def accept(request: ExportRequest, built: Built, alone: str | None, recorder: Ca
 def _verify_with_functions(
     request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool, recorder: Callable[[], Recorder]
 ) -> tuple[GradientContract, list[Any]]:
-    """As verify; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
+    """Verifies as `verify` does; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
     if not built.sized.functions:
         return verify(request, built, calls, again), []
     with recorder() as watch:
@@ -87,9 +96,12 @@ def _verify_with_functions(
 
 
 def verify(request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool) -> GradientContract:
-    """Compare a session with eager, on the call itself, on `calls` at other sizes and, if `again`, on perturbed inputs and state.
+    """Compares a session with eager, on the call itself and on further calls; returns how eager's gradients come.
 
-    Returns how eager's gradients come: where eager ran again, those of that run, as a trace can make them come otherwise.
+    calls: what eager made of the call at other sizes
+    again: whether to compare on perturbed inputs and state, too
+
+    Where eager ran again, the gradients are those of that run, as a trace can make them come otherwise.
     """
     try:
         session = _native.Session(built.joint, [], built.output_layouts)
@@ -106,7 +118,7 @@ def verify(request: ExportRequest, built: Built, calls: Sequence[SecondCall], ag
 
 
 def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool) -> GradientContract:
-    """As verify."""
+    """Compares a session that is ready, as `verify` does."""
     traced, writes = built.traced, built.traced.effects.writes
     gradients = compare_session(session, _expected(request, built), _names(request, built), request.call.grad, keep=bool(calls))
     with checkpoints_inlined():
@@ -126,7 +138,7 @@ def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence
 
 
 def _expected(request: ExportRequest, built: Built) -> Expected:
-    """What eager made of the call."""
+    """Returns what eager made of the call."""
     traced = built.traced
     return Expected(
         traced.inputs,
@@ -139,21 +151,21 @@ def _expected(request: ExportRequest, built: Built) -> Expected:
 
 
 def _names(request: ExportRequest, built: Built) -> list[str]:
-    """Those of the graph's inputs, for a person."""
+    """Names the graph's inputs, for a person."""
     call = request.call
     every = [f"input {i}" for i in range(len(call.arguments))] + [*call.parameters] + [*call.buffers]
     return [every[i] for i in built.traced.graph.used]
 
 
 def _bind(session: Any, request: ExportRequest, built: Built, tensors: list[torch.Tensor]) -> None:
-    """Let the graph call its Functions with what a copy of the module has, which holds these tensors."""
+    """Lets the graph call its Functions with what a copy of the module has, which holds these tensors."""
     if built.sized.functions:
         module = request.copies.around(tensors).module
         session.set_functions([bind(call, module) for call in built.sized.functions])
 
 
 def _check_objects(objects: list[Any], calls: Sequence[SecondCall]) -> None:
-    """Those in a result have to be new at each call: the graph's are."""
+    """Raises Bypass where an object in a result is not new at each call: the graph's are."""
     kept = (mine for call in calls for mine, other in zip(objects, call.objects, strict=False) if mine is other)
     if (one := next(kept, None)) is not None:
         what = f"the {type(one).__qualname__} in the result is the same at each call"
@@ -179,7 +191,7 @@ def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
 
 
 def _verify_second(session: Any, request: ExportRequest, built: Built, second: SecondCall) -> Gradients:
-    """As compare_session."""
+    """Compares on a second call, as compare_session does."""
     traced, sizes = built.traced, built.traced.sizes
     numbers = traced.result.numbers if second.numbers is None else second.numbers
     structure = with_numbers(traced.result.structure, numbers)

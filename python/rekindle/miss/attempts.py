@@ -1,4 +1,4 @@
-"""The attempts of a miss: what each leaves open, and which one may follow where one has failed."""
+"""Tells the attempts of a miss: what each leaves open, and which one may follow where one has failed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 
 
 class WrongElsewhere(Exception):
-    """The graph is right for the call and not for other sizes, where it may be if some sizes stay equal."""
+    """Says that the graph is right for the call and not for other sizes, where it may be if some sizes stay equal."""
 
 
 class Retry(enum.Enum):
-    """Why a further attempt may fare better than the one that failed; the first that applies is made."""
+    """Names why a further attempt may fare better than the one that failed; the first that applies is made."""
 
     FOLLOW_DATA = "sizes depend on data where they were taken for fixed, and an export can follow them"
     JOIN = "the graph is wrong at other sizes, maybe only where sizes differ that are equal in the call"
@@ -39,7 +39,7 @@ _MOST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Round:
-    """A series of attempts that starts from nothing, and that nothing else may disturb."""
+    """Numbers a series of attempts that starts from nothing, and knows what ran beside it, which may disturb it."""
 
     number: int  # from 1
     others: dict[int, int]  # what time_of_others said when it began
@@ -47,11 +47,11 @@ class Round:
 
     @staticmethod
     def begin(number: int) -> Round:
-        """One that begins now."""
+        """Returns a round that begins now."""
         return Round(number, time_of_others(), signal_handlers.count())
 
     def may_have_caused(self, bypass: Bypass) -> bool:
-        """Whether what ran since it began may be why an attempt of it failed."""
+        """Tells whether what ran since it began may be why an attempt of it failed."""
         if self.handlers != signal_handlers.count() and bypass.reason in _OF_OTHERS | _OF_HANDLERS:
             return True
         return bypass.reason in _OF_OTHERS and others_ran_since(self.others)
@@ -59,7 +59,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt to make a graph for a call."""
+    """Describes one attempt to make a graph for a call."""
 
     plan: ExportPlan  # what it leaves open
     wanted: ExportPlan  # what the call wants left open: what a round begins with
@@ -68,13 +68,15 @@ class Attempt:
 
     @staticmethod
     def first(wanted: ExportPlan) -> Attempt:
-        """The one that every miss begins with, now."""
+        """Returns the attempt that every miss begins with, now."""
         return Attempt(wanted, wanted, Round.begin(1))
 
     def after(self, error: Bypass | WrongElsewhere, arguments: Sequence[torch.Tensor]) -> Attempt | None:
-        """The attempt that is legal where this one ended with `error`; None if there is none: the miss ends with it, too.
+        """Returns the attempt that is legal where this one ended with `error`; None if there is none: the miss ends with it, too.
 
-        arguments: those of the call. Raises Disturbed where the last of the rounds may have been disturbed, too.
+        arguments: those of the call
+
+        Raises Disturbed where the last of the rounds may have been disturbed, too.
         """
         for retry, legal in _LEGAL.items():
             if (following := legal(self, error, arguments)) is not None:
@@ -87,7 +89,7 @@ _Arguments = Sequence[torch.Tensor]
 
 
 def _following_data(failed: Attempt, error: _Error, arguments: _Arguments) -> Attempt | None:
-    """Back to all that is wanted, beside what is known by now to depend on data."""
+    """Returns to all that is wanted, beside what is known by now to depend on data."""
     if not isinstance(error, SizedByData):
         return None
     known = failed.plan.sized_functions

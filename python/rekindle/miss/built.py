@@ -1,4 +1,4 @@
-"""The graph of a traced call with its gradients, for the sizes that stay open."""
+"""Builds the graph of a traced call with its gradients, for the sizes that stay open."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from rekindle.sizes.shapes import sizes_of
 
 @dataclass(frozen=True)
 class Built:
-    """A graph that can run, if nobody has seen yet whether it does what eager does."""
+    """Holds a graph that can run, if nobody has seen yet whether it does what eager does."""
 
-    traced: Traced
-    sized: Sized
+    traced: Traced  # the traced call
+    sized: Sized  # the sizes that it is for
     model: bytes = field(repr=False)  # that of the traced graph, with the sizes that stay open
     joint: bytes = field(repr=False)  # what it became: the graph with its gradients, optimized
 
     @property
     def has_open_sizes(self) -> bool:
-        """Whether results may have other sizes in other calls."""
+        """Tells whether results may have other sizes in other calls."""
         return bool(self.sized.left.shapes.symbols) or self.traced.sizes.sized_by_data
 
     @property
     def output_layouts(self) -> list[Layout]:
-        """How the results lie: not what is written to buffers and arguments, nor what nobody gets."""
+        """Describes how the results lie: not what is written to buffers and arguments, nor what nobody gets."""
         outputs, effects = self.traced.result.outputs, self.traced.effects
         results = len(outputs) - len(effects.writes) - effects.kept
         return [layout_of(output, self.has_open_sizes) for output in outputs[:results]]
 
 
 def build(call: Call, traced: Traced, sized: Sized) -> Built:
-    """Make the graph of a call that can run. Raises Bypass where it needs what graphs do not have."""
+    """Makes the graph of a call that can run. Raises Bypass where it needs what graphs do not have."""
     needs = [call.grad and tensor.requires_grad for tensor in traced.inputs]
     model = adapter.with_shapes(traced.graph.model, sized.left.shapes)
     sizes = sized.left.shapes.bind(sizes_of(call.arguments)) or {}

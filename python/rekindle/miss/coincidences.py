@@ -1,4 +1,7 @@
-"""Dimensions that have one size in a call by chance, as a batch of 64 samples of 64 features: they need not share a symbol."""
+"""Parts dimensions that have one size in a call by chance, such as a batch of 64 samples of 64 features.
+
+Such dimensions need not share a symbol.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ _MOST = 8  # parts of one symbol's dimensions that are tried: eager runs for eac
 
 
 def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, symbols: Iterable[str]) -> Shapes | None:
-    """The shapes `asked` with a further symbol for some of the dimensions of each of `symbols`, if eager runs when only
-    these have another size; None if it never does."""
+    """Returns the shapes `asked` with a further symbol for some of the dimensions of each of `symbols`; None if none gets one.
+
+    Dimensions get one if eager runs when only these have another size.
+    """
     arguments, writes, changed = request.call.arguments, traced.effects.writes, perturbed_state(request.call)
     shapes = asked
     for symbol in symbols:
@@ -34,7 +39,7 @@ def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, 
 
 
 def _parts(places: list[Place]) -> Iterator[frozenset[Place]]:
-    """Each beside what is left of all places; the likeliest first: the same dimension of several arguments."""
+    """Yields each part beside what is left of all places; the likeliest first: the same dimension of several arguments."""
     every, seen = frozenset(places), set()
     by_axis = [frozenset(place for place in places if place[1] == axis) for axis in dict.fromkeys(axis for _, axis in places)]
     sizes = range(1, len(places) // 2 + 1)

@@ -1,4 +1,10 @@
-"""Which sizes an export may leave open: those at which eager runs, too, and the graph answers the forward's questions alike."""
+"""Finds the sizes an export may leave open: those at which eager runs, too, and the graph answers the forward's questions alike.
+
+An example: in the call the symbols are {s0: 4, s1: 16}. Eager is tried with {s0: 2, s1: 19}, then with {s0: 5, s1: 8}: each
+symbol is larger once, smaller once, and no two are equal. If eager runs at both, and the answers to size questions stay what they
+were, both symbols stay open, and the graph is compared with eager at both. If not, symbols are tried one by one, and closed,
+merged or paired.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +34,10 @@ _MOST_PAIRS = 8  # of sizes that change together: eager runs once or twice for e
 
 
 def try_sizes(request: ExportRequest, traced: Traced, alone: str | None) -> Sized:
-    """Find out which of the sizes that a request wants open may stay so. alone: why eager must not run again, if it must not."""
+    """Finds out which of the sizes that a request wants open may stay so.
+
+    alone: why eager must not run again, if it must not
+    """
     shapes = request.plan.shapes
     if (why := _why_closed(traced, alone)) is not None:
         return Sized(_not_fixed(request, traced, shapes).close(why), (), None, traced.graph.functions)
@@ -44,7 +53,7 @@ def try_sizes(request: ExportRequest, traced: Traced, alone: str | None) -> Size
 
 
 def _not_fixed(request: ExportRequest, traced: Traced, shapes: Shapes) -> LeftOpen:
-    """What of these shapes the forward did not fix."""
+    """Returns what of these shapes the forward did not fix."""
     left = LeftOpen.all_of(shapes, request.call.arguments)
     for (i, axis), where in traced.sizes.fixed.items():
         if (name := shapes.dims[i][axis]) in left.shapes.symbols:
@@ -55,7 +64,7 @@ def _not_fixed(request: ExportRequest, traced: Traced, shapes: Shapes) -> LeftOp
 
 
 def _why_closed(traced: Traced, alone: str | None) -> str | None:
-    """Why no size is left open, whatever eager does at others."""
+    """Says why no size is left open, whatever eager does at others."""
     if traced.sizes.strides is not None:
         return f"{traced.sizes.strides} asks for strides of what is not contiguous"
     if has_places(traced.result.structure):
@@ -64,8 +73,10 @@ def _why_closed(traced: Traced, alone: str | None) -> str | None:
 
 
 class _Search:
-    """Finds one or two calls at other sizes, small enough to be cheap, in which each symbol is larger once where eager allows it:
-    what a trace froze at a size may do for all smaller ones, as a slice that ends there does, but not for larger ones."""
+    """Finds one or two calls at other sizes, small enough to be cheap, in which each symbol is larger once where eager allows it.
+
+    What a trace froze at a size may do for all smaller ones, as a slice that ends there does, but not for larger ones.
+    """
 
     def __init__(self, request: ExportRequest, traced: Traced, left: LeftOpen) -> None:
         self._request, self._call, self._traced, self._left = request, request.call, traced, left
@@ -78,12 +89,12 @@ class _Search:
         self._seen: list[list[Any]] = []
 
     def run(self) -> Sized:
-        """What may stay open, and calls to compare the graph with."""
+        """Returns what may stay open, and calls to compare the graph with."""
         calls = self._learn_sizes_of_functions(self._calls())
         return Sized(self._left, calls, self._answers, self._sized)
 
     def _calls(self) -> tuple[SecondCall, ...]:
-        """First with the largest of the sizes grown and the others shrunk, then the other way round."""
+        """Makes calls first with the largest of the sizes grown and the others shrunk, then the other way round."""
         first = (
             self._all_but_one_shrunk()
             or self._equal_together(self._symbols, self._all_but_one_shrunk)
@@ -108,7 +119,7 @@ class _Search:
         return self._try(self._sizes({self._largest}))
 
     def _equal_together(self, names: Iterable[str], call: Callable[[], SecondCall | None]) -> SecondCall | None:
-        """`call` with one symbol for those of `names` that have one size at the export, which stays so if eager runs."""
+        """Makes `call` with one symbol for those of `names` that have one size at the export, which stays so if eager runs."""
         before, names = self._left, {*names}
         coinciding = [equal for equal in before.coinciding() if names.issuperset(equal)]
         for equal in coinciding:
@@ -119,8 +130,10 @@ class _Search:
         return found
 
     def _one_by_one(self, names: list[str]) -> SecondCall | None:
-        """Close those of some symbols that eager, or a guard, does not let have another size; make one of those that may only
-        have another together."""
+        """Closes the symbols among `names` that eager, or a guard, does not let have another size.
+
+        Those that may only have another together become one.
+        """
         found = {name: self._other_size([name]) for name in names}
         self._merge_stuck(found)
         stuck = [name for name in self._symbols if name in found and found[name] is None]
@@ -135,7 +148,7 @@ class _Search:
         )
 
     def _one_after_another(self, found: Mapping[str, int]) -> SecondCall | None:
-        """Close those that may not change beside what may before them, as a height beside a batch in `view(-1, 12)`."""
+        """Closes those that may not change beside what may before them, as a height beside a batch in `view(-1, 12)`."""
         call, kept = None, dict[str, int]()
         for name, size in found.items():
             if (more := self._try({**kept, name: size})) is None:
@@ -145,7 +158,7 @@ class _Search:
         return call
 
     def _merge_stuck(self, found: dict[str, int | None]) -> None:
-        """Make one symbol of equal ones that have no other size alone, but together; found: by symbol."""
+        """Makes one symbol of equal ones that have no other size alone, but together; found: by symbol."""
         for equal in self._left.coinciding():
             stuck = [name for name in equal if name in found and found[name] is None]
             for names in [equal, *itertools.combinations(stuck, 2)] if stuck else ():
@@ -155,7 +168,10 @@ class _Search:
                     found[names[0]] = size
 
     def _in_pairs(self, names: list[str], others: Mapping[str, int]) -> tuple[SecondCall | None, tuple[str, ...]]:
-        """A call in which two sizes change as those of an image and of a map of it do, or of a text and the same with its end."""
+        """Makes a call in which two sizes change together, and returns it with the two; (None, ()) if eager runs in none.
+
+        They change as those of an image and of a map of it do, or those of a text and of the same with its end.
+        """
         pairs = itertools.chain(itertools.combinations(names, 2), itertools.product(names, others))
         for pair in itertools.islice(pairs, _MOST_PAIRS):
             sizes = [self._left.sizes[name] for name in pair]
@@ -167,7 +183,7 @@ class _Search:
         return None, ()
 
     def _other_size(self, names: Sequence[str]) -> int | None:
-        """One that eager lets these symbols have while all others stay."""
+        """Returns a size that eager lets these symbols have while all others stay; None if it lets them have no other."""
         size = self._left.sizes[names[0]]
         tried = (*_grown(size), *self._shrunk(size))
         return next((other for other in tried if self._try(dict.fromkeys(names, other)) is not None), None)
@@ -179,7 +195,7 @@ class _Search:
         return {name: size for name in self._symbols if (size := found.get(name)) is not None}
 
     def _try(self, sizes: Mapping[str, int]) -> SecondCall | None:
-        """What eager makes of the call at these sizes, if it runs there and the graph is for them."""
+        """Returns what eager makes of the call at these sizes, if it runs there and the graph is for them."""
         numbers = self._numbers_at(sizes) if sizes else None
         if numbers is None:
             return None
@@ -194,8 +210,10 @@ class _Search:
         return resized(self._call.arguments, self._left.shapes, sizes)
 
     def _learn_sizes_of_functions(self, found: tuple[SecondCall, ...]) -> tuple[SecondCall, ...]:
-        """What the calls of autograd Functions returned at other sizes says what they return at any; if not, all is fixed, and
-        of the calls `found` none is left."""
+        """Learns what the calls of autograd Functions return at any size from what they returned at others.
+
+        If nothing follows from that, all is fixed, and of the calls `found` none is left.
+        """
         if not self._functions or not self._symbols:
             return found
         self._assume(self._seen)
@@ -211,7 +229,7 @@ class _Search:
         return ()
 
     def _assume(self, seen: list[list[Any]]) -> None:
-        """Let the graph's autograd Functions return tensors of the sizes that calls elsewhere suggest."""
+        """Lets the graph's autograd Functions return tensors of the sizes that calls elsewhere suggest."""
         graph = self._traced.graph
         found = zip(graph.functions, rules(graph.function_sizes, seen), strict=True)
         self._sized = [{**call, "sizes": rule} for call, rule in found]
@@ -219,7 +237,7 @@ class _Search:
             self._questions.set_functions([bind(call, self._call.module) for call in self._sized])
 
     def _sizes(self, growing: set[str]) -> dict[str, int]:
-        """Sizes that no two symbols share; those that cannot shrink are left out."""
+        """Chooses sizes that no two symbols share; those that cannot shrink are left out."""
         found: dict[str, int] = {}
         for name in self._symbols:
             size = self._left.sizes[name]
@@ -233,7 +251,10 @@ class _Search:
         return [] if self._traced.run.allowed is Allowed.LARGER else _shrunk(size)
 
     def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:
-        """Whether the graph is for arguments of other sizes: the numbers in its result there, else None."""
+        """Returns a function that tells whether the graph is for arguments of other sizes.
+
+        It gives the numbers in the graph's result there, else None.
+        """
         graph = self._traced.graph
         if graph.answers is None:
             return lambda sizes: []
@@ -251,10 +272,10 @@ class _Search:
 
 
 def _shrunk(size: int) -> list[int]:
-    """Smaller sizes, the cheapest first; halves are for those that must be even."""
+    """Returns smaller sizes, the cheapest first; halves are for those that must be even."""
     return [other for other in (size // 4 + 1, size // 2, size // 2 + 1, size - 1) if 2 <= other < size]
 
 
 def _grown(size: int) -> list[int]:
-    """Larger sizes, of another parity first; of images that are cut into patches; twice the size."""
+    """Returns larger sizes, of another parity first; of images that are cut into patches; twice the size."""
     return [size + size // 8 + 1, *([size // 32 * 32 + 32] if size >= 32 else []), size + 2, 2 * size]

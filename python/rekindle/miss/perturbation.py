@@ -1,4 +1,8 @@
-"""Further calls of an exported module, with other numbers and other sizes: what a trace froze without a warning shows there."""
+"""Calls an exported module again, with other numbers and other sizes: what a trace froze without a warning shows there.
+
+An example: the float argument [1.0, 0.0, inf, -2.0] becomes [1.3, 0.0, inf, -1.4], say: each number times one between 0.5 and
+1.5. The int64 argument [3, 5, 7] becomes [7, 3, 5], say, and an integer buffer stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ _PERIOD = 65_537  # of the noise; a prime, so that rows of a matrix get other pa
 
 @dataclass(frozen=True)
 class Outcome:
-    """What eager makes of a call."""
+    """Holds what eager makes of a call."""
 
     structure: object  # of the result, see results/contract.py
     outputs: list[torch.Tensor]  # of the result, then what is left in the tensors that are written
@@ -37,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SecondCall(Outcome):
-    """What eager made of perturbed inputs."""
+    """Holds what eager made of perturbed inputs."""
 
     tensors: list[torch.Tensor]  # arguments, parameters and buffers before the call
     random_states: tuple[torch.Tensor, torch.Tensor]  # of the CPU generator before and after
@@ -46,13 +50,13 @@ class SecondCall(Outcome):
 
 
 def perturbed_state(call: Call) -> dict[str, torch.Tensor]:
-    """Copies of the parameters and buffers with other numbers."""
+    """Returns copies of the parameters and buffers with other numbers."""
     generator = torch.Generator().manual_seed(_SEED)
     return {name: _perturbed(tensor, generator, False) for name, tensor in call.state.items()}
 
 
 def _with_state(call: Call, arguments: list[torch.Tensor], changed: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Arguments, parameters and buffers of a call; an argument that is one of the module's tensors stays it."""
+    """Returns the arguments, parameters and buffers of a call; an argument that is one of the module's tensors stays it."""
     state = {id(call.parameters.get(name, call.buffers.get(name))): tensor for name, tensor in changed.items()}
     own = [state.get(id(live), tensor) for live, tensor in zip(call.arguments, arguments, strict=True)]
     return [*own, *changed.values()]
@@ -64,12 +68,13 @@ def call_again(
     changed: Mapping[str, torch.Tensor],
     arguments: Sequence[torch.Tensor] | None = None,
 ) -> SecondCall | None:
-    """Run the module in eager once more on perturbed copies of everything, from another random state.
+    """Runs the module in eager once more on perturbed copies of everything, from another random state.
 
-    writes: the arguments, parameters and buffers, by position, whose new contents are the last outputs. changed: the
-    perturbed_state, which is not written to. arguments: in the place of the call's, at other sizes (see resized).
+    writes: positions of the arguments, parameters and buffers whose new contents are the last outputs
+    changed: the perturbed_state, which is not written to
+    arguments: those in the place of the call's, at other sizes (see resized)
 
-    Leaves the module, the arguments and the random state as they were. None if the forward does not take such inputs, as
+    Leaves the module, the arguments and the random state as they were. Returns None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
     """
     call, generator = request.call, torch.Generator().manual_seed(_SEED)
@@ -92,7 +97,7 @@ def call_again(
 
 
 def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor]) -> Outcome:
-    """Eager's call with `tensors`: arguments, parameters and buffers, none written."""
+    """Makes eager's call with `tensors`: arguments, parameters and buffers, none written."""
     first_buffer = len(request.call.arguments) + len(request.call.parameters)
     private: dict[int, torch.Tensor] = {}
     for i, tensor in enumerate(tensors):
@@ -109,20 +114,20 @@ def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor])
 
 
 def outputs_again(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """What the graph gives for `tensors`, as in SecondCall, from eager; None for what is kept for its effects only."""
+    """Returns what the graph gives for `tensors`, as in SecondCall, from eager; None for what is kept for its effects only."""
     with checkpoints_inlined():  # PyTorch does not differentiate reentrant ones by some tensors only
         outputs = _run(request, effects.writes, tensors).outputs
     return as_of_graph(outputs, effects)
 
 
 def as_of_graph(outputs: list[torch.Tensor], effects: Effects) -> list[torch.Tensor | None]:
-    """Eager's outputs where the graph has them; None for what is kept for its effects only."""
+    """Returns eager's outputs where the graph has them; None for what is kept for its effects only."""
     end = len(outputs) - len(effects.writes)
     return [*outputs[:end], *([None] * effects.kept), *outputs[end:]]
 
 
 def resized(arguments: Sequence[torch.Tensor], shapes: Shapes, sizes: Mapping[str, int]) -> list[torch.Tensor]:
-    """The arguments of a call with other sizes of some symbols of `shapes`; their own data is repeated or cut to them."""
+    """Returns the arguments of a call with other sizes of some symbols of `shapes`; their own data is repeated or cut to them."""
     made = []
     for tensor, dims in zip(arguments, shapes.dims, strict=True):
         changed = tensor.detach()
@@ -135,7 +140,10 @@ def resized(arguments: Sequence[torch.Tensor], shapes: Shapes, sizes: Mapping[st
 
 
 def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bool) -> torch.Tensor:
-    """A copy with other numbers of the same kind: signs, zeros and infinities stay, integers are exchanged among each other."""
+    """Copies a tensor with other numbers of the same kind.
+
+    Signs, zeros and infinities stay, but a parameter's zeros change; integers are exchanged among each other.
+    """
 
     def change(copy: torch.Tensor) -> None:
         if copy.is_floating_point() or copy.is_complex():
@@ -152,7 +160,7 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
 
 
 def _filling(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The numbers, over and over, in the shape and dtype of another tensor."""
+    """Returns the numbers, over and over, in the shape and dtype of another tensor."""
     if numbers.numel() == 0:
         return torch.empty_like(like)
     times = -(-like.numel() // numbers.numel())

@@ -1,4 +1,9 @@
-"""A miss: a call is traced, sized, built and accepted, and what that makes is handed over to be published. Imported only then."""
+"""Makes a new entry at a miss: traces, sizes, builds and accepts a call, and hands the result over. Imported only then.
+
+An example: the first call of an nn.Linear wrapped with an empty cache. One attempt runs: the forward is traced, its batch size is
+tried at other values, a joint graph is built and compared with eager, and export_entry returns a NewEntry with the sections
+"exported", "joint", "contract" and, if a question about sizes was asked, "guards".
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,7 @@ from rekindle.recording.warnings_shown import not_shown
 
 @dataclass(frozen=True)
 class Seconds:
-    """How long the stages of a miss took."""
+    """Tells how long the stages of a miss took."""
 
     export: float
     build: float
@@ -46,13 +51,13 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """All together: what a hit spares."""
+        """Adds them up: what a hit spares."""
         return self.export + self.build + self.verify
 
 
 @dataclass(frozen=True)
 class NewEntry:
-    """What a miss hands over to be published."""
+    """Holds what a miss hands over to be published."""
 
     model: str  # the module's class
     mode: str  # "train" (with gradients), "eval" (without), "train+no_grad" or "eval+grad"
@@ -60,21 +65,24 @@ class NewEntry:
     observations: list[Any] = field(repr=False)  # as of StoredEntry
     noted: dict[str, Parts] = field(repr=False)  # what the digests in the fields and the observations were made of
     accepted: Accepted = field(repr=False)  # without the calls at other sizes
-    seconds: Seconds
+    seconds: Seconds  # how long it took to make
 
     @property
     def inputs(self) -> str:
-        """The dtypes and shapes of the arguments, for a person."""
+        """Describes the dtypes and shapes of the arguments, for a person."""
         shapes, given = self.accepted.left.shapes, self.accepted.built.traced.run.given
         dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in given[: len(shapes.dims)])
         return ", ".join(f"{dtype}{shapes.text(i)}" for i, dtype in enumerate(dtypes))
 
 
 def export_entry(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describe: Callable[[Call], Fingerprint]) -> NewEntry:
-    """An entry for the shapes that are wanted or, where sizes cannot be left open, for the call's sizes only.
+    """Makes an entry for the shapes that are wanted or, where sizes cannot be left open, for the call's sizes only.
 
-    fingerprint: of the call. describe: gives it anew, or that of a copy. Raises Bypass when the graph cannot be made, or is not
-    what eager computes. Exports of other threads are waited for; raises Busy where one does not end.
+    fingerprint: of the call
+    describe: gives it anew, or that of a copy
+
+    Waits for exports of other threads; raises Busy where one does not end. Raises Bypass when the graph cannot be made, or is not
+    what eager computes.
     """
     with owned():
         before, exporting.active = exporting.active, True
@@ -86,7 +94,7 @@ def export_entry(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, descr
 
 
 def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describe: Callable[[Call], Fingerprint]) -> NewEntry:
-    """The entry of the first attempt that succeeds."""
+    """Returns the entry of the first attempt that succeeds."""
     attempt, copies = Attempt.first(wanted), None
     while True:
         try:
@@ -106,7 +114,10 @@ def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describ
 
 
 def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
-    """One attempt, stage by stage. Raises WrongElsewhere for a graph that may be right at other sizes if some stay equal."""
+    """Makes one attempt, stage by stage.
+
+    Raises WrongElsewhere for a graph that may be right at other sizes if some stay equal.
+    """
     start = time.perf_counter()
     adapter.load_exporter()
     undo = Undo(fingerprint)
@@ -136,7 +147,7 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
 
 
 def _why_alone(traced: Traced, recorder: Recorder) -> str | None:
-    """Why the forward must not run again on other inputs."""
+    """Says why the forward must not run again on other inputs; None if it may."""
     if recorder.ran_collective:
         return "the forward runs collectives"  # in which other processes take part
     if traced.run.allowed is Allowed.NOTHING:
@@ -159,13 +170,13 @@ def _sections(call: Call, accepted: Accepted) -> dict[str, bytes]:
 
 
 def _observations(recorded: list[Any], accepted: Accepted) -> list[Any]:
-    """What has to hold for the entry to be right: of sizes, and what the export and its trials read."""
+    """Lists what has to hold for the entry to be right: of sizes, and what the export and its trials read."""
     further = [one for one in accepted.observations if one not in recorded]
     return accepted.left.observations(accepted.built.traced) + lasting(recorded + further)
 
 
 def _lighter(accepted: Accepted) -> Accepted:
-    """Without eager's calls at other sizes, whose tensors are large."""
+    """Leaves out eager's calls at other sizes, whose tensors are large."""
     sized = replace(accepted.built.sized, calls=())
     return replace(accepted, built=replace(accepted.built, sized=sized))
 

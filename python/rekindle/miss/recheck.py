@@ -1,4 +1,4 @@
-"""Whether a cached entry is what a fresh export of the same call gives; for `Options(cache="verify")`."""
+"""Compares a cached entry with what a fresh export of the same call gives; for `Options(cache="verify")`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|\w+)')  # a value in the text form o
 
 
 def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
-    """What a cached graph and its contract are that a fresh export of the same call is not; None if they agree.
+    """Says what a cached graph and its contract are that a fresh export of the same call is not; None if they agree.
 
     Compares the graphs up to the names of values, the contracts, and what the graphs make of this call. Of an export at other
     sizes than the cached one only the last says something.
@@ -68,7 +68,7 @@ def _other_graph(joint: bytes, made: NewEntry) -> str | None:
 
 
 def _canonical(joint: bytes) -> list[str]:
-    """The lines of a graph's text, its values renamed by their order."""
+    """Returns the lines of a graph's text, its values renamed by their order."""
     names: dict[str, str] = {}
     text = _native.joint_text(joint)
     return _VALUE.sub(lambda found: names.setdefault(found.group(), f"%{len(names)}"), text).splitlines()

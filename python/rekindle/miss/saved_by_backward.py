@@ -1,4 +1,4 @@
-"""Which of a call's tensors eager's backward reads although the forward wrote or returned them: a later write is an error then.
+"""Finds the tensors of a call that eager's backward reads although the forward wrote or returned them: a later write is an error.
 
 What eager would say is found out at the export (graphs/saved_writes.py raises the same error for a graph).
 """
@@ -17,9 +17,10 @@ from rekindle.process.torch_internals import run_backward, set_version_counters
 
 
 def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
-    """Which of the tensors that a call of eager's has written its backward reads, as places in `writes`.
+    """Finds which of the tensors that a call of eager's has written its backward reads, as places in `writes`.
 
-    Of modules with one result that requires a gradient: of others not every backward reads them. Leaves the call as it was.
+    Looks at modules with one result that requires a gradient only: of others not every backward reads them. Leaves the call as it
+    was.
     """
     end = len(call.outputs) - len(writes)
     roots = [output for output in call.outputs[:end] if output.requires_grad]
@@ -42,8 +43,10 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
 
 
 def saved_results(call: SecondCall, writes: Sequence[int]) -> list[int]:
-    """Returns the place of the result that its own node in eager's history has saved, if it has. Of the same modules as
-    saved_writes."""
+    """Returns the place of the result that its own node in eager's history has saved, if it has.
+
+    Looks at the same modules as saved_writes.
+    """
     outputs = enumerate(call.outputs[: len(call.outputs) - len(writes)])
     places = [place for place, output in outputs if output.requires_grad]
     return places if len(places) == 1 and _is_saved(call.outputs[places[0]]) else []

@@ -1,4 +1,4 @@
-"""Which sizes an entry is for, and the calls at other sizes that its graph is compared with."""
+"""Describes the sizes an entry is for, and the calls at other sizes that its graph is compared with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rekindle.sizes.shapes import Shapes, sizes_of
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """The sizes that an entry leaves open, and why not the others."""
+    """Holds the sizes that an entry leaves open, and why not the others."""
 
     shapes: Shapes  # those that the entry is for
     asked: Shapes  # those that were asked for, with the symbols that have become one since
@@ -27,11 +27,11 @@ class LeftOpen:
 
     @staticmethod
     def all_of(shapes: Shapes, arguments: Sequence[torch.Tensor]) -> LeftOpen:
-        """All that these shapes leave open in a call."""
+        """Returns all that these shapes leave open in a call."""
         return LeftOpen(shapes, shapes, Shapes.of(arguments), shapes.bind(sizes_of(arguments)) or {})
 
     def close(self, why: str, symbols: Iterable[str] | None = None) -> LeftOpen:
-        """Less, with symbols, or all, fixed at their present sizes."""
+        """Returns less, with symbols, or all, fixed at their present sizes."""
         names = tuple(self.shapes.symbols if symbols is None else symbols)
         shapes = self.shapes.fixed({name: self.sizes[name] for name in names})
         return replace(
@@ -42,16 +42,21 @@ class LeftOpen:
         )
 
     def merge(self, names: Sequence[str]) -> LeftOpen:
-        """The same with one symbol for several."""
+        """Returns the same with one symbol for several."""
         return replace(self, shapes=self.shapes.merged(names), asked=self.asked.merged(names))
 
     def coinciding(self) -> list[list[str]]:
-        """Symbols that have one size in the call."""
+        """Lists the symbols that have one size in the call, in groups."""
         return self.shapes.coinciding(self.sizes)
 
     def contract(self, arguments: Sequence[torch.Tensor], traced: Traced) -> dict[str, Any]:
-        """What a hit needs to know, as JSON. sizes: of the arguments at the export, at which no question needs to be asked.
-        numbers: in the result, at these sizes. fixed: [text of the dimension's places, why] for what is no symbol any more."""
+        """Returns what a hit needs to know, as JSON.
+
+        sizes: of the arguments at the export, at which no question needs to be asked
+        guards: the questions about sizes
+        numbers: in the result, at these sizes
+        fixed: [text of the dimension's places, why] for what is no symbol any more
+        """
         return {
             "sizes": sizes_of(arguments),
             "guards": listed(traced.sizes.guards),
@@ -60,7 +65,7 @@ class LeftOpen:
         }
 
     def observations(self, traced: Traced) -> list[list[str | None]]:
-        """What has to hold of the sizes of a call."""
+        """Lists what has to hold of the sizes of a call."""
         asked = dict.fromkeys((guard.where, guard.what) for guard in traced.sizes.guards) if self.shapes.symbols else {}
         return [*self.shapes.observations(), *(["size", where, what, "so"] for where, what in asked)]
 
@@ -72,14 +77,14 @@ class LeftOpen:
 
 @dataclass(frozen=True)
 class Sized:
-    """What was found about the sizes of a traced call."""
+    """Holds what was found about the sizes of a traced call."""
 
-    left: LeftOpen
+    left: LeftOpen  # the sizes that stay open
     calls: tuple[SecondCall, ...]  # of eager, at other sizes where symbols are left: the graph is compared with them
     answers: bytes | None  # the graph of TracedGraph.answers, optimized; None where no question was put to it
     functions: list[FunctionCall]  # those of TracedGraph, with what is known of the sizes of their results
 
 
 def listed(guards: Iterable[SizeGuard]) -> list[list[Any]]:
-    """Guards as a contract has them."""
+    """Returns guards as a contract has them: [where, what, value] each."""
     return [[guard.where, guard.what, guard.value] for guard in guards]

@@ -1,4 +1,4 @@
-"""The tables in which PyTorch keeps hooks: of a module, of all modules, and of a tensor."""
+"""Reaches the tables in which PyTorch keeps hooks: of a module, of all modules, and of a tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 
 
 def global_hooks() -> list[dict[int, Any]]:
-    """Those of all modules, by kind."""
+    """Returns the tables of hooks that hold for all modules, one a kind, as in GLOBAL_HOOKS."""
     return [vars(module)[name] for name in GLOBAL_HOOKS]
 
 

@@ -1,4 +1,4 @@
-"""A module's tree by its tables, whatever its classes make of nn.Module's methods, and whether or not they have a hash."""
+"""Walks a module's tree by its tables, whatever its classes make of nn.Module's methods, and whether or not they have a hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def named_modules(root: nn.Module) -> dict[str, nn.Module]:
-    """As nn.Module.named_modules: each module under the first of its names."""
+    """Returns each module under the first of its names, as nn.Module.named_modules does."""
     return dict(_walk("", root, set()))
 
 
@@ -23,12 +23,12 @@ def _walk(name: str, module: nn.Module, seen: set[int]) -> Iterator[tuple[str, n
 
 
 def named_parameters(root: nn.Module) -> dict[str, nn.Parameter]:
-    """As nn.Module.named_parameters: each parameter under the first of its names."""
+    """Returns each parameter under the first of its names, as nn.Module.named_parameters does."""
     return _tensors(root, "_parameters")
 
 
 def named_buffers(root: nn.Module) -> dict[str, torch.Tensor]:
-    """As nn.Module.named_buffers: each buffer under the first of its names."""
+    """Returns each buffer under the first of its names, as nn.Module.named_buffers does."""
     return _tensors(root, "_buffers")
 
 

@@ -1,8 +1,12 @@
-"""Partial capture: while a module runs in eager, the largest of its submodules that can run from graphs do.
+"""Captures a module in parts: while it runs in eager, the largest of its submodules that can run from graphs do.
 
-A submodule's `forward` is replaced in its instance, for the time of one eager call of the module above and in the calling
-thread. What surrounds a forward (hooks, the calling code) is left to eager, in its order; a submodule that cannot run from a
-graph either runs in eager, with its own submodules served in the same way.
+A submodule's `forward` is replaced in its instance, for the time of one eager call of the module above and in the calling thread.
+What surrounds a forward (hooks, the calling code) is left to eager, in its order. A submodule that cannot run from a graph either
+runs in eager, with its own submodules served in the same way.
+
+An example: the forward of `Net` is `h = self.encoder(x); print(h.mean()); return self.decoder(h)`. It prints, so `Net` is refused
+(side_effect) and runs in eager. Afterwards `candidates(net)` names `encoder` and `decoder`, if each has two layers or more, and
+within `Parts(...).in_place()` eager's calls of the two run from graphs, with the print between them.
 """
 
 from __future__ import annotations
@@ -40,23 +44,26 @@ Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Part:
-    """One submodule, by its name in `named_modules`, and how it ran last: source as of Status, and why it runs in eager."""
+    """Names one submodule, and says how it ran last."""
 
-    name: str
-    source: str
-    reason: str | None = None
+    name: str  # as in `named_modules`; empty for the module itself
+    source: str  # as in Status
+    reason: str | None = None  # why it runs in eager, if it does
 
     def __str__(self) -> str:
         return f"{self.name or '(the module)'}: {self.source}" + (f" ({self.reason})" if self.reason else "")
 
 
 def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
-    """Whether submodules of a module that is refused for `reason` may run from graphs; ran_in_eager: whether such a call has."""
+    """Tells whether submodules of a module that is refused for `reason` may run from graphs.
+
+    ran_in_eager: whether such a call has run in eager
+    """
     return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not any(global_hooks())
 
 
 def candidates(module: nn.Module) -> dict[str, nn.Module]:
-    """The outermost submodules, by name, that are worth a graph."""
+    """Returns the outermost submodules, by name, that are worth a graph."""
     found: dict[str, nn.Module] = {}
     seen: set[int] = set()
 
@@ -85,7 +92,7 @@ def _can_be_part(module: nn.Module) -> bool:
 
 
 def _is_opaque(module: nn.Module) -> bool:
-    """Whether what happens inside is not the module's own forward alone, or served already."""
+    """Tells whether more happens inside than the module's own forward, or whether the module is served already."""
     return (
         not issubclass(type(module), nn.Module)  # a weakref.proxy
         or wrapping_of(module) is not None
@@ -95,9 +102,11 @@ def _is_opaque(module: nn.Module) -> bool:
 
 
 class Parts:
-    """The parts of one module. serving: makes what serves the calls of a submodule with a name. For one thread at a time.
+    """Serves the parts of one module from graphs. For one thread at a time.
 
-    in_use: whether submodules are other than the user made them.
+    module: the module whose submodules they are
+    serving: makes what serves the calls of a submodule, given its name and itself
+    in_use: whether submodules are other than the user made them
     """
 
     def __init__(self, module: nn.Module, serving: Callable[[str, nn.Module], Call]) -> None:
@@ -106,7 +115,7 @@ class Parts:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Serve the parts' calls by this thread; not to be entered again inside."""
+        """Serves the parts' calls by this thread, within the block; not to be entered again inside."""
         self.in_use = True
         try:
             for served in self._served:
@@ -116,7 +125,7 @@ class Parts:
             self.remove()
 
     def remove(self) -> None:
-        """Give the submodules back the forwards that the user made."""
+        """Gives the submodules back the forwards that the user made."""
         for served in self._served:
             served.remove()
         self.in_use = False
@@ -154,7 +163,7 @@ class _Served:
             self.install()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """In a copy of the module, made meanwhile, the copy's own forward."""
+        """Gives a copy of the module that is made meanwhile the copy's own forward."""
         return own_forward(memo[id(self._module)])
 
     def __reduce__(self) -> Any:
@@ -163,7 +172,7 @@ class _Served:
 
 @contextlib.contextmanager
 def as_made(module: nn.Module) -> Iterator[None]:
-    """With the module as its user made it, should this thread serve it as a part at the moment."""
+    """Lets the block see the module as its user made it, should this thread serve it as a part at the moment."""
     served = module.__dict__.get("forward")
     if not isinstance(served, _Served) or served._thread != threading.get_ident():
         yield
@@ -176,14 +185,14 @@ def as_made(module: nn.Module) -> Iterator[None]:
 
 
 def own_forward(module: nn.Module) -> Any:
-    """The forward that the user gave the module or its class."""
+    """Returns the forward that the user gave the module or its class."""
     if isinstance(module.__dict__.get("forward"), _Served):
         return types.MethodType(type(module).forward, module)
     return module.forward
 
 
 def run_eager(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of the module's forward in eager, without the module's own hooks, which the caller runs."""
+    """Runs the module's forward in eager and returns its result, without the module's own hooks, which the caller runs."""
     if tracing_state() is None:
         return own_forward(module)(*args, **kwargs)
     with _hooks_refused(module):
@@ -192,7 +201,7 @@ def run_eager(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 @contextlib.contextmanager
 def _hooks_refused(module: nn.Module) -> Iterator[None]:
-    """Raise Bypass should the forward call the module itself, whose hooks would then be in the graph."""
+    """Raises Bypass should the forward, within the block, call the module itself, whose hooks would then be in the graph."""
     attributes = module.__dict__
     hooks = {name: attributes[name] for name in HOOKS}
     if not (exporting.active and any(hooks.values())):

@@ -1,8 +1,12 @@
-"""What makes a wrapped module a proxy by construction: a class made from the wrapped one's, over the same attributes.
+"""Makes a wrapped module a proxy by construction: its class is made from the wrapped one's, over the same attributes.
 
 Such an object and its module have one `__dict__`: tables, modes, hooks and attributes are the same through either. Its class
 inherits the wrapped one's: methods, special methods and properties are found as in the module, by Python's own rules, and run
 with the proxy as `self`. Only `forward` is another. See docs/decisions/0027-the-wrapper-is-a-proxy-by-construction.md.
+
+An example: `model = rekindle.Module(linear)` with an nn.Linear. Then `vars(model) is vars(linear)`, `isinstance(model,
+nn.Linear)` and `model.__class__ is nn.Linear`, while `type(model)` is a class of its own, made from rekindle.Module and
+nn.Linear.
 """
 
 from __future__ import annotations
@@ -23,21 +27,17 @@ _set_class: Any = vars(object)["__class__"].__set__
 
 @dataclass(eq=False, slots=True)
 class Wrapping:
-    """What a proxy knows beside the attributes of its module.
+    """Holds what a proxy knows beside the attributes of its module."""
 
-    forward: what was put around the proxy's forward, if anything was. patched: the proxy's forward where the module has one
-    that is not its class's.
-    """
-
-    module: nn.Module
-    options: Any
-    runtime: Any
-    forward: Any = None
-    patched: Any = None
+    module: nn.Module  # the wrapped module
+    options: Any  # an Options
+    runtime: Any  # a Runtime, which makes the calls
+    forward: Any = None  # what was put around the proxy's forward, if anything was
+    patched: Any = None  # the proxy's forward where the module has one that is not its class's
 
 
 class _Unless:
-    """An attribute of proxies that gives way to one of the same name of the wrapped module."""
+    """Makes an attribute of proxies give way to one of the same name of the wrapped module."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -62,8 +62,10 @@ class _Unless:
 
 
 class Proxy(nn.Module):
-    """Stands for a module once `adopt` was called. Of a class made by `class_for`, one that wraps nothing (as `type(self)(...)`
-    makes) is as an object of the wrapped class."""
+    """Stands for a module once `adopt` was called.
+
+    Of a class made by `class_for`, one that wraps nothing (as `type(self)(...)` makes) behaves as an object of the wrapped class.
+    """
 
     __slots__ = ("_rekindle",)
 
@@ -75,11 +77,14 @@ class Proxy(nn.Module):
             super().__init_subclass__(**kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The wrapped module's forward, from a cached graph where that can be."""
+        """Runs the wrapped module's forward, from a cached graph where that can be."""
         return _record(self).runtime.call(args, kwargs)
 
     def apply(self, *args: Any, **kwargs: Any) -> Any:
-        """The wrapped module's. Where that is nn.Module's, functions get the module itself: they often ask for exact classes."""
+        """Calls the wrapped module's `apply`.
+
+        Where that is nn.Module's, functions get the module itself: they often ask for exact classes.
+        """
         own, wrapping = super().apply, wrapping_of(self)
         if wrapping is None or own.__func__ is not nn.Module.apply:
             return own(*args, **kwargs)
@@ -91,7 +96,7 @@ class Proxy(nn.Module):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        """The wrapped module's."""
+        """Returns the wrapped module's attributes, the dict itself."""
         wrapping = wrapping_of(self)
         return _attributes(self if wrapping is None else wrapping.module)
 
@@ -104,7 +109,7 @@ class Proxy(nn.Module):
 
     @property
     def __class__(self) -> type:
-        """The wrapped module's class; type() tells the truth."""
+        """Returns the wrapped module's class; type() tells the truth."""
         wrapping = wrapping_of(self)
         return getattr(type(self), WRAPPED, type(self)) if wrapping is None else type(wrapping.module)
 
@@ -122,7 +127,7 @@ _record: Any = vars(Proxy)["_rekindle"].__get__
 
 
 class _Forward:
-    """In the place of `forward` in a class that is made for proxies: what is set there stays with the proxy."""
+    """Takes the place of `forward` in a class that is made for proxies: what is set there stays with the proxy."""
 
     def __init__(self, kind: type[Proxy], wrapped: type[nn.Module]) -> None:
         self._wrapped = wrapped
@@ -169,7 +174,7 @@ class _Forward:
 
 
 def _forward_like(original: Any) -> Any:
-    """A forward for proxies that is called like another, for those who look at its signature to know what to pass."""
+    """Returns a forward for proxies that is called like another, for those who look at its signature to know what to pass."""
 
     @functools.wraps(original)
     def forward(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +191,7 @@ def _attribute(attributes: dict[str, Any], name: str) -> Any:
 
 
 def wrapping_of(value: Any) -> Wrapping | None:
-    """Of a proxy; None for anything else, and for a proxy that stands for nothing."""
+    """Returns the record of a proxy; None for anything else, and for a proxy that stands for nothing."""
     if not issubclass(type(value), Proxy):
         return None
     try:
@@ -196,18 +201,18 @@ def wrapping_of(value: Any) -> Wrapping | None:
 
 
 def unwrapped(value: Any) -> Any:
-    """What a proxy stands for; anything else is itself."""
+    """Returns what a proxy stands for; anything else is returned as it is."""
     wrapping = wrapping_of(value)
     return value if wrapping is None else wrapping.module
 
 
 def kind_of(model: Proxy) -> type[Proxy]:
-    """The class that a proxy was made of before it stood for something."""
+    """Returns the class that a proxy was made of before it stood for something."""
     return getattr(type(model), KIND, type(model))
 
 
 def adopt(model: Proxy, wrapping: Wrapping) -> None:
-    """Let a proxy that stands for nothing stand for a module; attributes that it has become the module's."""
+    """Lets a proxy that stands for nothing stand for a module; attributes that the proxy has become the module's."""
     attributes = _attributes(model)
     vars(Proxy)["_rekindle"].__set__(model, wrapping)
     _follow(model, wrapping)
@@ -216,14 +221,14 @@ def adopt(model: Proxy, wrapping: Wrapping) -> None:
 
 
 def _follow(model: Proxy, wrapping: Wrapping) -> None:
-    """Take over the module's attributes and class, which may have become others."""
+    """Takes over the module's attributes and class, which may have become others."""
     kind, wrapped = kind_of(model), type(wrapping.module)
     _set_class(model, class_for(kind, wrapped, _Forward))
     _set_attributes(model, _attributes(wrapping.module))
 
 
 def as_unwrapped(model: Proxy) -> Any:
-    """An object of the wrapped class with the attributes of a proxy that stands for nothing."""
+    """Returns an object of the wrapped class with the attributes of a proxy that stands for nothing."""
     other = object.__new__(getattr(type(model), WRAPPED))
     _set_attributes(other, _attributes(model))
     return other

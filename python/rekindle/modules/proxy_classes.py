@@ -1,4 +1,4 @@
-"""The class of a proxy, made from the class of what it stands for; see `proxy`."""
+"""Makes the class of a proxy from the class of what it stands for; see `proxy`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_C = (
 
 
 def class_for(kind: type, wrapped: type, forward: Callable[[type, type], Any]) -> type:
-    """A subclass of `kind` and of `wrapped` whose `forward` is made of both; the one that is there already, if one is.
+    """Returns a subclass of `kind` and of `wrapped` whose `forward` is made of both; the one that exists already, if one does.
 
     No code of the wrapped class runs: neither its metaclass nor its `__init_subclass__` is told of the subclass. A class whose
     objects have slots, or are dicts or the like, cannot be inherited beside `kind`: what it defines is copied instead.
@@ -41,7 +41,7 @@ def class_for(kind: type, wrapped: type, forward: Callable[[type, type], Any]) -
 
 
 class _ProxyType(type):
-    """Of classes made here, which methods know as `type(self)`: what is asked of them or set on them is the wrapped class's."""
+    """Hands what is asked of the classes made here, or set on them, to the wrapped class. Methods know them as `type(self)`."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return _wrapped(cls)(*args, **kwargs) if WRAPPED in vars(cls) else super().__call__(*args, **kwargs)
@@ -66,7 +66,7 @@ class _ProxyType(type):
 
 
 class _ClassMethod:
-    """A class method of the wrapped class, which gets that class."""
+    """Calls a class method of the wrapped class with that class."""
 
     def __init__(self, wrapped: type, name: str) -> None:
         self._wrapped, self._name = wrapped, name
@@ -109,7 +109,7 @@ def _names(kind: type, wrapped: type, forward: Callable[[type, type], Any]) -> d
 
 
 def _flat(wrapped: type, own: set[str]) -> dict[str, Any]:
-    """What a class and its bases define beside nn.Module, but for names of `own`."""
+    """Returns what a class and its bases define beside nn.Module, but for names of `own`."""
     found: dict[str, Any] = {}
     for base in wrapped.__mro__:
         for name, value in vars(base).items():
@@ -126,7 +126,7 @@ def _attribute(self: Any, name: str) -> Any:
 
 
 def _asked(descriptor: Any) -> Any:
-    """What C keeps in an object's layout, asked of the wrapped module."""
+    """Returns an attribute that asks the wrapped module for what C keeps in an object's layout."""
 
     def read(self: Any) -> Any:
         module = self._rekindle.module

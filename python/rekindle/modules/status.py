@@ -1,4 +1,4 @@
-"""What a wrapped module has done so far: `rekindle.status(model)`."""
+"""Records what a wrapped module has done so far: `rekindle.status(model)`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,25 @@ _SUMS = (
 
 @dataclass
 class Status:
-    """Of one rekindle.Module, since it was made. Times are in seconds.
+    """Counts what one rekindle.Module has done since it was made. Times are in seconds.
 
-    source: where the graph of the last call came from: "memory", "local", "remote", "export" or "eager"; "none" before
-        the first call. After the first call of a variant it keeps saying where the variant came from.
-    parts: where a module that cannot run from one graph has its submodules from: itself first, then each that was called.
-        Empty for others. The counts and times of the parts are in those of the module.
-    bypass: (reason code, message) of every kind of call that ran in eager, in order of first appearance.
-    verify_failures: hits that a fresh export disproved, in the mode "verify".
-    fallback: the same list; a bypass is what causes a fallback.
+    source: where the graph of the last call came from: "memory", "local", "remote", "export" or "eager"; "none" before the first
+        call. After the first call of a variant it keeps saying where the variant came from.
+    lookup_seconds: spent on looking entries up
+    export_seconds: spent on exports
+    build_seconds: spent on finding the sizes that stay open and on making graphs
+    verify_seconds: spent on comparing graphs with eager
+    plan_seconds: spent on making plans
+    saved_seconds: what the exports of the entries that were hit had taken, less the lookups
+    verify_failures: hits that a fresh export disproved, in the mode "verify"
+    hits, exports, plans: how many there were
+    eager_calls: calls that ran in eager
+    arena_bytes: of the largest arena
+    cache_dir: the directory of the cache, None before it is opened
+    parts: where a module that cannot run from one graph has its submodules from: itself first, then each that was called. Empty
+        for others. The counts and times of the parts are in those of the module.
+    bypass: (reason code, message) of every kind of call that ran in eager, in order of first appearance
+    fallback: the same list; a bypass is what causes a fallback
     """
 
     source: str = "none"
@@ -43,12 +53,12 @@ class Status:
     bypass: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Status) -> None:
-        """Count what a part has done."""
+        """Counts what a part has done."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.arena_bytes = max(self.arena_bytes, other.arena_bytes)
 
     @property
     def fallback(self) -> list[tuple[str, str]]:
-        """(code, message) of what ran in eager: `bypass` by ORTModule's word."""
+        """Returns (code, message) of what ran in eager: `bypass` by ORTModule's word."""
         return self.bypass

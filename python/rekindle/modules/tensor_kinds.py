@@ -1,7 +1,7 @@
-"""Which tensors a graph may be given: those that PyTorch dispatches as it does plain ones.
+"""Tells which tensors a graph may be given: those that PyTorch dispatches as it does plain ones.
 
-A tensor's dispatch keys say all that may make an operator mean something else for it: nested, quantized, sparse and named
-tensors, tensors of zeros without memory, those of a transform and those of a class with a dispatch of its own each have one
+A tensor's dispatch keys say all that may make an operator mean something else for it. Nested, quantized, sparse and named
+tensors, tensors of zeros without memory, those of a transform and those of a class with a dispatch of its own each have a key
 that a plain tensor has not.
 """
 
@@ -13,7 +13,7 @@ from rekindle.process.torch_internals import dispatch_keys
 
 
 def keys_of(tensor: torch.Tensor) -> int:
-    """A number for the way in which a tensor is dispatched; conjugated, negated and inference tensors have others."""
+    """Returns a number for the way in which a tensor is dispatched; conjugated, negated and inference tensors have others."""
     return dispatch_keys(tensor).raw_repr()
 
 
@@ -31,7 +31,7 @@ PLAIN = _plain()
 
 
 def unlike_plain(tensor: torch.Tensor) -> str | None:
-    """How a tensor differs from a plain one, for a message; None if it does not, or is not on the CPU."""
+    """Says how a tensor differs from a plain one, for a message; None if it does not, or is not on the CPU."""
     if not tensor.is_cpu or keys_of(tensor) in PLAIN:
         return None
     if tensor.is_nested:

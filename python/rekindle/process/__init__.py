@@ -1,1 +1,1 @@
-"""What the interpreter and torch have once for the whole process: one owner at a time, everything put back."""
+"""Guards what the interpreter and torch have once for the whole process: one owner at a time, and everything put back."""

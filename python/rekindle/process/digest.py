@@ -1,4 +1,4 @@
-"""The one place where bytes become digests: XXH3-128 in 32 hexadecimal digits, from the native library."""
+"""Turns bytes into digests: XXH3-128 as 32 hexadecimal digits, computed by the native library. No other file does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this thread is making an export."""
+"""Remembers whether this thread is making an export."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import threading
 
 
 class _Exporting(threading.local):
-    """Whether this thread is making an export: a wrapped module that the forward calls runs in eager then."""
+    """Holds a flag per thread.
+
+    active: whether this thread is making an export; a wrapped module that the forward calls then runs in eager
+    """
 
     active: bool = False
 

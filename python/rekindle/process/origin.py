@@ -1,4 +1,4 @@
-"""Where code comes from, told by its file name."""
+"""Tells from its file name where code comes from."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 
 
 class Origin(enum.Enum):
-    """Only USER code, installed libraries included, is observed; the others are covered by their versions."""
+    """Names the owners of code. Only USER code is observed; the versions of the others stand for them."""
 
-    USER = 1
+    USER = 1  # the user's code, with the libraries that the user has installed
     TORCH = 2
     STDLIB = 3
-    REKINDLE = 4
-    LIBRARY = 5  # what runs for the exporter, or is covered by its version
+    REKINDLE = 4  # this package
+    LIBRARY = 5  # runs for the exporter, or is covered by its version
 
 
 TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
@@ -35,13 +35,15 @@ _known: dict[str, Origin] = {}
 
 
 def installed(filename: str) -> bool:
-    """Whether the file belongs to a package that was installed, not to one that is being worked on."""
+    """Tells whether the file belongs to a package that was installed, not to one that is being worked on."""
     return filename.startswith(_SITE)
 
 
 def is_covered_class(cls: type) -> bool:
-    """Whether the versions of Python and torch stand for a class. A class of a module that only shares its name with one
-    of the standard library is the user's."""
+    """Tells whether the versions of Python and torch stand for a class.
+
+    They do not for a class of the user's whose module only shares its name with one of the standard library.
+    """
     root = cls.__module__.partition(".")[0]
     if root not in _COVERED_ROOTS:
         return False
@@ -50,18 +52,18 @@ def is_covered_class(cls: type) -> bool:
 
 
 def is_of_library(cls: type) -> bool:
-    """Whether a class is of Python, torch or what the exporter imports: it comes and goes with imports."""
+    """Tells whether a class belongs to Python, torch or what the exporter imports. Such a class comes and goes with imports."""
     root = cls.__module__.partition(".")[0]
     return root in _ROOTS or root in sys.stdlib_module_names
 
 
 def is_covered_function(function: types.FunctionType) -> bool:
-    """Whether the versions of Python and torch stand for a function, whatever it says of itself."""
+    """Tells whether the versions of Python and torch stand for a function, whatever the function says of itself."""
     return origin_of(function.__code__.co_filename) in (Origin.TORCH, Origin.STDLIB)
 
 
 def origin_of_frame(frame: types.FrameType) -> Origin:
-    """The origin of running code. Generated code, as of a dataclass's `__init__`, belongs to its module."""
+    """Returns the origin of running code. Generated code, such as a dataclass's `__init__`, belongs to its module."""
     filename = frame.f_code.co_filename
     if filename.startswith("<") and not filename.startswith("<frozen "):
         root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -70,7 +72,7 @@ def origin_of_frame(frame: types.FrameType) -> Origin:
 
 
 def origin_of(filename: str) -> Origin:
-    """The origin of code compiled from `filename`."""
+    """Returns the origin of code that was compiled from `filename`."""
     origin = _known.get(filename)
     if origin is None:
         origin = _known[filename] = _origin(filename)

@@ -1,11 +1,15 @@
-"""What a process has once, and an export changes: one owner at a time, and everything put back whatever raises.
+"""Guards what a process has once and an export changes: one owner at a time, and everything put back whatever raises.
 
-Torch's exporter is not reentrant, and an export replaces functions of torch and Python. So exports of several threads take
-turns. The owner's changes are meant for its own thread: a function that is replaced does for other threads what it did, and
-their fingerprints and guards take it for what it stands for (`unpatched`, and Guard in C++). A fork waits for the end of an
-export; where it cannot, the child starts with everything put back.
+Torch's exporter is not reentrant, and an export replaces functions of torch and Python. So exports of several threads take turns.
+The owner's changes are meant for its own thread: in other threads a replaced function does what it did before, and their
+fingerprints and guards take it for what it stands for (`unpatched`, and Guard in C++). A fork waits for the end of an export;
+where it cannot, the child starts with everything put back.
 
-Locks are taken in this order: a runtime's, the lease of a key, this one.
+Locks are taken in this order: a runtime's, the lease of a key, this one. An example:
+
+    with replaced(torch, "rand", in_this_thread(mine, torch.rand)):  # other threads' exports wait
+        torch.rand(2)  # calls `mine`; in another thread, torch's own
+    torch.rand(2)  # calls torch's own again
 """
 
 from __future__ import annotations
@@ -31,15 +35,15 @@ _FORK_WAITS = 30.0  # seconds; a child that is made earlier starts with everythi
 
 
 class _Ownership:
-    """Who owns the state, and what it has changed. undo: newest last."""
+    """Records who owns the state, and what the owner has changed."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.thread: int | None = None
-        self.number = 0  # the system's, of the thread
+        self.thread: int | None = None  # Python's number of the owner, if there is one
+        self.number = 0  # the system's number of that thread
         self.depth = 0
-        self.is_stuck = False
-        self.undo: list[Callable[[], None]] = []
+        self.is_stuck = False  # whether the owner was found to wait for other threads
+        self.undo: list[Callable[[], None]] = []  # puts the changes back; newest last
         self.replaced: dict[int, tuple[Any, Any]] = {}  # by identity: a replacement, and what it stands in for
 
 
@@ -55,7 +59,10 @@ _beside = _Beside()
 
 @contextlib.contextmanager
 def owned(limit: float = 600.0) -> Iterator[None]:
-    """Be the owner; other threads wait for it, at most `limit` seconds. Nests. Raises Busy where the owner waits itself."""
+    """Makes this thread the owner for the block. Waits for another owner, at most `limit` seconds. Nests.
+
+    Raises Busy where that owner waits itself, or is not done by then.
+    """
     if is_owner():
         yield
         return
@@ -68,7 +75,7 @@ def owned(limit: float = 600.0) -> Iterator[None]:
 
 
 def is_owner() -> bool:
-    """Whether this thread is."""
+    """Tells whether this thread is the owner."""
     return _state.thread == threading.get_ident()
 
 
@@ -79,7 +86,7 @@ def _give_up() -> None:
 
 @contextlib.contextmanager
 def changed(undo: Callable[[], None]) -> Iterator[None]:
-    """Within it, `undo` is what puts back something that the owner changes; it is called at the end, or in a forked child."""
+    """Calls `undo`, which puts back something that the owner changes, when the block ends, or in a forked child."""
     with owned():
         _state.undo.append(undo)
         try:
@@ -91,9 +98,9 @@ def changed(undo: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
-    """Put `replacement` in the place of an attribute of a module or class; gives what was there, its raw value in a class.
+    """Puts `replacement` in the place of an attribute of a module or class; yields what was there, its raw value in a class.
 
-    It is put back unless someone else has set the attribute meanwhile.
+    The attribute is put back at the end, unless someone else has set it meanwhile.
     """
     before = vars(owner).get(name, _ABSENT)
     if before is replacement:  # by an outer one
@@ -120,7 +127,7 @@ def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def beside() -> Iterator[None]:
-    """Within it, this thread is to the changes of its own export what another thread is."""
+    """Lets the block see the changes of this thread's own export as another thread does: not at all."""
     before, _beside.is_on = _beside.is_on, True
     try:
         yield
@@ -129,13 +136,15 @@ def beside() -> Iterator[None]:
 
 
 def is_beside() -> bool:
-    """Whether this thread does something beside its export."""
+    """Tells whether this thread does something beside its export."""
     return _beside.is_on
 
 
 def in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is `ours` for this thread, and `theirs` for the others; of `replaced`, `theirs` for all from its end on:
-    a module that is imported meanwhile may have kept it."""
+    """Returns a function that calls `ours` in this thread, and `theirs` in the others.
+
+    Once `replaced` has ended, it calls `theirs` in all: a module that is imported meanwhile may have kept the function.
+    """
     thread, kept = threading.get_ident(), [ours]
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -148,14 +157,17 @@ def in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Call
 
 
 def unpatched(value: Any) -> Any:
-    """What a function of torch or Python is when nobody exports."""
+    """Returns what a function of torch or Python is when nobody exports."""
     found = _state.replaced.get(id(value))
     return value if found is None or found[1] is _ABSENT else found[1]
 
 
 def acquire(lock: Any, limit: float = 600.0) -> None:
-    """Lock a lock that an export may hold. Raises Busy after `limit` seconds, and where the export cannot go on: its forward
-    waits, maybe for this thread; at once in the owner, for which whoever has the lock may wait."""
+    """Takes a lock that an export may hold.
+
+    Raises Busy after `limit` seconds, and where the export cannot go on because its forward waits, maybe for this thread. In the
+    owner it raises at once: whoever has the lock may wait for the owner.
+    """
     if lock.acquire(blocking=False):
         return
     if is_owner():
@@ -168,7 +180,7 @@ def acquire(lock: Any, limit: float = 600.0) -> None:
 
 @contextlib.contextmanager
 def locked(lock: Any) -> Iterator[None]:
-    """As `with lock:`, with `acquire`."""
+    """Holds a lock for the block, as `with lock:` does, but takes it with `acquire`."""
     acquire(lock)
     try:
         yield
@@ -177,13 +189,13 @@ def locked(lock: Any) -> Iterator[None]:
 
 
 class Watch:
-    """One thread's watch over the export of another, which it waits for; it looks again and again."""
+    """Watches, for one thread, the export of another that it waits for. It is asked again and again."""
 
     def __init__(self) -> None:
         self._since, self._ran = time.monotonic(), _time_of(_state.number)
 
     def is_stuck(self) -> bool:
-        """Whether the owner has been waiting for a while, as far as this thread or another that watches has seen."""
+        """Tells whether the owner has been waiting for a while, as far as this thread or another that watches has seen."""
         now, ran = time.monotonic(), _time_of(_state.number)
         if not _waits_itself() or ran - self._ran > _AT_WORK:
             self._since, self._ran, _state.is_stuck = now, ran, False
@@ -193,7 +205,7 @@ class Watch:
 
 
 def _waits_itself() -> bool:
-    """Whether the owner sleeps in a place where it may wait for other threads: the user's code, or Python's."""
+    """Tells whether the owner sleeps where it may wait for other threads: in the user's code, or in Python's."""
     from rekindle.process.origin import Origin, origin_of_frame
 
     frame = sys._current_frames().get(_state.thread or 0)
@@ -201,7 +213,7 @@ def _waits_itself() -> bool:
 
 
 def _sleeps(number: int) -> bool:
-    """Whether a thread of this process neither runs nor could; true where the system does not tell."""
+    """Tells whether a thread of this process neither runs nor could; true where the system does not tell."""
     try:
         with open(f"/proc/self/task/{number}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "S"
@@ -210,7 +222,7 @@ def _sleeps(number: int) -> bool:
 
 
 def _time_of(number: int) -> int:
-    """Nanoseconds that a thread of this process has run; 0 where the system does not tell."""
+    """Returns the nanoseconds that a thread of this process has run; 0 where the system does not tell."""
     try:
         with open(f"/proc/self/task/{number}/schedstat") as file:
             return int(file.read().split()[0])
@@ -219,38 +231,38 @@ def _time_of(number: int) -> int:
 
 
 def time_of_others() -> dict[int, int]:
-    """Nanoseconds that each other thread of the program has run, by its number; empty where the system does not tell."""
+    """Returns the nanoseconds that each other thread of the program has run, by number; empty where the system does not tell."""
     threads = (thread for thread in threading.enumerate() if not thread.name.startswith("rekindle-"))
     numbers = {thread.native_id or 0 for thread in threads} - {threading.get_native_id(), 0}
     return {number: ran for number in numbers if (ran := _time_of(number)) > 0}
 
 
 def others_ran_since(before: dict[int, int]) -> bool:
-    """Whether a thread has ended, or run for longer than waking up and looking around takes; before: of `time_of_others`."""
+    """Tells whether a thread has ended since `time_of_others` gave `before`, or has run for longer than waking up takes."""
     now = time_of_others()
     return bool(before.keys() - now.keys()) or any(ran - before.get(number, 0) > _AWAKE for number, ran in now.items())
 
 
 class _Renewed(Protocol):
     def renew(self) -> None:
-        """In a forked child: the other threads, which may have had a lock, are not there."""
+        """Starts afresh in a forked child, where the other threads, which may have had a lock, do not exist."""
 
 
 _renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
 
 
 def renewed_in_children(one: _Renewed) -> None:
-    """Let a forked child begin with `one.renew()`, if it is alive then."""
+    """Lets a forked child begin with `one.renew()`, if it is alive then. It is not kept alive."""
     _renewed.add(one)
 
 
 class _Fork(threading.local):
-    """What happens around a fork of this thread."""
+    """Handles what has to happen around a fork of this thread."""
 
-    is_owned = False
+    is_owned = False  # whether this thread took the lock for the fork
 
     def before(self) -> None:
-        """Wait until no other thread exports."""
+        """Waits until no other thread exports."""
         self.is_owned = False
         if is_owner():
             return
@@ -259,12 +271,12 @@ class _Fork(threading.local):
             self.is_owned = True
 
     def in_parent(self) -> None:
-        """Others may export again."""
+        """Lets others export again."""
         if self.is_owned:
             _state.lock.release()
 
     def in_child(self) -> None:
-        """Only the thread that forked is there."""
+        """Puts back what an export in another thread has changed: only the thread that forked exists here."""
         if self.is_owned:
             _state.lock.release()
         elif _state.thread not in (None, threading.get_ident()):

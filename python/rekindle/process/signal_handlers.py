@@ -1,8 +1,8 @@
-"""Signal handlers of the user's that Python runs in the middle of an export: as if there were none.
+"""Runs the user's signal handlers in the middle of an export as if there were none.
 
-A handler runs in the main thread wherever that is. If it exports, a handler that saves the model would become a part of what
-is traced, and what it notes would be put back with what the forward changed. So a stand-in takes the export off the
-thread for as long as the handler runs, and tells those who put things back what it has changed.
+Python runs a handler in the main thread, wherever that is. If it exports, a handler that saves the model would become a part of
+the trace, and what it notes would be put back with what the forward changed. So a stand-in takes the export off the thread for as
+long as the handler runs, and tells those who put things back what the handler has changed.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _SIZE_OF_ACTION = 256  # bytes, more than any system's
 
 
 class Watcher(Protocol):
-    """Puts back what changes."""
+    """Puts back what changes during an export."""
 
     def contents(self) -> Any:
-        """All that is watched, as it is now."""
+        """Returns all that is watched, as it is now."""
 
     def adopt(self, before: Any) -> None:
-        """What is now another than in `before`, of `contents`, is not put back."""
+        """Accepts every change since `before`, a result of `contents`: it is not put back."""
 
 
 class _Runs:
-    """Handlers that ran in the middle of exports: how often, and who is told. Of the main thread."""
+    """Counts the handlers that ran in the middle of exports, and knows who is told of them. Belongs to the main thread."""
 
     count = 0
 
@@ -56,13 +56,13 @@ _runs = _Runs()
 
 
 def count() -> int:
-    """How many handlers have run in the middle of an export."""
+    """Returns how many handlers have run in the middle of an export."""
     return _runs.count
 
 
 @contextlib.contextmanager
 def told(watcher: Watcher) -> Iterator[None]:
-    """Within it, `watcher` is told of what handlers change."""
+    """Tells `watcher`, within the block, what handlers change."""
     _runs.watchers.append(watcher)
     try:
         yield
@@ -71,14 +71,14 @@ def told(watcher: Watcher) -> Iterator[None]:
 
 
 class StandIn:
-    """In the place of a handler while the main thread exports; does what it does."""
+    """Stands in the place of a handler while the main thread exports, and does what the handler does."""
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
         self._handler, self._grad = handler, torch.is_grad_enabled()
         self._keys = included_keys(), excluded_keys()
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        """As the handler."""
+        """Calls the handler; in the middle of an export, off this thread's export."""
         if not _runs.watchers or threading.current_thread() is not threading.main_thread():
             return self._handler(number, frame)
         _runs.count += 1
@@ -93,7 +93,7 @@ class StandIn:
 
 @contextlib.contextmanager
 def _off_this_thread() -> Iterator[None]:
-    """Nothing that an export has turned on in this thread is on."""
+    """Turns off, for the block, all that an export has turned on in this thread."""
     state = tracing_state()
     modes = [pop_function_mode() for _ in range(count_function_modes())]
     try:
@@ -108,7 +108,7 @@ def _off_this_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_apart() -> Iterator[None]:
-    """Around an export: handlers that run meanwhile see nothing of it."""
+    """Hides the export that runs in the block from handlers that run meanwhile."""
     with contextlib.ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
             for number in signal.valid_signals():
@@ -132,7 +132,10 @@ def _replaced(number: int, handler: Any) -> Iterator[None]:
 
 
 def _set(number: int, handler: Any) -> None:
-    """As signal.signal; whether system calls go on after the signal, and who is called first, stays as it is."""
+    """Sets a handler as signal.signal does.
+
+    It stays as it is whether system calls go on after the signal, and who is called first.
+    """
     library = ctypes.CDLL(None)
     action = ctypes.create_string_buffer(_SIZE_OF_ACTION)
     library.sigaction(number, None, action)

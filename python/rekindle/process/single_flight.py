@@ -1,7 +1,7 @@
-"""One export per key: whoever comes first exports, the others wait for its entry, within bounds.
+"""Lets one process export per key: whoever comes first exports, and the others wait for its entry, within bounds.
 
-Waiting is a courtesy and never a condition: whoever gives up waiting exports by itself, and the same entry is stored
-twice. An export whose forward needs the others, as one that runs collectives, tells them to go on.
+Waiting is a courtesy and never a condition: whoever gives up waiting exports by itself, and the same entry is stored twice. An
+export whose forward needs the others, such as one that runs collectives, tells them to go on.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _REPORT_EVERY = 10.0  # seconds
 
 
 class Party(Protocol):
-    """Somebody whom others wait for."""
+    """Stands for somebody whom others wait for."""
 
     def let_others_go_on(self) -> None:
-        """End their waiting: what is made here is of no use to them, or cannot be made without them."""
+        """Ends their waiting: what is made here is of no use to them, or cannot be made without them."""
 
 
 class Turn:
-    """The right to export under one key, among the processes of a machine; see export_cache/files/single_flight.h.
+    """Holds the right to export under one key, among the processes of a machine; see export_cache/files/single_flight.h.
 
-    lease: None where there is nothing to share, or where waiting was given up. waited: whether another process was
-    exporting, so that a second lookup is worth its time.
+    lease: None where there is nothing to share, or where waiting was given up
+    waited: whether another process was exporting, so that a second lookup is worth its time
     """
 
     def __init__(self, lease: Any = None, waited: bool = False) -> None:
@@ -39,21 +39,25 @@ class Turn:
         self.waited = waited
 
     def let_others_go_on(self) -> None:
-        """As of Party."""
+        """Ends the others' waiting, as a Party does."""
         if self._lease is not None:
             self._lease.open()
 
     def end(self) -> None:
-        """What was made is visible to the others by now. More than once is no error."""
+        """Gives the right back: what was made is visible to the others by now. A second call is no error."""
         if self._lease is not None:
             self._lease.release()
 
 
 def take_turn(cache: Any, prekey: str, limit: float, what: str) -> Turn:
-    """Wait, at most `limit` seconds, until no other process of this machine exports under `prekey`.
+    """Waits, at most `limit` seconds, until no other process of this machine exports under `prekey`; returns the turn.
 
-    cache: a writable ExportCache, or None. what: named in the log while this waits. Whoever owns the process's state does not
-    wait: another thread that exports waits for that.
+    Whoever owns the process's state does not wait: another thread that exports waits for that.
+
+    cache: a writable ExportCache, or None
+    prekey: the digest of the call's fingerprint
+    limit: seconds; 0 for not waiting at all
+    what: the name of the export in the log while this waits
     """
     if cache is None or limit <= 0 or process_state.is_owner():
         return Turn()
@@ -84,7 +88,7 @@ _active = threading.local()
 
 @contextlib.contextmanager
 def exporting(*parties: Party) -> Iterator[None]:
-    """Within it, an export runs for which the parties' others wait."""
+    """Marks the block as an export that others of the parties wait for."""
     before = getattr(_active, "parties", ())
     _active.parties = (*before, *parties)
     try:
@@ -94,7 +98,7 @@ def exporting(*parties: Party) -> Iterator[None]:
 
 
 def let_others_go_on() -> None:
-    """Called where the forward under export is about to need the other processes."""
+    """Lets all go on who wait for this thread's export. Called where its forward is about to need the other processes."""
     parties, _active.parties = getattr(_active, "parties", ()), ()
     for party in parties:
         party.let_others_go_on()

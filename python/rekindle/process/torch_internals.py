@@ -1,4 +1,4 @@
-"""What Rekindle uses of torch that torch does not promise to keep: where a new release of torch is mended.
+"""Holds what Rekindle uses of torch that torch does not promise to keep. A new release of torch is mended here.
 
 No other file names torch's native module or the inside of its ONNX exporter (scripts/check_layers.py sees to it). What runs at
 each call is bound to the function of C itself and costs no frame of Python. The exporter is imported within functions only: a
@@ -40,7 +40,7 @@ schema_named: Callable[[str, str], Any] = torch._C._get_schema
 
 
 def scalar_type(value: Value) -> str | None:
-    """Names a tensor's dtype as the trace does ("Float"); None for what is no tensor, or unknown."""
+    """Names a tensor's dtype as the trace does ("Float"); None for a value that is no tensor, or whose dtype is unknown."""
     return value.type().scalarType() if isinstance(value.type(), TensorType) else None
 
 
@@ -53,13 +53,13 @@ set_traced_value: Callable[[torch.Tensor, Value], None] = torch._C._set_value_tr
 
 
 def traced_graph() -> Graph:
-    """Gives the graph that the trace has made so far. There has to be a trace."""
+    """Returns the graph that the trace has made so far. There has to be a trace."""
     return tracing_state().graph()
 
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Run what must not become part of the graph."""
+    """Keeps what runs in the block out of the graph."""
     state = tracing_state()
     if state is None:  # and may be one that cannot be set, inside of an operator
         yield
@@ -82,7 +82,7 @@ CALL_FUNCTIONAL: Place = stateless, "_functional_call"
 
 
 def run_symbolic_place() -> Place:
-    """Gives the place of the function that writes one node of a trace as ONNX."""
+    """Returns the place of the function that writes one node of a trace as ONNX."""
     from torch.onnx._internal.torchscript_exporter import utils
 
     return utils, "_run_symbolic_function"
@@ -95,18 +95,18 @@ set_exporter_log: Callable[[bool], None] = torch._C._jit_set_onnx_log_enabled
 
 
 def import_exporter() -> None:
-    """Import what torch.onnx.export imports when it first runs."""
+    """Imports what torch.onnx.export imports when it first runs."""
 
 
 def exporter_settings() -> dict[str, Any]:
-    """Gives the settings that one export leaves to the next, by name. To change the dictionary is to change them."""
+    """Returns the settings that one export leaves to the next, by name. To change the dictionary is to change them."""
     from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
 
     return vars(GLOBALS)
 
 
 def symbolic_functions(opset: int) -> Callable[[str], Callable[..., Any] | None]:
-    """Gives what finds, by an operator's name, the function that writes it as ONNX; None where the exporter has none."""
+    """Returns a function that finds, by an operator's name, what writes it as ONNX; None where the exporter has nothing."""
     from torch.onnx._internal.torchscript_exporter.registration import registry
 
     def find(name: str) -> Callable[..., Any] | None:
@@ -117,7 +117,7 @@ def symbolic_functions(opset: int) -> Callable[[str], Callable[..., Any] | None]
 
 
 def added_symbolic_functions() -> Iterator[tuple[str, int, Callable[..., Any]]]:
-    """Yields name, opset and function of each that is not the exporter's own; none where the exporter is not loaded."""
+    """Yields name, opset and function of each symbolic function that is not the exporter's own; none where it is not loaded."""
     loaded = sys.modules.get("torch.onnx._internal.torchscript_exporter.registration")
     for name in sorted(loaded.registry.all_functions()) if loaded is not None else ():
         for opset, function in loaded.registry.get_function_group(name)._functions._overrides.items():
@@ -163,7 +163,7 @@ innermost_transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_st
 
 @contextlib.contextmanager
 def outside_of_transforms() -> Iterator[None]:
-    """Run what no transform maps: what runs within may draw random numbers."""
+    """Keeps what runs in the block away from transforms: it may draw random numbers."""
     level = torch._C._vmapmode_increment_nesting()
     for _ in range(level):
         torch._C._vmapmode_decrement_nesting()

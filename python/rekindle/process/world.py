@@ -1,4 +1,11 @@
-"""The world outside the process's Python objects: environment variables, random states, the order of sets."""
+"""Reads the world outside the process's Python objects: environment variables, random states, the order of sets.
+
+Some answers:
+
+    env_text("HOME", "/root")  # "'/root'"; None for a variable that is not set
+    env_text("API_TOKEN", "abc")  # "str[3] " and a digest: its name says that it is secret
+    order_kind({1, 2}), order_kind({"a", "b"}), order_kind({object()})  # (None, "texts", "objects")
+"""
 
 from __future__ import annotations
 
@@ -22,20 +29,19 @@ ALL_VALUES = "=values in os.environ"
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name says that what it holds should not be written down."""
+    """Tells whether a name says that its value should not be written down."""
     return _SECRET.search(name) is not None
 
 
 def env_text(name: str, value: str | None) -> str | None:
-    """What is remembered of a variable: its value if short and not secret by name, else a digest; None if
-    unset."""
+    """Returns what is remembered of a variable: its value if short and not secret by name, else a digest; None if unset."""
     if value is None or (len(value) <= _TEXT_LIMIT and not is_secret(name)):
         return None if value is None else repr(value)
     return f"str[{len(value)}] {digest128(value.encode('utf-8', 'surrogateescape'))}"
 
 
 def env_now(name: str) -> str | None:
-    """What is remembered of a variable, or of all of them, as they are now. Reads past whoever watches the mapping."""
+    """Returns what is remembered of a variable, or of all of them, as they are now. Reads past whoever watches the mapping."""
     data = os.environ._data  # type: ignore[attr-defined]
     if name == ALL_NAMES:
         return digest_parts(sorted(data))
@@ -46,7 +52,11 @@ def env_now(name: str) -> str | None:
 
 
 class EnvironmentReads:
-    """Context in which every read of os.environ by this thread, of unset variables too, is noted in `texts`, by name."""
+    """Notes, while entered, every read of os.environ by this thread, of unset variables too.
+
+    texts: what is remembered of each variable that was read, by its name
+    skip: tells whether a read is not to be noted
+    """
 
     def __init__(self, skip: Callable[[], bool]) -> None:
         self.texts: dict[str, str | None] = {}
@@ -81,13 +91,13 @@ class EnvironmentReads:
         self._entered.close()
 
     def note(self, name: str) -> None:
-        """Remember a variable as it is now, unless it was read before."""
+        """Remembers a variable as it is now, unless it was read before."""
         if name not in self.texts:
             self.texts[name] = env_now(name)
 
 
 def random_states() -> tuple[Any, ...]:
-    """States of Python's and NumPy's global generators, comparable with `==`."""
+    """Returns the states of Python's and NumPy's global generators, comparable with `==`."""
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
         return random.getstate(), None
@@ -97,7 +107,7 @@ def random_states() -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Python's and NumPy's global generators are afterwards as they were: the call that follows draws from them as eager's."""
+    """Puts Python's and NumPy's global generators back after the block: the call that follows draws from them as eager's."""
     python = random.getstate()
     numpy = sys.modules.get("numpy.random")
     state = numpy.get_state() if numpy is not None else None
@@ -110,7 +120,10 @@ def random_states_kept() -> Iterator[None]:
 
 
 class _CalledBack(threading.local):
-    """Whether code runs that a graph runs too, as that of an autograd Function: its questions are asked again each time."""
+    """Holds a flag per thread.
+
+    active: whether code runs that a graph runs too, such as that of an autograd Function; its questions are asked again each time
+    """
 
     active: bool = False
 
@@ -123,8 +136,10 @@ _STABLE = (int, float, bool, complex)  # types whose hashes are the same everywh
 
 
 def order_kind(items: Any) -> str | None:
-    """ "texts" if the order of a set of such items depends on the seed of hashes alone, "objects" if on addresses, None if
-    on nothing."""
+    """Returns what the order of a set of such items depends on.
+
+    That is "texts" for the seed of hashes alone, "objects" for addresses, None for nothing.
+    """
     kinds = {type(item) for item in items}
     if any(item != item for item in items if type(item) in (float, complex)):
         return "objects"  # NaN, of which the address is hashed
@@ -134,13 +149,19 @@ def order_kind(items: Any) -> str | None:
 
 
 def order_text(kind: str) -> str:
-    """Equal in processes that order the items of equal sets alike."""
+    """Returns a text that is equal in processes that order the items of equal sets alike.
+
+    kind: a result of `order_kind` that is not None
+    """
     return f"{hash(_PROBE):x}" if kind == "texts" else f"{_PROCESS} {os.getpid()}"
 
 
 def order_mark(items: Any) -> str:
-    """What tells a set of numbers from an equal one in another order: how its own differs from that of a set made of sorted
-    items. Empty where it does not, and for other sets, whose order is another in each process anyway."""
+    """Returns a text that tells a set of numbers from an equal one in another order.
+
+    It says how the set's order differs from that of a set made of sorted items. It is empty where the two do not differ, and for
+    other sets, whose order is another in each process anyway.
+    """
     if len(items) < 2 or order_kind(items) is not None:
         return ""
     order = list(items)

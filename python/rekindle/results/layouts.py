@@ -1,6 +1,12 @@
-"""Where tensors lie in memory: copies that lie as they do, and a graph's results that lie as eager's.
+"""Describes where tensors lie in memory: for copies that lie as they do, and a graph's results that lie as eager's.
 
-Code that asks for strides, or needs some, does the same with them.
+Code that asks for strides, or needs some, does the same with them. Examples, with sizes that may change (`open_sizes`):
+
+    tensor                            layout_of                                     arrangement
+    torch.empty(4, 6)                 ["order", [0, 1]]                             ""
+    torch.empty(2, 3).t()             ["order", [1, 0]]                             "1 0"
+    torch.empty(4, 1).expand(4, 6)    ["order", [0]]                                "0 1*"
+    torch.empty(4, 6)[:, :3]          ["as computed", []]; fixed: ["strides", ...]  "0+ 1"
 """
 
 from __future__ import annotations
@@ -15,9 +21,11 @@ _SMALL = 64 << 20  # bytes
 
 
 def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda dense: None) -> torch.Tensor:
-    """A leaf with the numbers, sizes and strides of `tensor`, in memory of its own, that requires a gradient if it does.
+    """Returns a leaf with the numbers, sizes and strides of `tensor`, in memory of its own, that requires a gradient if it does.
 
-    Elements that share memory do so in the copy. change: writes to the numbers, each once, before they are laid out.
+    Elements that share memory do so in the copy.
+
+    change: writes to the numbers, each once, before they are laid out
     """
     given = tensor.detach()
     if is_dense(given) or not _can_be_laid_out(given):
@@ -37,7 +45,10 @@ Layout = list[Any]
 
 
 def layout_of(tensor: torch.Tensor, open_sizes: bool) -> Layout:
-    """How eager's result lies; open_sizes: whether a graph has to do it like that at other sizes too."""
+    """Describes how eager's result lies, for the graph's result to lie alike.
+
+    open_sizes: whether a graph has to do so at other sizes too
+    """
     if tensor.layout is not torch.strided:
         return ["any", []]
     order = _order_of(tensor)
@@ -47,13 +58,13 @@ def layout_of(tensor: torch.Tensor, open_sizes: bool) -> Layout:
 
 
 def same_strides(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether tensors of one shape lie alike. Strides of dimensions of size 1, and of empty tensors, mean nothing."""
+    """Tells whether tensors of one shape lie alike. Strides of dimensions of size 1, and of empty tensors, mean nothing."""
     pairs = zip(tensor.shape, tensor.stride(), other.stride(), strict=True)
     return tensor.numel() == 0 or all(size == 1 or stride == theirs for size, stride, theirs in pairs)
 
 
 def _order_of(tensor: torch.Tensor) -> list[int] | None:
-    """Dimensions from the outermost, without those of stride 0; None when there are gaps between the elements."""
+    """Returns the dimensions from the outermost, without those of stride 0; None when there are gaps between the elements."""
     dims = [dim for dim, stride in enumerate(tensor.stride()) if stride != 0]
     row_major_first = (dims, sorted(dims, key=lambda dim: (-tensor.stride(dim), tensor.shape[dim] == 1)))
     return next((order for order in row_major_first if _lies_in(tensor, order)), None)
@@ -69,10 +80,10 @@ def _lies_in(tensor: torch.Tensor, order: Sequence[int]) -> bool:
 
 
 def arrangement(tensor: torch.Tensor) -> str | None:
-    """How the elements lie, whatever the sizes are; None for ways that this cannot tell.
+    """Describes how the elements lie, whatever the sizes are; None for ways that this cannot tell.
 
-    Empty if contiguous, else the dimensions larger than 1 from the outermost, with `+` where there are gaps between its
-    items, `*` where these are one and the same.
+    The text is empty if the tensor is contiguous. Else it lists the dimensions larger than 1 from the outermost, with `+` where
+    there are gaps between a dimension's items, `*` where these are one and the same.
     """
     if tensor.is_contiguous():
         return ""
@@ -83,7 +94,10 @@ def arrangement(tensor: torch.Tensor) -> str | None:
 
 
 def _arranged(tensor: torch.Tensor) -> list[tuple[int, int | None]] | None:
-    """(dimension, elements skipped after each of its items; None if it is expanded), from the innermost."""
+    """Lists the dimensions larger than 1 from the innermost, with the elements skipped after each of their items.
+
+    That number is None for one that is expanded. Returns None if items overlap.
+    """
     large = [dim for dim, size in enumerate(tensor.shape) if size > 1]
     found: list[tuple[int, int | None]] = [(dim, None) for dim in large if tensor.stride(dim) == 0]
     end = 1
@@ -97,8 +111,10 @@ def _arranged(tensor: torch.Tensor) -> list[tuple[int, int | None]] | None:
 
 
 def arranged_like(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A copy without a gradient that lies as `other`, which has an arrangement, and may have other sizes; where that expands a
-    dimension, the first item is taken."""
+    """Returns a copy without a gradient that lies as `other`, which has an arrangement and may have other sizes.
+
+    Where `other` expands a dimension, the first item is taken.
+    """
     arranged = _arranged(other)
     if other.is_contiguous() or arranged is None:
         return tensor.detach().contiguous()
@@ -115,31 +131,31 @@ def arranged_like(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the memory of two tensors, from the first element of each to the last, has bytes in common."""
+    """Tells whether the memory of two tensors, from the first element of each to the last, has bytes in common."""
     start, end = bytes_of(tensor)
     other_start, other_end = bytes_of(other)
     return start < other_end and other_start < end
 
 
 def sharing(position: int, tensors: Sequence[torch.Tensor]) -> int | None:
-    """The first of the other tensors, by position, that a write to one may change; an object that is there twice is two."""
+    """Finds the first of the other tensors, by position, that a write to one may change; an object that is there twice is two."""
     return next((i for i, other in enumerate(tensors) if i != position and overlap(tensors[position], other)), None)
 
 
 def bytes_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Addresses of the first byte and after the last one; of what has no memory, nothing."""
+    """Returns the addresses of the first byte and after the last one; (0, 0) for what has no memory."""
     if tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.data_ptr() == 0:
         return 0, 0
     return tensor.data_ptr(), tensor.data_ptr() + _extent(tensor) * tensor.element_size()
 
 
 def _extent(tensor: torch.Tensor) -> int:
-    """Elements of memory from the first to the last."""
+    """Counts the elements of memory from the first to the last."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie in memory without gaps, each in a place of its own."""
+    """Tells whether the elements lie in memory without gaps, each in a place of its own."""
     if tensor.numel() == 0:
         return True
     end = 1

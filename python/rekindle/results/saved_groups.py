@@ -1,4 +1,4 @@
-"""Which backwards of one call exclude each other, and which results lie on the way of others, read off eager's autograd graph.
+"""Reads off eager's autograd graph which backwards of one call exclude each other, and which results lie on the way of others.
 
 A backward frees what the nodes that it runs have saved, and a further one that meets such a node is an error. Nodes that save
 nothing (sums, views) may be met again. So what counts is which nodes with saved tensors lie between which results and which
@@ -19,7 +19,13 @@ Group = list[list[int]]  # positions of results that require a gradient, positio
 
 
 class AutogradGraph:
-    """The nodes between results and inputs; made before a backward of all of them that does not retain the graph."""
+    """Holds the nodes between results and inputs.
+
+    It has to be made before a backward of all of them that does not retain the graph.
+
+    For `h = w.exp()` and the results `[h.sin(), h.cos()]`, `groups()` is `[[[0, 1], [0]]]`: exp has saved h, so that only one
+    backward passes it. `inner()` is `[[], []]`: no result lies on the way of another.
+    """
 
     def __init__(self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         self._inputs: dict[int, int] = {}  # node -> bits of the inputs that it stands for
@@ -39,7 +45,7 @@ class AutogradGraph:
             yield from (other for other, _ in node.next_functions if other is not None)
 
     def _sorted(self) -> list[Any]:
-        """All nodes, each before those that it leads to."""
+        """Returns all nodes, each before those that it leads to."""
         order: list[Any] = []
         seen: set[int] = set()
         for root in self._roots:
@@ -58,7 +64,7 @@ class AutogradGraph:
         return order
 
     def groups(self) -> list[Group]:
-        """Those that decide, after the backward; a group that is in another is left out."""
+        """Returns the groups that decide, after the backward; a group that is in another is left out."""
         results, inputs = dict.fromkeys(map(id, self._order), 0), dict.fromkeys(map(id, self._order), 0)
         for i, root in enumerate(self._roots):
             results[id(root)] |= 1 << i
@@ -81,7 +87,7 @@ class AutogradGraph:
         return [[_positions(results), _positions(inputs)] for results, inputs in largest]
 
     def inner(self) -> list[list[int]]:
-        """Per result: the others that lie between it and the inputs, which its gradient passes."""
+        """Returns, per result, the others that lie between it and the inputs, which its gradient passes."""
         own = dict.fromkeys(map(id, self._order), 0)
         for i, root in enumerate(self._roots):
             own[id(root)] |= 1 << i
@@ -92,7 +98,7 @@ class AutogradGraph:
         return [_positions(below[id(root)]) for root in self._roots]
 
     def _frees(self, node: Any) -> bool:
-        """Whether a node that a backward has run cannot run again."""
+        """Tells whether a node that a backward has run cannot run again."""
         kind = type(node)
         if isinstance(node, BackwardCFunction):
             return id(node) in self._saving
@@ -103,7 +109,7 @@ class AutogradGraph:
 
 @cache
 def _saved_by(kind: type) -> tuple[str, ...] | None:
-    """The attributes of a node's class that unpack what it has saved; None where nothing is known of it."""
+    """Returns the attributes of a node's class that unpack what it has saved; None where nothing is known of it."""
     if kind.__name__ == "CppFunction":  # a node of a C++ extension
         return None
     return tuple(name for name in dir(kind) if name.startswith("_saved_"))

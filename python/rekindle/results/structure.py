@@ -1,4 +1,4 @@
-"""The containers that a module may take: what is in them, and the same container with other items in it."""
+"""Takes containers apart that a module may take, and makes the same container with other items in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def parts(value: Any) -> Parts | None:
-    """(key or position or field, item) for each item of a container; None for everything else.
+    """Lists (key or position or field, item) for each item of a container; None for everything else.
 
     Containers are lists, tuples, namedtuples, what operators such as torch.max return, dicts, dataclasses and, as transformers
     has it, dataclasses that are dicts.
@@ -31,7 +31,7 @@ def parts(value: Any) -> Parts | None:
 
 
 def with_items(value: Any, items: list[Any]) -> Any:
-    """A container like `value` that holds `items` in the places of its parts."""
+    """Returns a container like `value` that holds `items` in the places of its parts."""
     kind = type(value)
     if kind is list or kind is tuple or is_return_type(kind):
         return kind(items)
@@ -50,7 +50,7 @@ def with_items(value: Any, items: list[Any]) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What a container is called in a key: its kind and its class, where that is not Python's own."""
+    """Names a container in a key: by its kind and its class, where that is not Python's own."""
     kind = type(value)
     if kind in (list, tuple, dict, OrderedDict):
         return kind.__name__
@@ -61,7 +61,7 @@ def kind_of(value: Any) -> str:
 
 
 def same_items(before: Any, after: Any) -> bool:
-    """Whether two containers hold, at every depth, the same objects under the same keys."""
+    """Tells whether two containers hold, at every depth, the same objects under the same keys."""
     mine, other = parts(before), parts(after)
     if mine is None or other is None:
         return before is after
@@ -73,13 +73,13 @@ def same_items(before: Any, after: Any) -> bool:
 
 
 def snapshot(value: Any) -> Any:
-    """A copy of all containers of `value` around the same leaves."""
+    """Copies all containers of `value`, around the same leaves."""
     found = parts(value)
     return value if found is None else with_items(value, [snapshot(item) for _, item in found])
 
 
 def is_plain_class(kind: type) -> bool:
-    """Whether an object of the class is its `__dict__`, which anything can be written to without code of the class running."""
+    """Tells whether an object of the class is its `__dict__`, to which anything can be written without running its code."""
     bases = [base for base in kind.__mro__ if base not in (object, ABC, Generic)]
     return (
         kind.__new__ is object.__new__
@@ -95,7 +95,7 @@ def _is_namedtuple(kind: type) -> bool:
 
 
 def is_return_type(kind: type) -> bool:
-    """Whether it is a class of torch.return_types: a tuple with names for its items, made of a sequence."""
+    """Tells whether it is a class of torch.return_types: a tuple with names for its items, made of a sequence."""
     return kind.__module__ == "torch.return_types" and issubclass(kind, tuple)
 
 

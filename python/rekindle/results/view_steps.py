@@ -1,10 +1,11 @@
-"""How one tensor is a view of another: the calls of PyTorch that make it, so that it can be made again at other sizes.
+"""Describes how one tensor is a view of another: by the calls that make it, so that it can be made again at other sizes.
 
     step := [name, [argument*], {keyword: argument}, item | null]      item: of the tuple that the call returns
     argument := int | null | "..." | [argument*] | {"slice": [argument, argument, argument]} | {"number": position}
 
 Numbers are those of a result that depend on sizes (contract.py). As an entry's content is not trusted, a step is one of the
-methods below and nothing else.
+methods below and nothing else. An example: `x.select(1, 0).flatten()` is [["select", [1, 0], {}, null], ["flatten", [], {},
+null]].
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ NAMES = frozenset((*_PROPERTIES, *_METHODS))
 
 
 class NotAStep(Exception):
-    """Nothing says how a tensor is a view of another."""
+    """Says that nothing tells how a tensor is a view of another."""
 
 
 def recorded(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Callable[[torch.Tensor], Any]) -> Step | None:
-    """The step that a call of `function` is, with Python's own arguments; None for a call that makes no view.
+    """Returns the step that a call of `function` is, with Python's own arguments; None for a call that makes no view.
 
-    args, kwargs: without the tensor that is viewed. shape: the sizes of a tensor.
+    args, kwargs: those of the call without the tensor that is viewed
+    shape: gives the sizes of a tensor
     """
     if function in _LIKE:
         return [_LIKE[function], [shape(*args, *kwargs.values())], {}, None]
@@ -53,7 +55,10 @@ def recorded(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape
 
 
 def encoded(steps: Sequence[Step], number: Callable[[Any], int | None]) -> list[Step]:
-    """Steps as JSON. number: as of contract.flatten_outputs. Raises NotAStep for arguments of other kinds."""
+    """Returns steps as JSON. Raises NotAStep for arguments of other kinds.
+
+    number: gives the position of a number, as in contract.flatten_outputs
+    """
 
     def one(value: Any) -> Any:
         if (position := number(value)) is not None:
@@ -75,7 +80,10 @@ def encoded(steps: Sequence[Step], number: Callable[[Any], int | None]) -> list[
 
 
 def repeated(steps: Sequence[Step], base: torch.Tensor, argument: Callable[[Any], Any]) -> torch.Tensor:
-    """What the steps make of a tensor. argument: what a step's argument stands for."""
+    """Returns what the steps make of a tensor. Raises NotAStep for an unknown name.
+
+    argument: gives what a step's argument stands for
+    """
     for name, args, kwargs, item in steps:
         if name in _PROPERTIES:
             made = getattr(base, name)
@@ -88,7 +96,7 @@ def repeated(steps: Sequence[Step], base: torch.Tensor, argument: Callable[[Any]
 
 
 def decoded(numbers: Sequence[int]) -> Callable[[Any], Any]:
-    """The argument of a step that was encoded, given these numbers."""
+    """Returns a function that gives the argument of a step that was encoded, given these numbers."""
 
     def one(value: Any) -> Any:
         if isinstance(value, list):

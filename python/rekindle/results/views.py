@@ -1,4 +1,4 @@
-"""Outputs that share memory with an input or with each other: found in eager's result, and made again around the graph.
+"""Handles outputs that share memory with an input or with each other: finds them in eager's result, makes them around the graph.
 
 The graph computes no view that is returned. It is described by where it lies in its base, which is an input of the graph (an
 argument, a parameter, a buffer) or an output, and `as_strided` makes it again outside of the graph, where writing to it and
@@ -10,6 +10,10 @@ differentiating it are PyTorch's own doing. A base that eager's result does not 
 
 Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold for
 inputs of these sizes only. Steps (results/view_steps.py) hold for all: what they make of the base says where a view of it lies.
+
+An example: `forward` returns `x.t()` of its argument x float32[2, 3]. The result is the view {"of": {"input": 0}, "detached":
+false, "is_view": true, "one_of_many": false, "size": [3, 2], "stride": [1, 3], "offset": 0, "base_stride": [3, 1]}, and the graph
+has no output.
 """
 
 from __future__ import annotations
@@ -43,7 +47,11 @@ _VIEW_NODES = frozenset(
 def separate(
     results: list[torch.Tensor], inputs: list[torch.Tensor], steps: StepsOf = lambda view, base: None
 ) -> tuple[list[torch.Tensor], list[View], list[tuple[str, int]]]:
-    """(outputs of the graph, views, where each result is: ("output" | "view", position)) for distinct `results`.
+    """Tells the graph's outputs from views: (outputs of the graph, views, where each result is: ("output" | "view", position)).
+
+    results: distinct tensors
+    inputs: those of the graph
+    steps: gives how a view is made of its base, where that is known
 
     Raises Bypass(unsupported_output) for shared memory that a view by strides would not mean the same of.
     """
@@ -71,8 +79,10 @@ def separate(
 
 
 def _check_between(results: list[torch.Tensor], views: list[torch.Tensor]) -> None:
-    """Raises Bypass(unsupported_output) for a view through which the gradient of another result goes: one that is made at the
-    edge is on nobody's way, and would be told (`retain_grad`, a hook) less than it gets."""
+    """Raises Bypass(unsupported_output) for a view through which the gradient of another result goes.
+
+    One that is made at the edge is on nobody's way, and would be told (`retain_grad`, a hook) less than it gets.
+    """
     between = {id(node): (node, view) for view in views if (node := view.grad_fn) is not None}
     stack = [node for tensor in results if between and tensor.grad_fn is not None for node in _next_nodes(tensor.grad_fn)]
     seen: dict[int, Any] = {}  # kept, so that no number is given again
@@ -94,14 +104,16 @@ def _next_nodes(node: Any) -> list[Any]:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share memory, and for views of a tensor that has none; one without elements may be a view of some
-    that has."""
+    """Returns a number that is equal for tensors that share memory, and for views of a tensor that has none.
+
+    A tensor without elements may be a view of some that has.
+    """
     memory = tensor.untyped_storage()
     return memory.data_ptr() if memory.nbytes() > 0 else id(root_of(tensor))
 
 
 def _owns(tensor: torch.Tensor) -> bool:
-    """Whether results may be views of an input: not if it is an empty part of some memory."""
+    """Tells whether results may be views of an input: not if it is an empty part of some memory."""
     return tensor.numel() > 0 or tensor.untyped_storage().nbytes() == 0
 
 
@@ -114,7 +126,7 @@ def _position(tensor: torch.Tensor, outputs: list[torch.Tensor]) -> int:
 
 
 def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
-    """What all of a group are views of, whether it is one of them or not."""
+    """Returns what all of a group are views of, whether it is one of them or not."""
     base = max(map(root_of, group), key=lambda tensor: (tensor.requires_grad, tensor.numel()))
     if not is_dense(base):
         raise _refused(group[-1], "another output")
@@ -122,7 +134,7 @@ def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
 
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What the tensor is a view of to autograd; itself if it is none."""
+    """Returns what the tensor is a view of to autograd; itself if it is none."""
     with disabled_torch_function():  # it is no question of the forward's
         return tensor if tensor._base is None else tensor._base
 
@@ -151,12 +163,12 @@ def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], ste
 
 
 def _made_without_grad(tensor: torch.Tensor, meta: CreationMeta) -> bool:
-    """Whether a view requires a gradient as what it is a view of does, and has none to give, in a call without gradients."""
+    """Tells whether a view requires a gradient as its base does, and has none to give, in a call without gradients."""
     return meta == CreationMeta.NO_GRAD_MODE and tensor.grad_fn is None and not torch.is_grad_enabled()
 
 
 def place_of(tensor: torch.Tensor, base: torch.Tensor) -> dict[str, Any]:
-    """Where a view lies in its base."""
+    """Returns where a view lies in its base."""
     return {
         "size": list(tensor.shape),
         "stride": list(tensor.stride()),
@@ -166,12 +178,12 @@ def place_of(tensor: torch.Tensor, base: torch.Tensor) -> dict[str, Any]:
 
 
 def has_places(layout: Any) -> bool:
-    """Whether the structure of a result has views that lie where they do for the sizes of one call only."""
+    """Tells whether the structure of a result has views that lie where they do for the sizes of one call only."""
     return any("steps" not in view for view in layout.get("with_views", ()))
 
 
 def placed(layout: Any, numbers: Sequence[int], outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
-    """The structure of one call's result, with the places of its views."""
+    """Returns the structure of one call's result, with the places of its views."""
     views = layout.get("with_views")
     if not views:
         return layout
@@ -194,7 +206,7 @@ def _placed(view: View, base: torch.Tensor, numbers: Sequence[int]) -> View:
 
 
 def _leads_by_views(tensor: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether the gradient of `tensor` reaches that of `base` through derivatives of views only."""
+    """Tells whether the gradient of `tensor` reaches that of `base` through derivatives of views only."""
     node = tensor.grad_fn
     while node is not None and node is not base.grad_fn:
         if base.grad_fn is None and getattr(node, "variable", None) is base:
@@ -221,15 +233,17 @@ def check_strides(layout: Any, arguments: list[torch.Tensor]) -> None:
 
 
 class Views:
-    """The views in the structure of a result. Where one lies follows from the layout of its base and the numbers of the call,
-    and is worked out once for each."""
+    """Makes the views in the structure of a result.
+
+    Where one lies follows from the layout of its base and the numbers of the call, and is worked out once for each.
+    """
 
     def __init__(self, views: list[View]) -> None:
         self._views = views
         self._places: dict[tuple[Any, ...], View] = {}
 
     def of(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]) -> list[torch.Tensor]:
-        """Those of one call's outputs and inputs."""
+        """Returns the views of one call's outputs and inputs."""
         bases = [_base(view, outputs, inputs) for view in self._views]
         return [_view(self._place(i, base, numbers), base) for i, base in enumerate(bases)]
 
