@@ -35,10 +35,12 @@ _OTHER_VARIABLES = {
         "BUNDLE",
         "CUDA",
         "DEV",
+        "FUZZ",
         "PYTHON",
         "SANITIZE",
         "TESTS",
         "TORCH",
+        "UNITY",
     )
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "src/graph/element.h"
 #include "src/graph/op_info.h"
 #include "src/passes/pass.h"
 #include "src/passes/substitute.h"
@@ -49,9 +50,34 @@ bool is_cast_to_own_dtype(const Node& node) {
   return node.is("Cast") && node.int_attribute("to", 0) == static_cast<std::int64_t>(dtype);
 }
 
+bool is_all_ones(const graph::ConstantTensor& constant) {
+  if (!graph::is_real(constant.dtype)) return false;
+  for (std::int64_t i = 0; i < constant.numel(); ++i) {
+    if (graph::read_double(constant, i) != 1.0) return false;
+  }
+  return true;
+}
+
+// No user of the graph can tell the value from one that it equals: nothing of it is an input or an output,
+// nor lies in the memory of one. To eager `w * 1` is a tensor of its own: it stays as it was when `w` is
+// written before the backward.
+bool is_inner(const Value* value, const graph::Graph& graph) {
+  return value->producer() != nullptr && !graph::is_view(*value->producer()) && !graph.is_output(value) &&
+         std::ranges::none_of(value->uses(), [](const graph::Use& use) { return graph::is_view(*use.node); });
+}
+
+bool is_product_with_one(const Node& node, const graph::Graph& graph) {
+  if (!node.is("Mul")) return false;
+  const auto factor = graph::constant_of(node.input(1));
+  return factor != nullptr && same_shape(node.input(0)->type(), node.output()->type()) &&
+         node.input(0)->type().dtype == node.output()->type().dtype && is_all_ones(*factor) &&
+         is_inner(node.input(0), graph) && is_inner(node.output(), graph);
+}
+
 bool equals_first_input(const Node& node, const graph::Graph& graph) {
   if (node.inputs().empty() || node.input(0) == nullptr) return false;
   if (node.is("Identity") || is_dropout_in_evaluation(node, graph) || is_cast_to_own_dtype(node)) return true;
+  if (is_product_with_one(node, graph)) return true;
   if (node.is("Reshape")) return is_reshape_to_itself(node);
   if (node.is("Transpose")) return is_identity_transpose(node);
   if (node.is("Expand")) return same_shape(node.input(0)->type(), node.output()->type());

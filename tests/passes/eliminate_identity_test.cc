@@ -79,3 +79,46 @@ TEST_CASE("outputs keep their names and stay apart from inputs and from each oth
   return %a, %c, %e, %f
 })");
 }
+
+TEST_CASE("a product with one goes where nobody can tell", "[passes]") {
+  check_pass(kPass, R"(graph g(%x: float32[b, 4], %w: float32[b, 4]) {
+  opset 20, rekindle 1
+  %one = Constant() {value = float32[]{1}}
+  %two = Constant() {value = float32[]{2}}
+  %a: float32[b, 4] = Tanh(%x)
+  %b: float32[b, 4] = Mul(%a, %one)
+  %c: float32[b, 4] = Exp(%b)
+  %d: float32[b, 4] = Mul(%c, %two)
+  %y = Add(%d, %d)
+  return %y
+})",
+             R"(graph g(%x: float32[b, 4], %w: float32[b, 4]) {
+  opset 20, rekindle 1
+  %one = Constant() {value = float32[]{1}}
+  %two = Constant() {value = float32[]{2}}
+  %a: float32[b, 4] = Tanh(%x)
+  %c: float32[b, 4] = Exp(%a)
+  %d: float32[b, 4] = Mul(%c, %two)
+  %y = Add(%d, %d)
+  return %y
+})");
+}
+
+TEST_CASE("a product with one stays a tensor of its own at the edge of the graph", "[passes]") {
+  check_unchanged(kPass, R"(graph g(%x: float32[4], %w: float32[4]) {
+  opset 20, rekindle 1
+  %one = Constant() {value = float32[]{1}}
+  %wide = Constant() {value = float32[2, 1]{1, 1}}
+  %shape = Constant() {value = int64[2]{2, 2}}
+  %a: float32[4] = Mul(%w, %one)
+  %b: float32[4] = Tanh(%a)
+  %c: float32[4] = Mul(%b, %one)
+  %d: float32[4] = Exp(%x)
+  %e: float32[4] = Mul(%d, %one)
+  %f: float32[2, 2] = Reshape(%e, %shape)
+  %g: float32[4] = Sin(%x)
+  %h: float32[2, 4] = Mul(%g, %wide)
+  %i = Cos(%h)
+  return %c, %f, %i
+})");
+}

@@ -155,3 +155,49 @@ def test_a_watched_result_is_not_kept_in_memory() -> None:
     tensor.add_(1)
     assert watched._version == tensor._version == 1
     assert watched.untyped_storage().nbytes() == 0
+
+
+class Neutral(nn.Module):
+    """Multiplies by one and subtracts nothing: tensors of their own all the same."""
+
+    def __init__(self, do: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.linear, self.do, self.one, self.zero = nn.Linear(3, 3), do, 1, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.do(self, x)
+
+
+NEUTRAL: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "a result times one": lambda self, x: torch.tanh(self.linear(x)) * self.one,
+    "a result times 1.0": lambda self, x: torch.sigmoid(self.linear(x)) * 1.0,
+    "a result minus nothing": lambda self, x: torch.exp(self.linear(x)) - self.zero,
+    "a view of a result times one": lambda self, x: (torch.tanh(self.linear(x)) * self.one).t(),
+    "a weight times one": lambda self, x: nn.functional.linear(
+        nn.functional.linear(x, self.linear.weight * self.one), self.linear.bias
+    ),
+    "inside": lambda self, x: torch.exp(torch.tanh(self.linear(x)) * self.one),
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_what_equals_another_tensor_is_written_apart_from_it(name: str, tmp_path: pathlib.Path) -> None:
+    def gradients(wrap: Callable[[nn.Module], Any]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        module = Neutral(NEUTRAL[name])
+        model, found = wrap(module), []
+        for _ in range(3):
+            module.zero_grad()
+            y = model(torch.randn(2, 3))
+            with torch.no_grad():
+                module.linear.weight.add_(0.5) if "weight" in name else y.add_(1) if name != "inside" else None
+            y.sum().backward()
+            found += [parameter.grad.clone() for parameter in module.parameters()]
+        return found
+
+    options = rekindle.Options(log="error", cache_dir=str(tmp_path))
+    wrapped: list[Any] = []
+    ours = gradients(lambda module: wrapped.append(rekindle.Module(module, options)) or wrapped[0])
+    for mine, theirs in zip(ours, gradients(lambda module: module), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert rekindle.status(wrapped[0]).eager_calls == 0

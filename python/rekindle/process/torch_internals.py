@@ -74,6 +74,7 @@ def untraced() -> Iterator[None]:
 # Steps of torch that an export replaces (process_state.replaced): what has the function, and its name there.
 Place = tuple[Any, str]
 CANONICALIZE_FUSED: Place = torch._C, "_jit_pass_canonicalize_graph_fuser_ops"
+PEEPHOLE: Place = torch._C, "_jit_pass_peephole"
 PREPROCESS: Place = torch._C, "_jit_pass_onnx_preprocess"
 ASSIGN_OUTPUT_SHAPES: Place = torch._C, "_jit_pass_onnx_assign_output_shape"
 ANALYSE_SCALAR_TYPES: Place = torch._C, "_jit_pass_onnx_scalar_type_analysis"

@@ -26,6 +26,7 @@ from rekindle.process.torch_internals import (
     ASSIGN_OUTPUT_SHAPES,
     CALL_FUNCTIONAL,
     CANONICALIZE_FUSED,
+    PEEPHOLE,
     PREPROCESS,
     START_BACKWARD,
     Value,
@@ -65,6 +66,7 @@ def _corrections(
     yield *CALL_FUNCTIONAL, _as_if_untraced
     yield *run_symbolic_place(), _typed_as_traced
     yield *CANONICALIZE_FUSED, _without_booleans
+    yield *PEEPHOLE, _with_neutral_factors
     yield *PREPROCESS, lambda run: _with_operators(run, functions, open_inputs)
     yield *ASSIGN_OUTPUT_SHAPES, _unless_complex
     yield (
@@ -131,6 +133,46 @@ def _without_booleans(canonicalize: Callable[..., Any]) -> Callable[..., Any]:
         return canonicalize(graph)
 
     return run
+
+
+def _with_neutral_factors(peephole: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps `x * 1` and `x - 0`, which the pass takes for `x`: to eager they are tensors of their own.
+
+    One that is returned may be written although `x` is saved for the backward, and `w * 1` stays as it was when `w` is written.
+    Where nobody can tell, Rekindle's own pass removes them (src/passes/eliminate_identity.cc).
+    """
+
+    def run(graph: Any, *args: Any) -> Any:
+        for node in list(graph.nodes()):
+            if node.kind() in _WITH_NEUTRAL_FACTORS:
+                _hide_number(graph, node)
+        result = peephole(graph, *args)
+        for node in graph.nodes():
+            if node.hasAttribute(_HIDDEN):
+                set_value = node.i_ if node.kindOf("value") == "i" else node.f_
+                set_value("value", node.i(_HIDDEN))
+        return result
+
+    return run
+
+
+_WITH_NEUTRAL_FACTORS = ("aten::mul", "aten::sub")
+_HIDDEN = "_number"  # of a constant: what it stands for
+
+
+def _hide_number(graph: Any, node: Any) -> None:
+    """Puts 2 in the place of a second input that is 0 or 1; the constant says what it was."""
+    value = list(node.inputs())[1]
+    constant = value.node()
+    kind = constant.kindOf("value") if constant.kind() == "prim::Constant" and constant.hasAttribute("value") else ""
+    if kind not in ("i", "f") or getattr(constant, kind)("value") not in (0, 1):
+        return
+    hidden = graph.create("prim::Constant", 1)
+    (hidden.i_ if kind == "i" else hidden.f_)("value", 2)
+    hidden.i_(_HIDDEN, int(getattr(constant, kind)("value")))
+    hidden.output().setType(value.type())
+    hidden.insertBefore(node)
+    node.replaceInput(1, hidden.output())
 
 
 def _with_operators(preprocess: Callable[..., Any], functions: Functions, open_inputs: Collection[int]) -> Callable[..., Any]:
