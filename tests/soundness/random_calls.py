@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import threading
+import types
 from typing import Any
 
 import rekindle
@@ -17,10 +19,10 @@ CALLS = (
 
 
 class Calls:
-    """model: what is called. seen: what a step shows besides the state. step: its number, which seeds what is drawn."""
+    """model: what is called. module: of its class. seen: what a step shows besides the state. step: its number, which seeds what is drawn."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: torch.nn.Module, module: types.ModuleType) -> None:
+        self.model, self.module = model, module
         self.step = 0
         self.seen: dict[str, Any] = {}
         self._kept: list[Any] = []  # what earlier calls were given and returned, so that no address is used again
@@ -92,7 +94,15 @@ class Calls:
                 torch.autograd.backward(roots, self._given(roots), **options)
             except Exception:
                 self._drop_gradients()
+                self._drop_lines()
                 raise
+
+    def _drop_lines(self) -> None:
+        """Forgets what Functions have logged: eager's backward may reach some before it raises."""
+        for value in vars(self.module).values():
+            if isinstance(value, io.StringIO):
+                value.seek(0)
+                value.truncate()
 
     def _drop_gradients(self) -> None:
         """After a backward that raised eager's hold the part of the sum that was done by then, a graph's hold all or nothing."""

@@ -41,7 +41,7 @@ class Side(Calls):
         spec.loader.exec_module(self.module)
         torch.manual_seed(0)
         self.inner = self.module.Net()
-        super().__init__(self.inner if options is None else rekindle.Module(self.inner, options))
+        super().__init__(self.inner if options is None else rekindle.Module(self.inner, options), self.module)
         self._through = through
         self._made: list[torch.Tensor] = []
         self._undo: dict[str, Any] = {}

@@ -207,6 +207,7 @@ def differences(ours: list[tuple[str, Leaf]], theirs: list[tuple[str, Leaf]], ro
     """What differs, a line each: path, what is expected (eager) and what was got."""
     mine, yours = dict(ours), dict(theirs)
     largest = max((_largest(leaf) for path, leaf in theirs if _is_gradient(path)), default=0.0)
+    largest = largest or 1.0  # where eager's are exactly zero they have cancelled, and were as large as what flows in
     found = [f"{path}: expected {_short(yours[path])}, got nothing" for path in yours if path not in mine]
     found += [f"{path}: expected nothing, got {_short(mine[path])}" for path in mine if path not in yours]
     for path, leaf in yours.items():
