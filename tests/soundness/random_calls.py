@@ -19,7 +19,13 @@ CALLS = (
 
 
 class Calls:
-    """model: what is called. module: of its class. seen: what a step shows besides the state. step: its number, which seeds what is drawn."""
+    """Calls a module in all ways of CALLS.
+
+    model: what is called
+    module: where its class is defined
+    seen: what a step shows besides the state
+    step: its number, which seeds what is drawn
+    """
 
     def __init__(self, model: torch.nn.Module, module: types.ModuleType) -> None:
         self.model, self.module = model, module
