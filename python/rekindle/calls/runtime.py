@@ -250,7 +250,7 @@ class Runtime:
                 return self._known(kind, known)
         self._kinds.release(self._module)
         fingerprint = again()
-        earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
+        earlier = [known.contract.shapes.sizes for known in family.variants]
         request = self._subject.request(args, kwargs, arguments, earlier)
         prekey = self._supplier.store.prekey(fingerprint)
         for known in admitting:

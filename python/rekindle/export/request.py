@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from rekindle.export.unchecked import Allowed
+from rekindle.functions.calls import Call
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.sizes.shapes import Place, Shapes
 
@@ -115,7 +116,7 @@ class Exported:
     given: list[torch.Tensor] = field(repr=False)
     autocast_dtypes: frozenset[torch.dtype] = frozenset()
     writes: list[int] = field(default_factory=list)
-    functions: list[dict[str, Any]] = field(default_factory=list)
+    functions: list[Call] = field(default_factory=list)
     effects: int = 0
     fixed: dict[Place, str] = field(default_factory=dict)
     guards: list[SizeGuard] = field(default_factory=list)

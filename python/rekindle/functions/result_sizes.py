@@ -1,9 +1,7 @@
 """How the sizes of what autograd Functions return follow from those of what they are given: learnt from calls at several sizes.
 
-    rule := [[dtype, [int | [input, dimension]]*]*]: for each tensor among the results its dtype and where each size comes from
-
-A rule is what a plan is made for. Each call compares what the Function does return (functions/binding.py), so that a rule which
-does not hold costs the graph, not the result.
+A rule (functions/calls.py) is what a plan is made for. Each call compares what the Function does return
+(functions/binding.py), so that a rule which does not hold costs the graph, not the result.
 """
 
 from __future__ import annotations
@@ -15,10 +13,8 @@ from typing import Any
 
 import torch
 
-from rekindle.functions.calls import tensors_among
+from rekindle.functions.calls import Rule, tensors_among
 from rekindle.functions.inlining import checkpoints_inlined
-
-Rule = list[list[Any]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ def _rule(calls: list[Observed]) -> Rule | None:
         or any(x.dtypes != first.dtypes for x in calls)
     ):
         return None
-    made: Rule = []
+    made: list[list[Any]] = []
     for i, dtype in enumerate(first.dtypes):
         sources = [_source(calls, i, dim) for dim in range(len(first.results[i]))]
         if None in sources:

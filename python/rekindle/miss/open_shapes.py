@@ -200,7 +200,7 @@ class _Search:
         self._assume(self._seen)
         calls = zip(self._exported.functions, self._exported.function_sizes, strict=True)
         unknown = [
-            seen.function for call, seen in calls if call["sizes"] is None and declaration_of(seen.function).infer_shape is None
+            seen.function for call, seen in calls if call.sizes is None and declaration_of(seen.function).infer_shape is None
         ]
         if not self._request.sized_functions.issuperset(unknown) or any(
             self._numbers_at(call.sizes) != call.numbers for call in self._trials.calls
@@ -211,7 +211,7 @@ class _Search:
     def _assume(self, seen: list[list[Any]]) -> None:
         """Let the graph's autograd Functions return tensors of the sizes that calls elsewhere suggest."""
         for call, rule in zip(self._exported.functions, rules(self._exported.function_sizes, seen), strict=True):
-            call["sizes"] = rule
+            call.sizes = rule
         if self._questions is not None:
             self._questions.set_functions([bind(call, self._request.module) for call in self._exported.functions])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ class NewEntry:
     model: str
     mode: str
     sections: dict[str, bytes]
-    contract: dict[str, Any]
+    contract: _native.Contract
     observations: list[Any]
     noted: dict[str, Parts]  # what the digests in the fields and the observations were made of
     export_seconds: float
@@ -160,7 +159,7 @@ def _export_entry(request: ExportRequest, fingerprint: Fingerprint, describe_aga
     contract = _contract(exported, request, trials, gradients)
     observations = lasting(recorder.observations + [one for one in seen if one not in recorder.observations])
     done = time.perf_counter()
-    sections = {"exported": exported.model, "joint": joint, "contract": json.dumps(contract).encode()}
+    sections = {"exported": exported.model, "joint": joint, "contract": contract.to_bytes()}
     if trials.shapes.symbols and trials.answers is not None:
         sections["guards"] = trials.answers
     return NewEntry(
@@ -195,29 +194,31 @@ def _mode(request: ExportRequest) -> str:
     return mode if request.grad == request.module.training else mode + ("+grad" if request.grad else "+no_grad")
 
 
-def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: GradientContract) -> dict[str, Any]:
+def _contract(exported: Exported, request: ExportRequest, trials: Trials, gradients: GradientContract) -> _native.Contract:
+    """What the fields mean: src/contract/contract.h. Raises Bypass(export_failed) for what a contract cannot hold."""
     differentiable = [output for output in exported.outputs if output.requires_grad]
     losses = [output.dim() == 0 for output in differentiable]
-    return {
-        "structure": exported.structure,
-        "used": exported.used,
-        "state": [*request.parameters, *request.buffers],
-        "grad": request.grad,
-        # Positions among the arguments, then `state`, whose new contents are the last outputs.
-        "writes": exported.writes,
-        "functions": exported.functions,  # see functions/calls.py
-        # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
-        "expected_cotangents": losses if any(losses) else [True] * len(losses),
-        "shapes": trials.contract(),
-        "output_layouts": output_layouts(exported, request),
-        "gradient_layouts": gradients.layouts,
-        "gradient_order": gradients.order,
-        "saved_groups": gradients.groups,  # see results/saved_groups.py
-        "inner_results": gradients.inner,
-        "saved_writes": gradients.saved_writes,  # see saved_by_backward.py
-        "saved_results": gradients.saved_results,
-        # Questions about data, answered by the output before those of `writes` if there are any.
-        "data_guards": listed(exported.data_guards),
-        "sized_by_data": exported.sized_by_data,
-        "draws": not torch.equal(*exported.random_states),
-    }
+    try:
+        return _native.Contract.make(
+            structure=exported.structure,
+            used=exported.used,
+            state=[*request.parameters, *request.buffers],
+            grad=request.grad,
+            writes=exported.writes,
+            functions=[vars(call) for call in exported.functions],
+            # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
+            expected_cotangents=losses if any(losses) else [True] * len(losses),
+            shapes=trials.contract(),
+            output_layouts=output_layouts(exported, request),
+            gradient_layouts=gradients.layouts,
+            gradient_order=gradients.order,
+            saved_groups=gradients.groups,
+            inner_results=gradients.inner,
+            saved_writes=gradients.saved_writes,
+            saved_results=gradients.saved_results,
+            data_guards=listed(exported.data_guards),
+            sized_by_data=exported.sized_by_data,
+            draws=not torch.equal(*exported.random_states),
+        )
+    except _native.RekindleError as error:
+        raise Bypass(Reason.EXPORT_FAILED, str(error)) from error

@@ -164,7 +164,7 @@ def _check_same(fingerprint: Fingerprint | None, private: ExportRequest) -> None
 
 
 def _plain(guards: list[Guard]) -> list[SizeGuard]:
-    return [SizeGuard(guard.where, guard.what, guard.value) for guard in guards]
+    return [SizeGuard(guard.where, guard.what, int(guard.value)) for guard in guards]
 
 
 def _name_of_argument(position: int) -> str:
