@@ -2,6 +2,9 @@
 // prints a contract walk over the same fields.
 #pragma once
 
+#include <concepts>
+#include <type_traits>
+
 #include "src/contract/contract.h"
 
 namespace rekindle::contract {

@@ -1,6 +1,7 @@
 #include "src/contract/structure.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "src/contract/view_steps.h"
