@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "src/graph": {"src/base"},
     "src/autodiff": {"src/base", "src/graph"},
     "src/passes": {"src/base", "src/graph"},
+    "src/contract": {"src/base"},
     "src/pipeline": {"src/base", "src/graph", "src/autodiff", "src/passes"},
     "export_cache": {"src/base"},
     "kernels": {"src/base"},

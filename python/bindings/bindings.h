@@ -7,6 +7,7 @@ namespace rekindle::python {
 
 void bind_cache(pybind11::module_& m);
 void bind_calls(pybind11::module_& m);
+void bind_contract(pybind11::module_& m);
 void bind_difference(pybind11::module_& m);
 void bind_explain(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_native, m) {
   m.attr("torch_version") = REKINDLE_TORCH_VERSION;
   python::bind_errors(m);
   python::bind_calls(m);
+  python::bind_contract(m);
   python::bind_difference(m);
   python::bind_explain(m);
   python::bind_cache(m);

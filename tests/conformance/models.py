@@ -198,7 +198,7 @@ def _place(status: rekindle.Status) -> tuple[str, str]:
 def _fixed(wrapped: rekindle.Module) -> str:
     """Why the graphs have fixed sizes where they have."""
     variants = wrapped._runtime._kinds.variants()
-    fixed = [f"{places}: {why}" for variant in variants for places, why in variant.contract["shapes"]["fixed"]]
+    fixed = [f"{places}: {why}" for variant in variants for places, why in variant.contract.shapes.fixed]
     return "; ".join(dict.fromkeys(fixed))
 
 

@@ -128,7 +128,7 @@ def sigmoid(joint: bytes) -> bytes:
         ("joint", sigmoid, "the graph has"),
         (
             "contract",
-            lambda text: text.replace(b'"expected_cotangents": [true]', b'"expected_cotangents": [false]'),
+            lambda text: text.replace(b'"expected_cotangents":[true]', b'"expected_cotangents":[false]'),
             "the contract says expected_cotangents=[False]",
         ),
     ],

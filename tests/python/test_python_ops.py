@@ -146,16 +146,10 @@ def test_an_object_that_nothing_leads_to_is_a_bypass_that_names_it() -> None:
 
 def test_an_entry_can_name_autograd_functions_only() -> None:
     from rekindle.functions.binding import bind
+    from rekindle.functions.calls import Call
     from rekindle.reasons import Bypass
 
-    call = {
-        "function": [["module", "os"], ["attribute", "system"]],
-        "arguments": [],
-        "results": [0],
-        "others": [],
-        "layouts": [],
-        "dirty": [],
-    }
+    call = Call(function=[["module", "os"], ["attribute", "system"]], arguments=[], tensors=[], results=[0])
     with pytest.raises(Bypass, match=r"os\.system of the cached graph is no autograd Function"):
         bind(call, nn.Identity())
 

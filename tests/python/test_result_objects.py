@@ -76,6 +76,24 @@ def test_objects_are_made_again_at_all_sizes() -> None:
         rekindle.cache.stats()  # waits until everything is stored
 
 
+class Plain(Mlp):
+    """Returns what JSON has no numbers and no texts for, too."""
+
+    def forward(self, x: torch.Tensor) -> dict[Any, Any]:  # type: ignore[override]
+        odd = ["\udcff", "é\0", "\\udcff", -(1 << 70), 1 << 63, -1, True, 0.1, -0.0, float("inf"), -float("inf"), None]
+        return {"y": super().forward(x), "odd": odd, -float("inf"): 1, 1 << 64: 2, None: 3}
+
+
+def test_plain_values_are_what_they_were() -> None:
+    for source in ("export", "local"):
+        twins = Twins(Plain(), fallback="error")
+        theirs, ours = twins.both(lambda model: model(rows()))
+        assert twins.status.source == source
+        del theirs["y"], ours["y"]
+        assert repr(ours) == repr(theirs)
+        rekindle.cache.stats()  # waits until everything is stored
+
+
 def test_an_object_that_is_the_same_at_each_call_is_eagers() -> None:
     kept = Memory([torch.ones(2)])
     twins = Twins(Keeping(kept))

@@ -106,7 +106,7 @@ class Family:
         with _lock:
             self.variants = (variant, *self.variants)
         if wanted.symbols and not variant.shapes.symbols:
-            for _, why in variant.contract["shapes"]["fixed"][:1]:
+            for _, why in variant.contract.shapes.fixed[:1]:
                 self.closed[wanted.dims] = why
 
 

@@ -249,7 +249,7 @@ class Runtime:
                 return self._known(kind, known)
         self._kinds.release(self._module)
         fingerprint = self._subject.fingerprint(args, kwargs)
-        earlier = [known.contract["shapes"]["sizes"] for known in family.variants]
+        earlier = [known.contract.shapes.sizes for known in family.variants]
         call = self._subject.call(args, kwargs, arguments)
         plan = self._subject.plan(arguments, earlier)
         prekey = self._supplier.store.prekey(fingerprint)

@@ -50,7 +50,7 @@ class Subject:
         return {
             **self._options.key_fields(),
             "pipeline": _native.pipeline_fingerprint(),
-            "contract": contract.VERSION,
+            "contract": _native.Contract.VERSION,
             "grad": torch.is_grad_enabled(),
             "python_ops": registrations(),
             **({"sized_functions": sorted(map(label, self.sized_functions))} if self.sized_functions else {}),

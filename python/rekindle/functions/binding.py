@@ -12,13 +12,13 @@ from torch import nn
 import rekindle.functions.quantized  # noqa: F401  (graphs name its Function)
 from rekindle import _native
 from rekindle.errors import PythonOpError
-from rekindle.functions.calls import Call, resolve
+from rekindle.functions.calls import Call, Rule, resolve
 from rekindle.functions.references import follow, show
 from rekindle.functions.registry import declaration_of
 from rekindle.reasons import Bypass, Reason, SizedByData
 
 
-def bind(call: Call, model: nn.Module) -> Any:
+def bind(named: Call | _native.FunctionCall, model: nn.Module) -> Any:
     """Returns what the graph calls, a _native.PythonOp.
 
     call: the call as an entry names it (functions/calls.py)
@@ -27,23 +27,24 @@ def bind(call: Call, model: nn.Module) -> Any:
     Raises Bypass(python_op) when a path leads nowhere, or not to an autograd Function, and PythonOpError for a declaration that
     does not fit the call.
     """
+    call = Call.copy_of(named)
     try:
-        function = follow(call["function"], model)
-        arguments = [resolve(value, model, [None] * len(call["tensors"])) for value in call["arguments"]]
+        function = follow(call.function, model)
+        arguments = [resolve(value, model, [None] * len(call.tensors)) for value in call.arguments]
     except LookupError as error:
         raise Bypass(Reason.PYTHON_OP, f"an autograd Function of the cached graph cannot be called: {error}") from error
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
-        raise Bypass(Reason.PYTHON_OP, f"{show(call['function'])} of the cached graph is no autograd Function")
+        raise Bypass(Reason.PYTHON_OP, f"{show(call.function)} of the cached graph is no autograd Function")
     declared = declaration_of(function)
     watch = _Watch(function, call, model)
     return _native.PythonOp(
         apply=super(torch.autograd.function._SingleLevelFunction, function).apply,
         arguments=tuple(arguments),
-        places=[-1 if place is None else place for place in call["tensors"]],
-        make_arguments=watch.arguments if None in call["tensors"] else None,
-        results=call["results"],
-        others=tuple(resolve(value, model, []) for value in call["others"]),
-        dirty=call["dirty"],
+        places=[-1 if place is None else place for place in call.tensors],
+        make_arguments=watch.arguments if None in call.tensors else None,
+        results=call.results,
+        others=tuple(resolve(value, model, []) for value in call.others),
+        dirty=call.dirty,
         reuses=dict(_reuse(call, function, *pair) for pair in declared.inplace_map or ()),
         watch=watch,
         infer=_inference(call, declared.infer_shape, watch),
@@ -53,10 +54,10 @@ def bind(call: Call, model: nn.Module) -> Any:
 def _inference(call: Call, infer_shape: Any, watch: _Watch) -> Any:
     if infer_shape is not None:
         return functools.partial(watch.infer, infer_shape)
-    return None if call["sizes"] is None else functools.partial(_by_rule, call["sizes"])
+    return None if call.sizes is None else functools.partial(_by_rule, call.sizes)
 
 
-def _by_rule(rule: list[Any], metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
+def _by_rule(rule: Rule, metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
     """Returns meta tensors like the results for inputs like `metas`; see functions/result_sizes.py."""
 
     def size(source: Any) -> int:
@@ -71,13 +72,13 @@ def _by_rule(rule: list[Any], metas: list[torch.Tensor | None]) -> list[torch.Te
 
 def _reuse(call: Call, function: type, output: int, argument: int) -> tuple[int, int]:
     """Returns a pair of an inplace_map as result and input of the node; raises PythonOpError where one of them is no tensor."""
-    if output not in call["results"] or argument not in call["tensors"]:
+    if output not in call.results or argument not in call.tensors:
         raise PythonOpError(
             f"inplace_map of the autograd Function {function.__qualname__} says that output {output} reuses input {argument}, "
-            f"but of a call with {len(call['arguments'])} inputs the tensors are {call['tensors']}, and of its outputs "
-            f"{call['results']}"
+            f"but of a call with {len(call.arguments)} inputs the tensors are {call.tensors}, and of its outputs "
+            f"{call.results}"
         )
-    return call["results"].index(output), call["tensors"].index(argument)
+    return call.results.index(output), call.tensors.index(argument)
 
 
 class _Watch:
@@ -90,19 +91,19 @@ class _Watch:
         self._name = f"the autograd Function {function.__qualname__}"
 
     def arguments(self, tensors: list[torch.Tensor | None]) -> tuple[Any, ...]:
-        return tuple(resolve(value, self._model, tensors) for value in self._call["arguments"])
+        return tuple(resolve(value, self._model, tensors) for value in self._call.arguments)
 
     def infer(self, infer_shape: Any, metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
         """Returns meta tensors like the results for inputs like `metas`, as the declared infer_shape says."""
         result = infer_shape(*self.arguments(metas))
         results = result if isinstance(result, tuple) else (result,)
-        found = [results[i] for i in self._call["results"]]
+        found = [results[i] for i in self._call.results]
         if not all(isinstance(item, torch.Tensor) for item in found):
             raise PythonOpError(f"infer_shape of {self._name} must return tensors on the meta device, not {found}")
         return found or [torch.zeros((), device="meta")]
 
     def wrote(self, inputs: list[int]) -> None:
-        places = [self._call["tensors"][i] for i in inputs]
+        places = [self._call.tensors[i] for i in inputs]
         raise Bypass(
             Reason.PYTHON_OP, f"{self._name} writes in place to inputs {places}, which it did not do when it was exported"
         )
@@ -119,21 +120,21 @@ class _Watch:
     def _differs_in_sizes(self, items: Sequence[Any]) -> bool:
         tensors = [i for i, item in enumerate(items) if isinstance(item, torch.Tensor)]
         others = [item for item in items if not isinstance(item, torch.Tensor)]
-        expected = [resolve(value, self._model, []) for value in self._call["others"]]
-        return tensors == self._call["results"] and [*map(type, others)] == [*map(type, expected)] and others == expected
+        expected = [resolve(value, self._model, []) for value in self._call.others]
+        return tensors == self._call.results and [*map(type, others)] == [*map(type, expected)] and others == expected
 
     def reused(self, result: int, position: int) -> None:
         if self._function in self._told:
             return
         self._told.add(self._function)
-        pair = {self._call["results"][result]: self._call["tensors"][position]}
+        pair = {self._call.results[result]: self._call.tensors[position]}
         _native.log_warning(
-            f"{self._name} returns an input's memory as output {self._call['results'][result]}; a copy is made. "
+            f"{self._name} returns an input's memory as output {self._call.results[result]}; a copy is made. "
             f"To save it: rekindle.register_python_op({self._function.__qualname__}, inplace_map={pair})"
         )
 
     def does_not_reuse(self, result: int, position: int) -> None:
-        pair = {self._call["results"][result]: self._call["tensors"][position]}
+        pair = {self._call.results[result]: self._call.tensors[position]}
         raise PythonOpError(
             f"inplace_map={pair} is declared for {self._name}, but in this call that output has memory of its own"
         )

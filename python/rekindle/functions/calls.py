@@ -4,12 +4,7 @@ A call is plain JSON. Tensors come from the graph; plain values are written down
 a path from the live model or a loaded module (references.py). What is made at each call (bound methods, partial objects,
 closures) is made again from its parts. An entry can thus name only what is there already.
 
-    call  := {"function": path, "arguments": [value*], "tensors": [position of an argument or None*], "results": [position*],
-               "others": [value*], "dirty": [position*], "sizes": rule or None}
-    value := {"tensor": position among the node's inputs} | {"plain": None, bool, int, float or str} | {"object": path}
-           | {"list" | "tuple": [value*]} | {"dict": [[value, value]*]} | {"dtype" | "device": name} | {"size": [int*]}
-           | {"method": [value, path]} | {"partial": [value, value, value]}
-           | {"closure": [path of the outer function, path of its code, name, value, value, [value*]]}
+The fields of a call and the grammar of values and paths are in src/contract/contract.h and src/contract/call.h.
 
 tensors: for each input of the node the argument that it is; None for one inside of an argument. Only arguments have gradients
 results: the positions of the tensors among what the Function returns
@@ -27,18 +22,38 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import torch
 from torch import nn
 
-from rekindle.functions.references import code_path, follow, path_to, show
+from rekindle import _native
+from rekindle.functions.references import Path, code_path, follow, path_to, show
 from rekindle.reasons import Bypass, Reason
+from rekindle.results.structure import is_scalar
 
-_PLAIN = (bool, int, float, str)
+# For each tensor among the results [dtype, sizes]: a number, or [input, dimension].
+Rule = Sequence[Sequence[Any]]
 
-Call = dict[str, Any]
+
+@dataclass
+class Call:
+    """One call of a Function; each field is described at FunctionCall in src/contract/contract.h."""
+
+    function: Path
+    arguments: list[Any]
+    tensors: list[int | None]
+    results: list[int] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+    dirty: list[int] = field(default_factory=list)
+    sizes: Rule | None = None
+
+    @classmethod
+    def copy_of(cls, call: Self | _native.FunctionCall) -> Self:
+        """The call that an export has noted, or that a contract has."""
+        return cls(**{one.name: getattr(call, one.name) for one in fields(cls)})
 
 
 def tensors_among(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
@@ -95,28 +110,20 @@ def describe_call(function: type, arguments: tuple[Any, ...], tensors: list[torc
         else:
             described.append(_Describer(model, tensors, f"argument {i} of {where}").describe(argument))
     places: list[int | None] = [i for i, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
-    return {
-        "function": _Describer(model, tensors, where).path(function),
-        "arguments": described,
-        "tensors": places + [None] * (len(tensors) - len(places)),
-        "results": [],
-        "others": [],
-        "dirty": [],
-        "sizes": None,
-    }
+    return Call(_Describer(model, tensors, where).path(function), described, places + [None] * (len(tensors) - len(places)))
 
 
 def note_results(call: Call, results: list[Any], model: nn.Module, function: type) -> None:
     """Completes the call with what it returned. Raises Bypass(python_op) for a tensor inside of a container."""
     describer = _Describer(model, [], f"a result of the autograd Function {function.__qualname__}")
-    call["results"] = [i for i, item in enumerate(results) if isinstance(item, torch.Tensor)]
+    call.results = [i for i, item in enumerate(results) if isinstance(item, torch.Tensor)]
     others = [item for item in results if not isinstance(item, torch.Tensor)]
     if any(next(_tensors_in(item), None) is not None for item in others):
         raise Bypass(
             Reason.PYTHON_OP,
             f"the autograd Function {function.__qualname__} returns tensors inside of a container; return them as a tuple",
         )
-    call["others"] = [describer.describe(item) for item in others]
+    call.others = [describer.describe(item) for item in others]
 
 
 def describe_plain(value: Any, what: str) -> Any:
@@ -149,7 +156,7 @@ class _Describer:
         kind = type(value)
         if isinstance(value, torch.Tensor):
             return {"tensor": next(i for i, tensor in enumerate(self._tensors) if tensor is value)}
-        if value is None or kind in _PLAIN:
+        if is_scalar(value):
             return {"plain": value}
         if kind in (list, tuple):
             return {kind.__name__: [self.describe(item) for item in value]}

@@ -1,8 +1,7 @@
 """Learns from calls at several sizes how the sizes of what autograd Functions return follow from those that they are given.
 
-    rule := [[dtype, [int | [input, dimension]]*]*]: for each tensor among the results its dtype and where each size comes from
-
-An example: [["float32", [[0, 1], 8]]] is the rule of a Function whose one result is [second size of its first tensor, 8].
+An example: [["float32", [[0, 1], 8]]] is the rule (functions/calls.py) of a Function whose one result is [second size of its
+first tensor, 8].
 
 A rule is what a plan is made for. Each call compares what the Function does return (functions/binding.py), so that a rule which
 does not hold costs the graph, not the result.
@@ -17,10 +16,8 @@ from typing import Any
 
 import torch
 
-from rekindle.functions.calls import tensors_among
+from rekindle.functions.calls import Rule, tensors_among
 from rekindle.functions.inlining import checkpoints_inlined
-
-Rule = list[list[Any]]
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def _rule(calls: list[Observed]) -> Rule | None:
         or any(x.dtypes != first.dtypes for x in calls)
     ):
         return None
-    made: Rule = []
+    made: list[list[Any]] = []
     for i, dtype in enumerate(first.dtypes):
         sources = [_source(calls, i, dim) for dim in range(len(first.results[i]))]
         if None in sources:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rekindle import _native
 from rekindle.export.request import Call
 from rekindle.graphs.saved_writes import note_own_writes
 from rekindle.graphs.snapshot import Snapshot
@@ -42,7 +43,7 @@ class Replay:
     def __init__(
         self,
         call: Call,
-        contract: dict[str, Any],
+        contract: _native.Contract,
         shapes: Shapes,
         gradient_of: list[int],
         guard: Any,
@@ -51,7 +52,8 @@ class Replay:
         self._module = call.module
         self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in call.arguments]
         self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0) for _ in call.arguments])
-        self._contract = contract
+        self._state, self._used, self._writes = contract.state, contract.used, contract.writes
+        self._structure = contract.structure
         self._shapes = shapes
         self._gradient_of = gradient_of
         self._guard, self._snapshot = guard, snapshot
@@ -65,8 +67,8 @@ class Replay:
         ending: bool,
     ) -> list[torch.Tensor | None]:
         """As of Replay in session/session.h."""
-        every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._contract["state"]))
-        for position, tensor in zip(self._contract["used"], inputs, strict=True):
+        every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._state))
+        for position, tensor in zip(self._used, inputs, strict=True):
             every[position] = tensor
         given = every[: len(self._layouts)]
         layouts = zip(self._layouts, self._shapes.like(given), strict=True)
@@ -79,7 +81,7 @@ class Replay:
         arguments, apart = self._apart(arguments)
         args, kwargs = rebuild_arguments(*self._template, arguments)
         own = [*arguments, *every[len(arguments) :]]
-        wanted = [own[self._contract["used"][i]] for i in self._gradient_of]
+        wanted = [own[self._used[i]] for i in self._gradient_of]
         with as_made(self._module), self._snapshot.restored():
             with self._snapshot.switches(), torch.enable_grad(), outside_of_transforms():
                 self._check(every)
@@ -94,7 +96,7 @@ class Replay:
         views: dict[int, torch.Tensor] = {}
         with torch.enable_grad():
             for i, argument in enumerate(arguments):
-                if i in self._contract["writes"]:
+                if i in self._writes:
                     views[id(argument)] = argument.clone()
                 elif argument.grad_fn is not None:
                     views.setdefault(id(argument), argument.view_as(argument))
@@ -102,8 +104,8 @@ class Replay:
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
         live = {**named_parameters(self._module), **named_buffers(self._module)}
-        state = enumerate(zip(self._contract["state"], every[len(self._layouts) :], strict=True))
-        written = [position - len(self._layouts) for position in self._contract["writes"]]  # the graph got copies of these
+        state = enumerate(zip(self._state, every[len(self._layouts) :], strict=True))
+        written = [position - len(self._layouts) for position in self._writes]  # the graph got copies of these
         same = all(given is None or i in written or live.get(name) is given for i, (name, given) in state)
         if not (same and self._guard.check()):
             raise RuntimeError(
@@ -124,10 +126,10 @@ class Replay:
         live = named_buffers(self._module)
         versions = [(buffer, buffer._version) for buffer, _ in buffers]
         try:
-            for position in self._contract["writes"]:
+            for position in self._writes:
                 before = state[position - len(arguments)] if position >= len(arguments) else None
                 if before is not None:
-                    live[self._contract["state"][position - len(arguments)]].detach().copy_(before)
+                    live[self._state[position - len(arguments)]].detach().copy_(before)
             if random_state is not None:
                 torch.set_rng_state(random_state)
             result = run_eager(self._module, args, kwargs)
@@ -139,8 +141,8 @@ class Replay:
                         _put_back(buffer, before)
             note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
-        structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._contract["state"])])
-        if not is_like(self._contract["structure"], json.loads(json.dumps(structure))):
+        structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._state)])
+        if not is_like(self._structure, json.loads(json.dumps(structure))):
             raise RuntimeError(
                 f"{type(self._module).__name__} returned another structure than in the forward that is differentiated"
             )

@@ -37,7 +37,7 @@ class Variant:
     prekey: str
     observations: list[Any]
     session: Any
-    contract: dict[str, Any]  # see miss/pipeline.py
+    contract: _native.Contract
     source: str
     entry: str | None
     guards: Any = None
@@ -51,21 +51,22 @@ class Variant:
     numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
 
     def __post_init__(self) -> None:
-        self.structure = Structure(self.contract["structure"])
-        self.used, self.record = self.contract["used"], self.contract["grad"]
-        self.writes = self.contract["writes"]
-        self.data_guards, self.sized_by_data = self.contract["data_guards"], self.contract["sized_by_data"]
+        contract = self.contract  # each read of a field of it makes a copy
+        self.structure = Structure(contract.structure)
+        self.used, self.record = contract.used, contract.grad
+        self.writes = contract.writes
+        self.saved_writes, self.saved_results = contract.saved_writes, contract.saved_results
+        self.numbers_at_export: list[int] = contract.shapes.numbers
+        self.data_guards, self.sized_by_data = contract.data_guards, contract.sized_by_data
         self.shapes = Shapes.observed(self.observations)
 
     def arm(self, fingerprint: Fingerprint, call: Call) -> None:
         """Bind the module's live state and remember what it looks like. Raises Bypass where it cannot serve the call."""
         state = call.state
-        self.state = [state[name] for name in self.contract["state"]]
+        self.state = [state[name] for name in self.contract.state]
         self.bind_functions(call.module)
         writes_arguments = any(i < len(call.arguments) for i in self.writes)
-        self.keeps_random_state = (
-            bool(self.contract["functions"]) or writes_arguments or self.depends_on_data or self.contract["draws"]
-        )
+        self.keeps_random_state = bool(self.contract.functions) or writes_arguments or self.depends_on_data or self.contract.draws
         cached_functions.ask_again(self.observations)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
@@ -84,7 +85,7 @@ class Variant:
 
     def bind_functions(self, module: torch.nn.Module) -> None:
         """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
-        functions = [bind(call, module) for call in self.contract["functions"]]
+        functions = [bind(call, module) for call in self.contract.functions]
         self.session.set_functions(functions)
         if self.guards is not None:
             self.guards.set_functions(functions)
@@ -116,10 +117,10 @@ class Variant:
 
     def admits(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> bool:
         """Whether the graph is for arguments of these sizes, and has a plan for them."""
-        sizes, about = sizes_of(arguments), self.contract["shapes"]
+        sizes = sizes_of(arguments)
         if self.shapes.bind(sizes) is None:
             return False
-        if sizes == about["sizes"]:
+        if sizes == self.contract.shapes.sizes:
             return True
         every = [*arguments, *state]
         if max(self.used, default=0) >= len(every):  # the module has lost state since
@@ -138,15 +139,14 @@ class Variant:
         """Those in the result that depend on sizes; None if the graph is not for the sizes of these arguments."""
         if self.guards is None:
             return []
-        about = self.contract["shapes"]
         every = [*arguments, *state]
-        return numbers_of(self.guards, [value for *_, value in about["guards"]], [every[i] for i in self.used])
+        expected = [value for *_, value in self.contract.shapes.guards]
+        return numbers_of(self.guards, expected, [every[i] for i in self.used])
 
     def _numbers(self, arguments: list[torch.Tensor]) -> list[int]:
         """Those of a call that the graph is for."""
-        at_export = self.contract["shapes"]["numbers"]
-        if not at_export or not self.shapes.symbols:
-            return at_export
+        if not self.numbers_at_export or not self.shapes.symbols:
+            return self.numbers_at_export
         sizes = tuple(tensor.shape for tensor in arguments)
         found = self.numbers.get(sizes)
         if found is None:
@@ -164,13 +164,13 @@ class Variant:
         if self.writes:
             return self._run_and_write(inputs, arguments)
         outputs = self._forward(inputs)
-        if self.contract["saved_results"]:
+        if self.saved_results:
             self._refuse_later_writes(outputs, [])
         return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
 
     def _refuse_later_writes(self, outputs: list[torch.Tensor], written: list[torch.Tensor]) -> None:
-        results = [version_only(outputs[place]) for place in self.contract["saved_results"]]
-        refuse_later_writes(outputs, results + [written[place] for place in self.contract["saved_writes"]])
+        results = [version_only(outputs[place]) for place in self.saved_results]
+        refuse_later_writes(outputs, results + [written[place] for place in self.saved_writes])
 
     @property
     def depends_on_data(self) -> bool:
@@ -182,7 +182,7 @@ class Variant:
         try:
             outputs = self.session.forward(used, self.record)
         except OF_TORCH as error:
-            if isinstance(error, _native.PlanMismatch) and not self.contract["functions"]:
+            if isinstance(error, _native.PlanMismatch) and not self.contract.functions:
                 raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
             if not self.depends_on_data:
                 raise
@@ -192,7 +192,7 @@ class Variant:
 
     def _name(self, position: int) -> str:
         """Of a tensor that the graph writes; position: among the module's, negative for arguments."""
-        return "an input" if position < 0 else f"the buffer {self.contract['state'][position]}"
+        return "an input" if position < 0 else f"the buffer {self.contract.state[position]}"
 
     def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
         """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
@@ -206,7 +206,7 @@ class Variant:
         try:
             with torch.no_grad():
                 torch._foreach_copy_(written, outputs[-len(self.writes) :])
-            if self.contract["saved_writes"] or self.contract["saved_results"]:
+            if self.saved_writes or self.saved_results:
                 self._refuse_later_writes(outputs, written)
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
         except Exception:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,9 +27,9 @@ class StoredEntry:
         return self.sections["joint"]
 
     @functools.cached_property
-    def contract(self) -> dict[str, Any]:
-        """Described in miss/pipeline.py."""
-        return json.loads(self.sections["contract"])
+    def contract(self) -> _native.Contract:
+        """How a call and the graph correspond. Raises RekindleError for a section that no export makes."""
+        return _native.Contract.parse(self.sections["contract"])
 
     @property
     def cost_seconds(self) -> float:

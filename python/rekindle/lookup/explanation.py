@@ -201,10 +201,10 @@ def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: li
             loaded = cache.load(entry)
             if loaded is None:
                 return Explanation(model, "miss", "corrupt", "", nearest)
-            asked = json.loads(loaded["sections"]["contract"])["shapes"]
-            if "guards" not in loaded["sections"] or sizes == asked["sizes"]:
+            asked = _native.Contract.parse(loaded["sections"]["contract"]).shapes
+            if "guards" not in loaded["sections"] or sizes == asked.sizes:
                 return Explanation(model, "hit", "", "", nearest)
-            questions = [Difference(f"size {where}", what, "another answer") for where, what, _ in asked["guards"]]
+            questions = [Difference(f"size {where}", what, "another answer") for where, what, _ in asked.guards]
             best = best or Explanation(model, "miss", "sizes", "", nearest, questions)
             continue
         if best is None or best.nearest is None or total - equal < best.nearest.total - best.nearest.equal:

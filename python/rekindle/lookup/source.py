@@ -17,7 +17,7 @@ from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.graphs.ready_graph import Variant
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup import ranks
-from rekindle.lookup.contract_check import check_against
+from rekindle.lookup.entry_check import check_fit
 from rekindle.lookup.store import Store, StoredEntry
 from rekindle.modules.status import Status
 from rekindle.options import Options
@@ -165,9 +165,9 @@ class Supplier:
                 "saved_groups",
                 "inner_results",
             )
-            session = _native.Session(entry.joint, **{name: made[name] for name in options})
+            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options})
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
-            check_against(made, session, len(call.arguments), call.state)
+            check_fit(made, session, len(call.arguments), call.state)
             variant = Variant(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
             variant.bind_functions(self._module)
         except (Bypass, PythonOpError):

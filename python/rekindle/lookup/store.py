@@ -14,8 +14,8 @@ import torch
 from rekindle import _native
 from rekindle.errors import first_line
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.lookup.contract_check import InvalidContract, check_entry, check_observations
 from rekindle.lookup.entry import StoredEntry
+from rekindle.lookup.entry_check import InvalidEntry, check_entry, check_observations
 from rekindle.lookup.explanation import Explanation, explain_lookup, leaf_tree
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
@@ -108,7 +108,7 @@ class Store:
         """Whether what was read is an entry; it is removed otherwise."""
         try:
             check_entry(found)
-        except InvalidContract as error:
+        except InvalidEntry as error:
             self.reject(found, str(error))
             return False
         return True

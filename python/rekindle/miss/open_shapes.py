@@ -219,7 +219,7 @@ class _Search:
         self._assume(self._seen)
         calls = zip(self._sized, self._traced.graph.function_sizes, strict=True)
         unknown = [
-            seen.function for call, seen in calls if call["sizes"] is None and declaration_of(seen.function).infer_shape is None
+            seen.function for call, seen in calls if call.sizes is None and declaration_of(seen.function).infer_shape is None
         ]
         followed = self._request.plan.sized_functions.issuperset(unknown)
         if followed and all(self._numbers_at(call.sizes) == call.numbers for call in found):
@@ -232,7 +232,7 @@ class _Search:
         """Lets the graph's autograd Functions return tensors of the sizes that calls elsewhere suggest."""
         graph = self._traced.graph
         found = zip(graph.functions, rules(graph.function_sizes, seen), strict=True)
-        self._sized = [{**call, "sizes": rule} for call, rule in found]
+        self._sized = [replace(call, sizes=rule) for call, rule in found]
         if self._questions is not None:
             self._questions.set_functions([bind(call, self._call.module) for call in self._sized])
 

@@ -8,7 +8,6 @@ tried at other values, a joint graph is built and compared with eager, and expor
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -62,6 +61,7 @@ class NewEntry:
     model: str  # the module's class
     mode: str  # "train" (with gradients), "eval" (without), "train+no_grad" or "eval+grad"
     sections: dict[str, bytes] = field(repr=False)  # as of StoredEntry
+    contract: _native.Contract = field(repr=False)  # what `sections` has of it
     observations: list[Any] = field(repr=False)  # as of StoredEntry
     noted: dict[str, Parts] = field(repr=False)  # what the digests in the fields and the observations were made of
     accepted: Accepted = field(repr=False)  # without the calls at other sizes
@@ -138,12 +138,12 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
     built_at = time.perf_counter()
     with undo.around(), world.random_states_kept(), not_shown():
         accepted = accept(request, built, alone, functools.partial(Recorder, fingerprint, undo))
-    sections = _sections(request.call, accepted)
+    contract = _contract(request.call, accepted)
+    sections = _sections(contract, accepted)
     observations = _observations(recorder.observations, accepted)
     seconds = Seconds(exported_at - start, built_at - exported_at, time.perf_counter() - built_at)
-    return NewEntry(
-        type(request.call.module).__name__, _mode(request.call), sections, observations, noted, _lighter(accepted), seconds
-    )
+    model, mode = type(request.call.module).__name__, _mode(request.call)
+    return NewEntry(model, mode, sections, contract, observations, noted, _lighter(accepted), seconds)
 
 
 def _why_alone(traced: Traced, recorder: Recorder) -> str | None:
@@ -160,10 +160,9 @@ def _mode(call: Call) -> str:
     return mode if call.grad == call.module.training else mode + ("+grad" if call.grad else "+no_grad")
 
 
-def _sections(call: Call, accepted: Accepted) -> dict[str, bytes]:
+def _sections(contract: _native.Contract, accepted: Accepted) -> dict[str, bytes]:
     built = accepted.built
-    contract = json.dumps(_contract(call, accepted)).encode()
-    sections = {"exported": built.model, "joint": built.joint, "contract": contract}
+    sections = {"exported": built.model, "joint": built.joint, "contract": contract.to_bytes()}
     if accepted.left.shapes.symbols and built.sized.answers is not None:
         sections["guards"] = built.sized.answers
     return sections
@@ -181,31 +180,36 @@ def _lighter(accepted: Accepted) -> Accepted:
     return replace(accepted, built=replace(accepted.built, sized=sized))
 
 
-def _contract(call: Call, accepted: Accepted) -> dict[str, Any]:
+def _contract(call: Call, accepted: Accepted) -> _native.Contract:
+    """Makes the contract; what its fields mean: src/contract/contract.h.
+
+    Raises Bypass(export_failed) for what a contract cannot hold.
+    """
     built, gradients = accepted.built, accepted.gradients
     traced = built.traced
     differentiable = [output for output in traced.result.outputs if output.requires_grad]
     losses = [output.dim() == 0 for output in differentiable]
-    return {
-        "structure": traced.result.structure,
-        "used": traced.graph.used,
-        "state": [*call.parameters, *call.buffers],
-        "grad": call.grad,
-        # Positions among the arguments, then `state`, whose new contents are the last outputs.
-        "writes": traced.effects.writes,
-        "functions": built.sized.functions,  # see functions/calls.py
-        # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
-        "expected_cotangents": losses if any(losses) else [True] * len(losses),
-        "shapes": accepted.left.contract(call.arguments, traced),
-        "output_layouts": built.output_layouts,
-        "gradient_layouts": gradients.layouts,
-        "gradient_order": gradients.order,
-        "saved_groups": gradients.groups,  # see results/saved_groups.py
-        "inner_results": gradients.inner,
-        "saved_writes": gradients.saved_writes,  # see saved_by_backward.py
-        "saved_results": gradients.saved_results,
-        # Questions about data, answered by the output before those of `writes` if there are any.
-        "data_guards": listed(traced.sizes.data_guards),
-        "sized_by_data": traced.sizes.sized_by_data,
-        "draws": not torch.equal(*traced.run.random_states),
-    }
+    try:
+        return _native.Contract.make(
+            structure=traced.result.structure,
+            used=traced.graph.used,
+            state=[*call.parameters, *call.buffers],
+            grad=call.grad,
+            writes=traced.effects.writes,
+            functions=[vars(one) for one in built.sized.functions],
+            # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
+            expected_cotangents=losses if any(losses) else [True] * len(losses),
+            shapes=accepted.left.contract(call.arguments, traced),
+            output_layouts=built.output_layouts,
+            gradient_layouts=gradients.layouts,
+            gradient_order=gradients.order,
+            saved_groups=gradients.groups,
+            inner_results=gradients.inner,
+            saved_writes=gradients.saved_writes,
+            saved_results=gradients.saved_results,
+            data_guards=listed(traced.sizes.data_guards),
+            sized_by_data=traced.sizes.sized_by_data,
+            draws=not torch.equal(*traced.run.random_states),
+        )
+    except _native.RekindleError as error:
+        raise Bypass(Reason.EXPORT_FAILED, str(error)) from error

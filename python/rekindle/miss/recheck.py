@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,28 +22,29 @@ if TYPE_CHECKING:
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|\w+)')  # a value in the text form of docs/ir.md
 
 
-def disagreement(joint: bytes, contract: dict[str, Any], made: NewEntry, request: ExportRequest) -> str | None:
+def disagreement(joint: bytes, contract: _native.Contract, made: NewEntry, request: ExportRequest) -> str | None:
     """Says what a cached graph and its contract are that a fresh export of the same call is not; None if they agree.
 
     Compares the graphs up to the names of values, the contracts, and what the graphs make of this call. Of an export at other
     sizes than the cached one only the last says something.
     """
-    fresh_contract = json.loads(made.sections["contract"])
-    if contract["shapes"]["sizes"] != fresh_contract["shapes"]["sizes"]:  # other symbols may be one, and trials end otherwise
-        fresh_contract = {**contract, **{name: fresh_contract[name] for name in ("structure", "used", "state", "writes")}}
+    names, layouts = _native.Contract.FIELDS, made.contract.output_layouts
+    if contract.shapes.sizes != made.contract.shapes.sizes:  # other symbols may be one, and trials end otherwise
+        names, layouts = ("structure", "used", "state", "writes"), contract.output_layouts
     elif (why := _other_graph(joint, made)) is not None:
         return why
-    for name in {**contract, **fresh_contract}:
-        if contract.get(name) != fresh_contract.get(name):
-            return f"the contract says {name}={contract.get(name)!r}, that of a fresh export {fresh_contract.get(name)!r}"
+    for name in names:
+        cached, fresh = getattr(contract, name), getattr(made.contract, name)
+        if cached != fresh:
+            return f"the contract says {name}={cached!r}, that of a fresh export {fresh!r}"
     built, call = made.accepted.built, request.call
     state = built.traced.run.random_states[0]
     torch.set_rng_state(state)
     module = request.copies.around(built.traced.run.given).module
-    fresh = _native.Session(made.sections["joint"], [], fresh_contract["output_layouts"])
-    fresh.set_functions([bind(one, module) for one in built.sized.functions])
+    session = _native.Session(made.sections["joint"], [], layouts)
+    session.set_functions([bind(one, module) for one in built.sized.functions])
     with torch.set_grad_enabled(call.grad):
-        expected = fresh.forward(built.traced.inputs, call.grad)
+        expected = session.forward(built.traced.inputs, call.grad)
     traced = replace(built.traced, result=replace(built.traced.result, outputs=expected))
     sized = replace(built.sized, left=LeftOpen.all_of(request.plan.shapes, call.arguments))
     try:

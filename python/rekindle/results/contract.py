@@ -1,8 +1,8 @@
 """The calling contract of an entry: how a call's tensors are flattened, and how a result is rebuilt from the outputs.
 
-Structures are plain JSON, so that an entry holds no code. A class in a result (a namedtuple, a transformers ModelOutput or
-cache) is stored by name and found again among the modules that are already imported; nothing is imported by name. Objects that
-are no containers get their attributes, and no code of their class runs.
+Structures are plain JSON (src/contract/structure.h), so that an entry holds no code. A class in a result (a namedtuple, a
+transformers ModelOutput or cache) is stored by name and found again among the modules that are already imported; nothing is
+imported by name. Objects that are no containers get their attributes, and no code of their class runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ import torch
 
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure, views
-
-VERSION = 22  # of the contract; part of the key
-
-_PLAIN = (bool, int, float, str)
 
 
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -105,7 +101,7 @@ class _Flattening:
             self.containers.append(value)
         if (position := self.number(value)) is not None:
             return {"number": position}
-        if value is None or type(value) in _PLAIN:
+        if structure.is_scalar(value):
             return {"value": value}
         if type(value) in (list, tuple):
             return {type(value).__name__: self._items(value, path)}
@@ -118,7 +114,7 @@ class _Flattening:
         if _is_plain_dataclass(value):
             items = [[name, self.of(item, f"{path}.{name}")] for name, item in vars(value).items()]
             return {"dataclass": _name_of(type(value), path), "items": items}
-        if isinstance(value, (dict, OrderedDict)) and all(key is None or type(key) in _PLAIN for key in value):
+        if isinstance(value, (dict, OrderedDict)) and all(map(structure.is_scalar, value)):
             items = [[key, self.of(item, f"{path}[{key!r}]")] for key, item in value.items()]
             if type(value) in (dict, OrderedDict):
                 return {type(value).__name__: items}

@@ -11,7 +11,13 @@ from typing import Any, Generic
 from torch import nn
 
 Parts = list[tuple[Any, Any]]
+_SCALARS = (type(None), bool, int, float, str)
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a contract holds the value as it is: a scalar of src/contract/json.h."""
+    return type(value) in _SCALARS
 
 
 def parts(value: Any) -> Parts | None:

@@ -1,11 +1,7 @@
 """Describes how one tensor is a view of another: by the calls that make it, so that it can be made again at other sizes.
 
-    step := [name, [argument*], {keyword: argument}, item | null]      item: of the tuple that the call returns
-    argument := int | null | "..." | [argument*] | {"slice": [argument, argument, argument]} | {"number": position}
-
-Numbers are those of a result that depend on sizes (contract.py). As an entry's content is not trusted, a step is one of the
-methods below and nothing else. An example: `x.select(1, 0).flatten()` is [["select", [1, 0], {}, null], ["flatten", [], {},
-null]].
+The grammar of steps, and which methods they may be, are in src/contract/view_steps.h.
+An example: `x.select(1, 0).flatten()` is [["select", [1, 0], {}, null], ["flatten", [], {}, null]].
 """
 
 from __future__ import annotations
@@ -15,15 +11,12 @@ from typing import Any
 
 import torch
 
+from rekindle import _native
+
 Step = list[Any]
 
-_PROPERTIES = ("T", "mT", "H", "mH", "real", "imag")
-_METHODS = (
-    "__getitem__", "adjoint", "broadcast_to", "chunk", "detach", "diagonal", "dsplit", "expand", "flatten", "hsplit", "movedim",
-    "moveaxis", "narrow", "permute", "ravel", "reshape", "select", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims",
-    "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
-    "view_as_complex", "view_as_real", "vsplit",
-)  # fmt: skip
+_PROPERTIES: tuple[str, ...] = _native.VIEW_PROPERTIES
+_METHODS: tuple[str, ...] = _native.VIEW_METHODS
 # Of another tensor they need the sizes.
 _LIKE = {torch.Tensor.view_as: "view", torch.Tensor.expand_as: "expand", torch.Tensor.reshape_as: "reshape"}
 _FUNCTIONS: dict[Any, str] = {
@@ -33,9 +26,6 @@ _FUNCTIONS: dict[Any, str] = {
     torch.functional.split: "split",
     torch.Tensor.data.__get__: "detach",
 }
-
-
-NAMES = frozenset((*_PROPERTIES, *_METHODS))
 
 
 class NotAStep(Exception):

@@ -4,12 +4,9 @@ The graph computes no view that is returned. It is described by where it lies in
 argument, a parameter, a buffer) or an output, and `as_strided` makes it again outside of the graph, where writing to it and
 differentiating it are PyTorch's own doing. A base that eager's result does not hold itself becomes one more output.
 
-    view := {"of": {"input" | "output": position}, "detached": bool, "is_view": bool, "one_of_many": bool, place}
-    place := "size": [int*], "stride": [int*], "offset": int from the base's own, "base_stride": [int*]
-           | "steps": [step*]
-
-Not views to PyTorch, though they share memory, are results of `detach`. Numbers for a place are those of one call, and hold for
-inputs of these sizes only. Steps (results/view_steps.py) hold for all: what they make of the base says where a view of it lies.
+The grammar of a view is in src/contract/structure.h. Not views to PyTorch, though they share memory, are results of `detach`.
+Numbers for a place are those of one call, and hold for inputs of these sizes only. Steps (results/view_steps.py) hold for all:
+what they make of the base says where a view of it lies.
 
 An example: `forward` returns `x.t()` of its argument x float32[2, 3]. The result is the view {"of": {"input": 0}, "detached":
 false, "is_view": true, "one_of_many": false, "size": [3, 2], "stride": [1, 3], "offset": 0, "base_stride": [3, 1]}, and the graph

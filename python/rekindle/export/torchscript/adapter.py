@@ -166,7 +166,7 @@ def _asked(found: Findings) -> AskedSizes:
 
 
 def _plain(guards: list[Guard]) -> list[SizeGuard]:
-    return [SizeGuard(guard.where, guard.what, guard.value) for guard in guards]
+    return [SizeGuard(guard.where, guard.what, int(guard.value)) for guard in guards]
 
 
 def _name_of_argument(position: int) -> str:

@@ -94,7 +94,7 @@ class Functions:
             results = list(result) if isinstance(result, tuple) else [result]
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
             note_results(call, results, self._model, function)
-            call["dirty"] = _dirty(function, given, writes)
+            call.dirty = _dirty(function, given, writes)
             why = f"the autograd Function {function.__qualname__} writes in place to memory that is read later"
             self._mode.wrote_unseen([*writes.memories.values()], tensors, why)
             tensors = tensors or [torch.zeros(())]  # something that shows that it ran

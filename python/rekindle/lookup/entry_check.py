@@ -1,0 +1,73 @@
+"""Whether what an entry says can be true: its observations, its description, and what of its contract only Python can tell.
+
+An entry's content is not trusted. What passes here can be used without further care; what does not is no entry: a miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from rekindle import _native
+from rekindle.lookup.entry import StoredEntry
+from rekindle.sizes.shapes import Shapes
+
+
+class InvalidEntry(ValueError):
+    """An entry that no export makes."""
+
+
+def check_observations(observations: Any) -> None:
+    """Raise InvalidEntry for what are no observations."""
+    if type(observations) is not list or not all(map(_is_observation, observations)):
+        raise InvalidEntry("they are no list of [kind, module, name, text]")
+    try:
+        Shapes.observed(observations)
+    except IndexError as error:
+        raise InvalidEntry("an observation of kind 'shape' is no list of dimensions") from error
+
+
+def _is_observation(one: Any) -> bool:
+    return (
+        type(one) is list and len(one) == 4 and all(type(text) is str for text in one[:3]) and type(one[3]) in (str, type(None))
+    )
+
+
+def check_entry(entry: StoredEntry) -> None:
+    """Raise InvalidEntry for an entry that was read and is none."""
+    if missing := {"exported", "joint", "contract"} - entry.sections.keys():
+        raise InvalidEntry(f"it has no section {min(missing)}")
+    check_observations(entry.observations)
+    meta = entry.meta
+    if type(meta) is not dict or type(meta.get("mode")) is not str or type(meta.get("cost_seconds")) not in (int, float):
+        raise InvalidEntry("its description has no mode or no cost")
+    try:
+        contract = entry.contract
+    except _native.RekindleError as error:
+        raise InvalidEntry(str(error)) from error
+    for kind, name in contract.torch_names:
+        if not _is_torchs(kind, name):
+            raise InvalidEntry(f"the contract's structure has a {kind} {name[:80]!r}, which torch does not have")
+
+
+def _is_torchs(kind: str, name: str) -> bool:
+    if kind == "dtype":
+        return isinstance(getattr(torch, name, None), torch.dtype)
+    try:
+        torch.device(name)
+    except RuntimeError:
+        return False
+    return True
+
+
+def check_fit(contract: _native.Contract, session: Any, arguments: int, state: Collection[str]) -> None:
+    """Raise RekindleError where a contract is not about this graph and this call."""
+    contract.check_fit(
+        inputs=session.inputs,
+        outputs=session.outputs,
+        cotangents=len(session.cotangent_of),
+        arguments=arguments,
+        state=list(state),
+    )

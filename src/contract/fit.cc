@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "src/contract/contract.h"
+
+namespace rekindle::contract {
+
+namespace {
+
+bool all_below(const Positions& positions, std::size_t count) {
+  return std::all_of(positions.begin(), positions.end(),
+                     [&](std::size_t position) { return position < count; });
+}
+
+bool is_state_of(const std::vector<std::string>& names, const std::vector<std::string>& module) {
+  const std::unordered_set<std::string_view> known(module.begin(), module.end());
+  return std::all_of(names.begin(), names.end(), [&](const auto& name) { return known.contains(name); });
+}
+
+bool groups_fit(const std::optional<std::vector<SavedGroup>>& groups, const GraphFacts& facts) {
+  return !groups || std::all_of(groups->begin(), groups->end(), [&](const SavedGroup& group) {
+    return all_below(group.results, facts.cotangents) && all_below(group.inputs, facts.inputs);
+  });
+}
+
+// Whether what lies on the way of a result's ways is on its way, too; and nothing on its own.
+bool inner_fits(std::vector<Positions> inner, std::size_t cotangents) {
+  if (!inner.empty() && inner.size() != cotangents) return false;
+  for (Positions& others : inner) {
+    if (!all_below(others, cotangents)) return false;
+    std::sort(others.begin(), others.end());
+  }
+  return std::all_of(inner.begin(), inner.end(), [&](const Positions& others) {
+    return std::all_of(others.begin(), others.end(), [&](std::size_t other) {
+      const Positions& part = inner[other];
+      return part.size() < others.size() &&
+             std::includes(others.begin(), others.end(), part.begin(), part.end());
+    });
+  });
+}
+
+}  // namespace
+
+Status check_fit(const Contract& contract, const GraphFacts& facts) {
+  const std::size_t inputs = facts.arguments + contract.state.size();
+  const std::size_t others = contract.writes.size() + (contract.data_guards.empty() ? 0 : 1);
+  if (others > facts.outputs) return corruption("the contract's writes does not fit its graph");
+  const std::size_t results = facts.outputs - others;
+  const Structure::Needs& needs = contract.structure.needs();
+  const std::pair<const char*, bool> fields[] = {
+      {"state", is_state_of(contract.state, facts.state)},
+      {"used", contract.used.size() == facts.inputs && all_below(contract.used, inputs)},
+      {"writes", all_below(contract.writes, inputs)},
+      {"output_layouts", contract.output_layouts.size() <= results},
+      {"gradient_layouts", contract.gradient_layouts.size() <= facts.inputs},
+      {"gradient_order", all_below(contract.gradient_order, facts.inputs)},
+      {"inner_results", inner_fits(contract.inner_results, facts.cotangents)},
+      {"saved_writes", all_below(contract.saved_writes, contract.writes.size())},
+      {"saved_results", all_below(contract.saved_results, results)},
+      {"saved_groups", groups_fit(contract.saved_groups, facts)},
+      {"shapes", contract.shapes.sizes.size() == facts.arguments},
+      {"structure",
+       needs.outputs <= results && needs.inputs <= inputs && needs.numbers <= contract.shapes.numbers.size()},
+  };
+  for (const auto& [name, fits] : fields) {
+    if (!fits) return corruption(std::string("the contract's ") + name + " does not fit its graph");
+  }
+  return {};
+}
+
+}  // namespace rekindle::contract
