@@ -86,9 +86,16 @@ class Runtime:
 
     def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
         """The kind of a call; collects its tensors."""
+        kind = self._kinds.find(args, kwargs, arguments)
+        if kind is not None:
+            return kind
         try:
             key = kind_key(args, kwargs, arguments)
-            return self._kinds.get(key) or self._new_kind(key, args, kwargs)
+            kind = self._kinds.get(key)
+            if kind is None:
+                return self._new_kind(key, args, kwargs)
+            self._kinds.keep(args, kwargs, kind)
+            return kind
         except Exception as error:  # a container that holds itself, a hash that raises
             why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
         kind = Kind(attempts=MAX_ATTEMPTS)
