@@ -129,7 +129,8 @@ class Kinds:
         return len(self._kinds)
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Kind | None:
-        """The kind of a call like one that was kept, whose tensors it collects; None says nothing."""
+        """The kind of a call like one that was kept, whose tensors it collects. None says nothing, and is all while torch.jit
+        traces."""
         kind: Kind | None = self._calls.find(args, kwargs, tensors)
         if kind is not None:
             kind.is_used = True
@@ -142,9 +143,10 @@ class Kinds:
             kind.is_used = True
         return kind
 
-    def keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: Kind) -> None:
+    def keep(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
         """Let `find` know the kind that `get` gives for a call."""
         self._calls.keep(args, kwargs, kind)
+        return kind
 
     def new(self, key: tuple[Any, ...], open_layout: tuple[Any, ...]) -> tuple[Kind, Bypass | None]:
         """The kind of a call not seen before, one and the same for calls with ever new plain values; why it is refused, if so.

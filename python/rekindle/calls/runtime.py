@@ -55,10 +55,13 @@ class Runtime:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the module's forward; hooks of the module are left to the caller."""
-        if exporting.active or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        if exporting.active or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
-        kind = self._kind_of(args, kwargs, arguments)
+        kind = self._kinds.find(args, kwargs, arguments)
+        if kind is None and torch._C._get_tracing_state() is not None:
+            return run_eager(self._module, args, kwargs)
+        kind = kind or self._kind_of(args, kwargs, arguments)
         variant = kind.ready(arguments)
         if variant is None and not kind.is_refused:
             variant = self._prepare(kind, args, kwargs)
@@ -86,16 +89,10 @@ class Runtime:
 
     def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
         """The kind of a call; collects its tensors."""
-        kind = self._kinds.find(args, kwargs, arguments)
-        if kind is not None:
-            return kind
         try:
             key = kind_key(args, kwargs, arguments)
             kind = self._kinds.get(key)
-            if kind is None:
-                return self._new_kind(key, args, kwargs)
-            self._kinds.keep(args, kwargs, kind)
-            return kind
+            return self._new_kind(key, args, kwargs) if kind is None else self._kinds.keep(kind, args, kwargs)
         except Exception as error:  # a container that holds itself, a hash that raises
             why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
         kind = Kind(attempts=MAX_ATTEMPTS)
