@@ -11,6 +11,8 @@
 #include "python/calls/collected.h"
 #include "python/calls/guard.h"
 #include "python/calls/owned.h"
+#include "python/calls/result_template.h"
+#include "python/calls/served_call.h"
 #include "session/autograd/gradient_order.h"
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
@@ -172,6 +174,15 @@ class SizeQuestions {
   std::shared_ptr<const session::HostFunctions> functions_ = std::make_shared<const session::HostFunctions>();
 };
 
+// None where only Python can build the result.
+py::object served_call(const BoundSession& self, const py::list& state, std::vector<std::size_t> used,
+                       bool record, const py::object& structure) {
+  auto result = ResultTemplate::of(structure);
+  if (!result) return py::none();
+  return py::cast(
+      std::make_unique<ServedCall>(self.session, state, std::move(used), record, std::move(*result)));
+}
+
 py::dict stats(const Session& self) {
   session::SessionStats stats;
   {
@@ -237,6 +248,8 @@ void bind_session_class(py::module_& m) {
             self.session->prepare(inputs, record);
           },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def("served_call", &served_call, py::arg("state"), py::arg("used"), py::arg("record"),
+           py::arg("structure"))
       .def("set_functions", &BoundSession::set_functions, py::arg("functions"))
       .def("set_replay", &BoundSession::set_replay, py::arg("replay"))
       .def(
@@ -251,6 +264,8 @@ void bind_session_class(py::module_& m) {
                              [](const BoundSession& self) { return self.session->joint().forward_inputs; })
       .def_property_readonly("outputs",
                              [](const BoundSession& self) { return self.session->joint().forward_outputs; });
+  py::class_<ServedCall>(m, "ServedCall", py::custom_type_setup(&collected<ServedCall>))
+      .def("__call__", &ServedCall::operator(), py::arg("arguments"));
   py::class_<SizeQuestions>(m, "SizeQuestions", py::custom_type_setup(&collected<SizeQuestions>))
       .def(py::init<const py::bytes&>(), py::arg("joint"))
       .def("set_functions", &SizeQuestions::set_functions, py::arg("functions"))

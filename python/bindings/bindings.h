@@ -6,6 +6,7 @@
 namespace rekindle::python {
 
 void bind_cache(pybind11::module_& m);
+void bind_call_table(pybind11::module_& m);
 void bind_calls(pybind11::module_& m);
 void bind_contract(pybind11::module_& m);
 void bind_difference(pybind11::module_& m);

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "Rekindle's C++ rooms. Private: use the rekindle package.";
   m.attr("torch_version") = REKINDLE_TORCH_VERSION;
   python::bind_errors(m);
+  python::bind_call_table(m);
   python::bind_calls(m);
   python::bind_contract(m);
   python::bind_difference(m);

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <unordered_map>
+
 #include "python/calls/ambient.h"
 #include "python/calls/guard_parts.h"
 #include "python/calls/stand_ins.h"
@@ -49,18 +51,25 @@ Guard::Guard(const py::list& containers, const py::list& tensors, const py::list
     : ambient_(ambient_state()), weak_(std::move(weak)) {
   for (const py::handle container : containers) add(container, false, false);
   for (const py::handle tensor : tensors) add_tensor(tensor);
-  for (const py::handle handle : items) {
-    const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
-    PyObject* table = table_of(container.ptr());
-    if (table == nullptr) throw py::type_error("a guard's item is neither in a dict nor in a class");
-    PyObject* const value = stands_for(PyDict_GetItem(table, key.ptr()));
-    items_.push_back({container, key, py::reinterpret_borrow<py::object>(value)});
-  }
+  add_items(items);
   for (const py::handle handle : cells) {
     const auto [object, how] = handle.cast<std::pair<py::object, py::object>>();
     add_cell(object, how);
   }
   weak_.clear();  // it was of these objects, whose ids others may get
+}
+
+void Guard::add_items(const py::list& items) {
+  std::unordered_map<PyObject*, std::size_t> places;  // of containers
+  for (const py::handle handle : items) {
+    const auto [container, key] = handle.cast<std::pair<py::object, py::object>>();
+    PyObject* table = table_of(container.ptr());
+    if (table == nullptr) throw py::type_error("a guard's item is neither in a dict nor in a class");
+    const std::size_t place = places.try_emplace(container.ptr(), items_.size()).first->second;
+    if (place == items_.size()) items_.push_back({container, {}});
+    PyObject* const value = stands_for(PyDict_GetItem(table, key.ptr()));
+    items_[place].items.push_back({key, py::reinterpret_borrow<py::object>(value)});
+  }
 }
 
 void Guard::add_cell(const py::object& object, const py::object& how) {
@@ -150,8 +159,15 @@ bool Guard::same(const Container& container) {
   return true;
 }
 
-bool Guard::same(const Item& item) {
-  return stands_for(PyDict_GetItem(table_of(item.container.ptr()), item.key.ptr())) == item.value.ptr();
+bool Guard::same(const Items& items) {
+  PyObject* const table = table_of(items.container.ptr());
+  const std::uint64_t version = version_of(table);
+  if (version != 0 && version == items.version) return true;
+  for (const auto& [key, value] : items.items) {
+    if (stands_for(PyDict_GetItem(table, key.ptr())) != value.ptr()) return false;
+  }
+  items.version = any_stand_ins ? 0 : version;  // what stands for a value may go and leave its dict as it is
+  return true;
 }
 
 bool Guard::same(const Content& content) {
@@ -184,8 +200,8 @@ bool Guard::check() const {
   for (const TensorState& tensor : tensors_) {
     if (!same(tensor)) return false;
   }
-  for (const Item& item : items_) {
-    if (!same(item)) return false;
+  for (const Items& items : items_) {
+    if (!same(items)) return false;
   }
   for (const Content& content : contents_) {
     if (!same(content)) return false;
@@ -203,8 +219,11 @@ int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VI
     for (const Part& part : container.items) Py_VISIT(part.object.ptr());
     for (const auto& [offset, part] : container.slots) Py_VISIT(part.object.ptr());
   }
-  for (const Item& item : items_) {
-    for (const py::object* part : {&item.container, &item.key, &item.value}) Py_VISIT(part->ptr());
+  for (const auto& [container, items, version] : items_) {
+    Py_VISIT(container.ptr());
+    for (const Item& item : items) {
+      for (const py::object* part : {&item.key, &item.value}) Py_VISIT(part->ptr());
+    }
   }
   for (const Content& content : contents_) Py_VISIT(content.object.ptr());
   for (const Read& read : reads_) {

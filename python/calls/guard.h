@@ -59,7 +59,12 @@ class Guard {
     mutable std::uint64_t version = 0;  // of a dict when it was last found unchanged; 0: not known
   };
   struct Item {
-    pybind11::object container, key, value;  // value: null when the key was absent
+    pybind11::object key, value;  // value: null when the key was absent
+  };
+  struct Items {
+    pybind11::object container;
+    std::vector<Item> items;
+    mutable std::uint64_t version = 0;  // of the dict when its items were last found unchanged; 0: not known
   };
   struct Bytes {
     std::string layout;
@@ -84,17 +89,18 @@ class Guard {
   void add(pybind11::handle object, bool of_attributes, bool weak);
   Part held(PyObject* part) const;
   void add_tensor(pybind11::handle tensor);
+  void add_items(const pybind11::list& items);
   void add_cell(const pybind11::object& object, const pybind11::object& how);
   static std::optional<Bytes> bytes_of(const pybind11::object& object);
   static bool same(const Part& part, PyObject* now);
   static bool same(const Container& container);
   static bool same(const TensorState& state);
-  static bool same(const Item& item);
+  static bool same(const Items& items);
   static bool same(const Content& content);
   static bool same(const Read& read);
 
   std::vector<Container> containers_;
-  std::vector<Item> items_;
+  std::vector<Items> items_;
   std::vector<Content> contents_;
   std::vector<Read> reads_;
   std::vector<TensorState> tensors_;

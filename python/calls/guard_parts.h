@@ -27,11 +27,16 @@ inline PyObject* table_of(PyObject* object) {
 #endif
 }
 
+// Whether its order is not the order of its dict. Most objects are told by their exact class.
+inline bool is_ordered(PyObject* object) {
+  return PyDict_Check(object) && !PyDict_CheckExact(object) && PyODict_Check(object);
+}
+
 // Changes with every change of a dict and is never used again; 0 where Python keeps no such number. The order
 // of an OrderedDict is not part of its dict.
 inline std::uint64_t version_of(PyObject* object) {
 #if PY_VERSION_HEX < 0x030C0000
-  if (PyODict_Check(object) && PyDict_GET_SIZE(object) > 1) return 0;
+  if (is_ordered(object) && PyDict_GET_SIZE(object) > 1) return 0;
   if (PyObject* table = table_of(object)) return reinterpret_cast<PyDictObject*>(table)->ma_version_tag;
 #endif
   static_cast<void>(object);
@@ -75,7 +80,7 @@ bool visit_function(PyObject* object, Visit visit) {
 // Calls `visit` with each borrowed part, which may be null, until it returns false.
 template <typename Visit>
 bool visit_parts(PyObject* object, Visit visit) {
-  if (PyODict_Check(object)) return visit_ordered(object, visit);
+  if (is_ordered(object)) return visit_ordered(object, visit);
   if (PyObject* table = table_of(object)) return visit_table(table, visit);
   if (PyFunction_Check(object)) return visit_function(object, visit);
   if (!PyList_Check(object) && !PyTuple_Check(object)) return true;

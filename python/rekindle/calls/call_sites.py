@@ -111,11 +111,12 @@ class Family:
 
 
 class Kinds:
-    """The kinds of calls of one module, by key. Thread-safe; `get` takes no lock."""
+    """The kinds of calls of one module, by key. Thread-safe; `find` and `get` take no lock."""
 
     def __init__(self, is_part: bool) -> None:
         self._is_part = is_part
         self._kinds: dict[Any, Kind] = {}
+        self._calls = _native.CallTable()  # the same kinds, found without a key where that can be
         self._families: dict[Any, Family] = {}
         self._values: dict[Any, set[int]] = {}  # per layout of a call: hashes of the plain values that it had
         # Of the last refusal: whether it is about tables, and its guard, which holds for the next while it passes.
@@ -127,11 +128,24 @@ class Kinds:
     def __len__(self) -> int:
         return len(self._kinds)
 
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Kind | None:
+        """The kind of a call like one that was kept, whose tensors it collects. None says nothing, and is all while torch.jit
+        traces."""
+        kind: Kind | None = self._calls.find(args, kwargs, tensors)
+        if kind is not None:
+            kind.is_used = True
+        return kind
+
     def get(self, key: tuple[Any, ...]) -> Kind | None:
         """The kind of a call seen before."""
         kind = self._kinds.get(key)
         if kind is not None:
             kind.is_used = True
+        return kind
+
+    def keep(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+        """Let `find` know the kind that `get` gives for a call."""
+        self._calls.keep(args, kwargs, kind)
         return kind
 
     def new(self, key: tuple[Any, ...], open_layout: tuple[Any, ...]) -> tuple[Kind, Bypass | None]:
@@ -170,6 +184,8 @@ class Kinds:
             if one.is_used:
                 one.is_used = False
                 self._kinds[oldest] = one
+            else:
+                self._calls.forget(one)
         self._kinds[key] = made
         return made
 

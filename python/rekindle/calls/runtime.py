@@ -55,10 +55,13 @@ class Runtime:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the module's forward; hooks of the module are left to the caller."""
-        if exporting.active or tracing_state() is not None or torch.compiler.is_compiling():
+        if exporting.active or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
-        kind = self._kind_of(args, kwargs, arguments)
+        kind = self._kinds.find(args, kwargs, arguments)
+        if kind is None and tracing_state() is not None:
+            return run_eager(self._module, args, kwargs)
+        kind = kind or self._kind_of(args, kwargs, arguments)
         variant = kind.ready(arguments)
         if variant is None and not kind.is_refused:
             variant = self._prepare(kind, args, kwargs)
@@ -88,7 +91,8 @@ class Runtime:
         """The kind of a call; collects its tensors."""
         try:
             key = kind_key(args, kwargs, arguments)
-            return self._kinds.get(key) or self._new_kind(key, args, kwargs)
+            kind = self._kinds.get(key)
+            return self._new_kind(key, args, kwargs) if kind is None else self._kinds.keep(kind, args, kwargs)
         except Exception as error:  # a container that holds itself, a hash that raises
             why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
         kind = Kind(attempts=MAX_ATTEMPTS)

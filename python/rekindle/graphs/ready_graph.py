@@ -46,6 +46,7 @@ class Variant:
     memory: Any = None  # what the graph writes, and who else sees it
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)
+    served: Any = None  # runs calls that need no look at the outputs; None: run does
     keeps_random_state: bool = False  # whether run may raise after random numbers were drawn
     failures: int = 0  # runs that raised an error where eager did not
     numbers: dict[tuple[torch.Size, ...], list[int]] = field(default_factory=dict)  # in the result, by sizes
@@ -68,6 +69,7 @@ class Variant:
         writes_arguments = any(i < len(call.arguments) for i in self.writes)
         self.keeps_random_state = bool(self.contract.functions) or writes_arguments or self.depends_on_data or self.contract.draws
         cached_functions.ask_again(self.observations)
+        self.served = self._served()
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells, watched.weak)
@@ -82,6 +84,11 @@ class Variant:
             containers = [value for value, how in watched.cells if how != "weak"]
             snapshot = Snapshot(call.module, state.values(), containers, watched.weak)
             self.session.set_replay(Replay(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
+
+    def _served(self) -> Any:
+        if self.writes or self.depends_on_data or self.saved_results or self.numbers_at_export:
+            return None
+        return self.session.served_call(self.state, self.used, self.record, self.contract.structure)
 
     def bind_functions(self, module: torch.nn.Module) -> None:
         """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
@@ -108,7 +115,7 @@ class Variant:
             return
         now = _modes(module)
         if all(now.get(name, mode) == mode for name, mode in self.modes.items()):
-            self.guard, self.memory, self.registered, self.state = None, None, [], []
+            self.guard, self.memory, self.registered, self.state, self.served = None, None, [], [], None
             self.session.set_replay(None)
 
     def fits(self, prekey: str) -> bool:
@@ -160,6 +167,12 @@ class Variant:
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
         """The module's result for a call's tensors, in flattening order; buffers and arguments are written as eager does."""
+        if (served := self.served) is not None:
+            try:
+                return served(arguments)
+            except OF_TORCH as error:
+                self._raise_bypass(error)
+                raise
         inputs = arguments + self.state
         if self.writes:
             return self._run_and_write(inputs, arguments)
@@ -182,13 +195,17 @@ class Variant:
         try:
             outputs = self.session.forward(used, self.record)
         except OF_TORCH as error:
-            if isinstance(error, _native.PlanMismatch) and not self.contract.functions:
-                raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
-            if not self.depends_on_data:
-                raise
-            raise not_for_this_data(self.data_guards, error) from error  # where eager branches, or checks, the graph goes on
+            self._raise_bypass(error)
+            raise
         check_answers(self.data_guards, len(self.writes), outputs)
         return outputs
+
+    def _raise_bypass(self, error: Exception) -> None:
+        """Raise why the graph is not for a call, if that is what an error of a run means."""
+        if isinstance(error, _native.PlanMismatch) and not self.contract.functions:
+            raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
+        if self.depends_on_data:  # where eager branches, or checks, the graph goes on
+            raise not_for_this_data(self.data_guards, error) from error
 
     def _name(self, position: int) -> str:
         """Of a tensor that the graph writes; position: among the module's, negative for arguments."""

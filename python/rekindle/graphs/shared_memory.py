@@ -41,7 +41,10 @@ class Memory:
 
     def fits(self, arguments: list[torch.Tensor]) -> bool:
         """Whether the same arguments as then are tensors of the module, and the same ones."""
-        return self._own_among(arguments) == self._own
+        for tensor in arguments:
+            if id(tensor) in self._positions:
+                return self._own_among(arguments) == self._own
+        return not self._own
 
     def shared(self, arguments: list[torch.Tensor]) -> int | None:
         """The first of `writes` whose bytes another tensor has, too; None, usually. Without arguments: of those in the state."""

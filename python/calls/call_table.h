@@ -1,0 +1,40 @@
+// CallTable: what is kept for calls of a module, found by their layout.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "python/calls/call_layout.h"
+
+namespace rekindle::python {
+
+// Forgets all when it is full. Needs the GIL.
+class CallTable {
+ public:
+  // What is kept for calls of the layout of this one, None if nothing is; then, `tensors` gets nothing, else
+  // the distinct tensors of the call in order of first appearance.
+  pybind11::object find(const pybind11::tuple& args, const pybind11::dict& kwargs, pybind11::list tensors);
+  // Keeps an object for all calls of the layout of this one, if it has one.
+  void keep(const pybind11::tuple& args, const pybind11::dict& kwargs, const pybind11::object& kept);
+  // Keeps this object for no calls any more.
+  void forget(const pybind11::object& kept);
+
+  // For Python's garbage collector.
+  int traverse(visitproc visit, void* argument) const;
+  void clear();
+
+ private:
+  struct Hash {
+    std::size_t operator()(const std::vector<std::int64_t>& words) const;
+  };
+  using Kept = std::unordered_map<std::vector<std::int64_t>, pybind11::object, Hash>;
+
+  CallLayout layout_;  // of the call at hand
+  Kept kept_;
+  Kept::const_iterator last_ = kept_.end();  // the one that was found last
+};
+
+}  // namespace rekindle::python
