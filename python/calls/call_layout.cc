@@ -87,10 +87,9 @@ bool CallLayout::add_plain(PyObject* value) {
 }
 
 bool CallLayout::add_text(PyObject* text) {
-  if (PyUnicode_READY(text) != 0) {
-    PyErr_Clear();
-    return false;
-  }
+#if PY_VERSION_HEX < 0x030C0000
+  if (PyUnicode_IS_READY(text) == 0) return false;  // later, there is no other
+#endif
   const auto size = static_cast<std::size_t>(PyUnicode_GET_LENGTH(text)) * PyUnicode_KIND(text);
   put(Tag::kText, PyUnicode_GET_LENGTH(text), PyUnicode_KIND(text));
   const std::size_t begin = words_.size(), word = sizeof(std::int64_t);
