@@ -52,7 +52,7 @@ class Memory:
         return not self._own
 
     def shared(self, arguments: list[torch.Tensor]) -> int | None:
-        """Returns the first of `writes` whose bytes another tensor has, too, or None; without arguments: in the state."""
+        """Finds the first of `writes` whose bytes another tensor has, or None. Without arguments, looks at the state only."""
         addresses = [*map(_address, self._dense), *(_address(one) for one in self._contents if isinstance(one, torch.Tensor))]
         if addresses != self._addresses:
             self._look_at_fixed()
