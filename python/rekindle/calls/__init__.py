@@ -1,1 +1,1 @@
-"""The life of a wrapped module's calls: guard, look up, export, run, or eager with a reason."""
+"""Serves the calls of wrapped modules: guards, looks up, exports and runs graphs, or runs eager with a reason."""

@@ -1,4 +1,9 @@
-"""What is known about calls of one signature: graphs that serve them, or why they run in eager."""
+"""Remembers for calls of one signature which graphs serve them, or why they run in eager.
+
+An example: a module is called with a tensor of shape [4, 16], then with one of [8, 16]. These are two kinds of calls in one
+family. The export for the first leaves the batch size open, so its variant serves the second kind, too: `len` of the Kinds is 2,
+and `variants()` has one variant. Were the second call refused, its kind alone would run in eager.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,7 @@ _lock = threading.Lock()  # of all tables below; nothing else is locked, and no 
 
 
 def _renew_lock() -> None:
-    """In a forked child: the thread that held it may not be there."""
+    """Replaces the lock in a forked child, where the thread that held it may not be."""
     global _lock
     _lock = threading.Lock()
 
@@ -44,26 +49,23 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 @dataclass
 class Kind:
-    """What is known about calls of one signature: variants, most recently used first, or why they run in eager.
+    """Holds what is known about calls of one signature: variants that serve them, or why they run in eager."""
 
-    variants: exchanged as a whole, so that it can be read at any time. is_used: since its table looked last.
-    """
-
-    variants: tuple[Variant, ...] = ()
-    refusal: Bypass | None = None
+    variants: tuple[Variant, ...] = ()  # most recently used first; exchanged as a whole, so that it can be read at any time
+    refusal: Bypass | None = None  # why they run in eager; `is_refused` tells whether it still stands
     refused_while: Any = None  # guard under which the refusal stands; None: for good
-    attempts: int = 0
-    ran_in_eager: bool = False  # without an error, since it was refused
-    is_used: bool = True
+    attempts: int = 0  # exports and refusals so far; from MAX_ATTEMPTS on, no export is tried
+    ran_in_eager: bool = False  # whether a call did without an error, since the refusal
+    is_used: bool = True  # whether a call was of it, since its table last looked for a kind to forget
 
     @property
     def is_refused(self) -> bool:
-        """Whether the reason to run in eager still stands."""
+        """Tells whether the reason to run in eager still stands."""
         refused_while = self.refused_while  # another thread may let go of it
         return self.refusal is not None and (refused_while is None or bool(refused_while.check()))
 
     def ready(self, arguments: list[torch.Tensor]) -> Variant | None:
-        """A variant that is right now for a call."""
+        """Returns a variant that is right now for a call, and makes it the first that is asked; None without one."""
         for variant in (variants := self.variants):
             if variant.ready(arguments):
                 if variant is not variants[0]:
@@ -72,18 +74,18 @@ class Kind:
         return None
 
     def add(self, variant: Variant) -> None:
-        """Let it be the first that is asked."""
+        """Makes a variant the first that is asked."""
         with _lock:
             self.variants = (variant, *(other for other in self.variants if other is not variant))
 
     def leave(self, variant: Variant) -> None:
-        """Run it no more for this kind of calls, nor make another."""
+        """Runs a variant no more for this kind of calls, nor lets another be made."""
         with _lock:
             self.variants = tuple(other for other in self.variants if other is not variant)
         self.attempts = MAX_ATTEMPTS
 
     def refuse(self, bypass: Bypass, refused_while: Any) -> None:
-        """Run calls in eager as long as trying again is of no use: while a guard passes; None: for good."""
+        """Lets calls run in eager, for `bypass`, as long as the guard `refused_while` passes; None: for good."""
         self.attempts += 1
         self.ran_in_eager = False
         self.refused_while = None if self.attempts >= MAX_ATTEMPTS else refused_while
@@ -92,17 +94,14 @@ class Kind:
 
 @dataclass
 class Family:
-    """What is known about calls that differ in the sizes of their tensors only.
+    """Holds what is known about calls that differ in the sizes of their tensors only."""
 
-    closed: why none is left open where an export has tried in vain; by the dimensions of its shapes, of which equal ones
-    are one symbol.
-    """
-
-    variants: tuple[Variant, ...] = ()
+    variants: tuple[Variant, ...] = ()  # newest first
+    # Why no size is left open where an export has tried in vain, by the dims of its shapes, in which equal ones are one symbol.
     closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
 
     def add(self, variant: Variant, wanted: Shapes) -> None:
-        """wanted: the shapes that the variant's export was to leave open."""
+        """Keeps a variant and, where it has no open sizes though its export was to leave those of `wanted` open, the reason."""
         with _lock:
             self.variants = (variant, *self.variants)
         if wanted.symbols and not variant.shapes.symbols:
@@ -111,7 +110,7 @@ class Family:
 
 
 class Kinds:
-    """The kinds of calls of one module, by key. Thread-safe; `find` and `get` take no lock."""
+    """Keeps the kinds of calls of one module, by key. Thread-safe; `find` and `get` take no lock."""
 
     def __init__(self, is_part: bool) -> None:
         self._is_part = is_part
@@ -129,28 +128,35 @@ class Kinds:
         return len(self._kinds)
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Kind | None:
-        """The kind of a call like one that was kept, whose tensors it collects. None says nothing, and is all while torch.jit
-        traces."""
+        """Returns the kind of a call like one that was kept, and adds the call's distinct tensors to `tensors`.
+
+        None says nothing about the call; `tensors` then gets nothing. While torch.jit traces, it is always None.
+        """
         kind: Kind | None = self._calls.find(args, kwargs, tensors)
         if kind is not None:
             kind.is_used = True
         return kind
 
     def get(self, key: tuple[Any, ...]) -> Kind | None:
-        """The kind of a call seen before."""
+        """Returns the kind of a call seen before, by its key; None for a new one."""
         kind = self._kinds.get(key)
         if kind is not None:
             kind.is_used = True
         return kind
 
     def keep(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
-        """Let `find` know the kind that `get` gives for a call."""
+        """Lets `find` give the kind that `get` gives for a call, and returns the kind."""
         self._calls.keep(args, kwargs, kind)
         return kind
 
     def new(self, key: tuple[Any, ...], open_layout: tuple[Any, ...]) -> tuple[Kind, Bypass | None]:
-        """The kind of a call not seen before, one and the same for calls with ever new plain values; why it is refused, if so.
-        open_layout: of the call without the sizes that may be open."""
+        """Returns the kind of a call not seen before, and why it is refused, if it is from now on.
+
+        Calls with ever new plain values are of one kind, which is refused.
+
+        key: that of kind_key
+        open_layout: the first two items of a kind_key without the sizes that may be open
+        """
         with _lock:
             if self._is_part and self._tried() >= _MOST_KINDS_OF_A_PART:
                 # What data decides about may have new sizes at every call.
@@ -174,7 +180,7 @@ class Kinds:
         return self._kept(key, Kind(attempts=MAX_ATTEMPTS, refusal=bypass)), bypass
 
     def _kept(self, key: tuple[Any, ...], made: Kind) -> Kind:
-        """The kind that is there or, in the place of the one that was not used for longest, a new one."""
+        """Returns the kind that is there or else `made`, which may take the place of the one that was not used for longest."""
         kind = self._kinds.get(key)
         if kind is not None:  # another thread was faster
             return kind
@@ -190,22 +196,22 @@ class Kinds:
         return made
 
     def _tried(self) -> int:
-        """Variants, of which one may serve many kinds, and kinds that were refused or not served yet."""
+        """Counts variants, of which one may serve many kinds, and kinds that were refused or not served yet."""
         return len(self.variants()) + sum(not kind.variants for kind in self)
 
     def variants(self) -> list[Variant]:
-        """All that serve a kind, each once."""
+        """Lists the variants that serve a kind, each once."""
         return [*{id(variant): variant for kind in self for variant in kind.variants}.values()]
 
     def family(self, key: tuple[Any, ...]) -> Family:
-        """What calls have in common that differ in sizes only."""
+        """Returns the family of calls that differ in sizes only, by its key; a new one if there is none."""
         with _lock:
             family = self._families.pop(key, None) or Family()
             _put(self._families, key, family, _MOST_FAMILIES)
             return family
 
     def add(self, kind: Kind, family: Family, variant: Variant, wanted: Shapes) -> None:
-        """Keep a new variant, which serves a kind of calls; wanted: as of Family.add."""
+        """Keeps a new variant, which serves a kind of calls, and may drop another for it; `wanted` is that of Family.add."""
         kind.add(variant)
         family.add(variant, wanted)
         known = self.variants()
@@ -213,7 +219,7 @@ class Kinds:
             self.drop(next(one for one in known if one is not variant))
 
     def release(self, module: nn.Module) -> None:
-        """Keep nothing alive that was replaced in the module since it was last described."""
+        """Lets go of all that was replaced in the module since it was last described."""
         for variant in self.variants():
             variant.release(module)
         _, guard = self._refused_while
@@ -224,14 +230,14 @@ class Kinds:
                 kind.refusal = kind.refused_while = None
 
     def drop(self, variant: Variant) -> None:
-        """Let no call run from a variant any more."""
+        """Lets no call run from a variant any more."""
         with _lock:
             for one in (*self._kinds.values(), *self._families.values()):
                 if variant in one.variants:
                     one.variants = tuple(other for other in one.variants if other is not variant)
 
     def refuse(self, kind: Kind, bypass: Bypass, module: nn.Module) -> None:
-        """Run calls of a kind in eager from now on, as long as trying again is of no use."""
+        """Lets calls of a kind run in eager from now on, as long as trying again is of no use."""
         guard: Any = None
         if _passes_by_itself(bypass, kind.attempts < 2):
             guard = _TryAgain()
@@ -244,22 +250,22 @@ class Kinds:
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Make an entry the newest of a table that forgets the oldest."""
+    """Makes an item the newest of a table, which forgets the oldest beyond `most`."""
     table[key] = value
     while len(table) > most:
         del table[next(iter(table))]
 
 
 class _TryAgain:
-    """A guard that never passes: the refusal holds for one call only."""
+    """Fails as a guard each time: the refusal holds for one call only."""
 
     def check(self) -> bool:
-        """As of _native.Guard."""
+        """Returns False, in the place of _native.Guard.check."""
         return False
 
 
 def _passes_by_itself(bypass: Bypass, first: bool) -> bool:
-    """Whether the next call may fare better though nothing was changed."""
+    """Tells whether the next call may fare better though nothing was changed."""
     if isinstance(bypass, (SizedByData, Disturbed)):  # of the first, the next export knows
         return True
     # A forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do.
@@ -267,12 +273,12 @@ def _passes_by_itself(bypass: Bypass, first: bool) -> bool:
 
 
 def _of_tables(bypass: Bypass) -> bool:
-    """Whether a refusal stands while the tables of the modules are the same. Otherwise the forward changes some itself."""
+    """Tells whether a refusal stands while the tables of the modules are the same. If not, the forward changes some itself."""
     return bypass.reason not in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT)
 
 
 def _guard(bypass: Bypass, module: nn.Module) -> Any:
-    """Passes as long as trying again is of no use."""
+    """Returns a guard that passes as long as trying again is of no use."""
     modules = list(named_modules(module).values())
     state = [*named_parameters(module).values(), *named_buffers(module).values()]
     if not _of_tables(bypass):

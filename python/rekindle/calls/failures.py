@@ -1,4 +1,4 @@
-"""Errors in a graph's run: the call runs in eager, which decides what its user sees."""
+"""Keeps what is known of an error in a graph's run: the call then runs in eager, which decides what its user sees."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _PLACE = re.compile(r"while running node '.*")
 
 @dataclass(frozen=True)
 class Failure:
-    """What is kept of an error in a graph's run. place: `while running node ...`, where it has one. Holds no frame of the run."""
+    """Holds what is kept of an error in a graph's run; it holds no frame of the run."""
 
-    kind: type[Exception]
-    message: str
-    place: str | None
+    kind: type[Exception]  # its class
+    message: str  # its first line
+    place: str | None  # `while running node ...`, where the error or a note on it says so
 
     @staticmethod
     def of(error: Exception) -> Failure:
-        """The failure that an error is."""
+        """Returns what is kept of an error."""
         texts = [*reversed(getattr(error, "__notes__", ())), str(error)]
         found = next(filter(None, (_PLACE.search(str(text)) for text in texts)), None)
         return Failure(type(error), first_line(error), found and found[0])
 
     def explain(self, error: Exception) -> None:
-        """Note in eager's error where the graph had the same one."""
+        """Notes in eager's error where the graph had one of the same class."""
         if self.place is not None and isinstance(error, self.kind):
             error.add_note(self.place)
 
     def bypass(self) -> Bypass:
-        """Why the call ran in eager, where there is no error."""
+        """Returns why the call ran in eager, for a call that eager has no error in."""
         where = f" {self.place}" if self.place is not None else ""
         return Bypass(
             Reason.GRAPH_FAILED,
@@ -43,7 +43,7 @@ class Failure:
 
 
 def forbidden(module: nn.Module, bypass: Bypass) -> FallbackError:
-    """What a call raises that would run in eager where that is not allowed."""
+    """Returns the error of a call that would run in eager, for `bypass`, where that is not allowed."""
     return FallbackError(
         f"{type(module).__name__} cannot run from a graph: {bypass.text()}; "
         'fallback="error" or REKINDLE_CACHE=strict forbids eager: drop it to go on without the graph'

@@ -1,4 +1,4 @@
-"""The life of a wrapped module's calls: guard, look up, export, run, or eager with a reason."""
+"""Serves the calls of a wrapped module, from guard to result. Example: "One call, followed through" in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class Runtime:
     def __init__(self, module: nn.Module, options: Options, is_part: bool = False) -> None:
         self._module = module
         self._options = options
-        self._is_part = is_part
+        self._is_part = is_part  # whether the module around it runs in eager
         self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
-        self._parts: Parts | None = None
+        self._parts: Parts | None = None  # made by the first eager call that may have them
         self._why_eager: str | None = None  # of the last eager call
-        self._kinds = Kinds(is_part)
+        self._kinds = Kinds(is_part)  # what is known about its calls
         self._subject = Subject(module, options)
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # held while a variant is made, or the parts are in place
         process_state.renewed_in_children(self)
         self._status = Status()
-        self._supplier: Supplier | None = None
+        self._supplier: Supplier | None = None  # made at the first look-up
         # Called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
         self.on_graph: OnGraph | None = None
         _native.set_log_level(options.log)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the module's forward; hooks of the module are left to the caller."""
+        """Returns the result of the module's forward, from a graph or eager; hooks of the module are left to the caller."""
         if exporting.active or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
@@ -88,7 +88,7 @@ class Runtime:
         return self._eager_instead(kind, variant, failure, args, kwargs)
 
     def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
-        """The kind of a call; collects its tensors."""
+        """Returns the kind of a call, a refused one if it cannot be described; adds the call's tensors to `arguments`."""
         try:
             key = kind_key(args, kwargs, arguments)
             kind = self._kinds.get(key)
@@ -100,7 +100,7 @@ class Runtime:
         return kind
 
     def current_status(self) -> Status:
-        """A copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
+        """Returns a copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
         stats = [variant.session.stats() for variant in self._kinds.variants()]
         whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
         whole.plans = sum(stat["plans"] for stat in stats)
@@ -129,7 +129,7 @@ class Runtime:
         return kind
 
     def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
-        """Find or make the variant for a call; on a bypass, remember why and return None."""
+        """Finds or makes the variant for a call; on a bypass, remembers why and returns None."""
         if self._parts is not None and self._parts.in_use:
             return None  # another call has the parts in place: the module is not what its user made it
         try:
@@ -159,7 +159,7 @@ class Runtime:
         self._note(bypass)
 
     def _note(self, bypass: Bypass) -> None:
-        """Count a call that runs in eager; the first with a reason is logged."""
+        """Counts a call that runs in eager, and logs the first with a reason."""
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
@@ -169,7 +169,7 @@ class Runtime:
             self._supplier.store.record_bypass(str(bypass.reason))
 
     def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
-        """Run a call in eager whose variant turned out not to be right; that stays only where it was up to the call's data."""
+        """Drops a variant that is not right for a call; keeps it where only this call's data or memory is why."""
         if isinstance(bypass, SharedMemory):
             self._note(bypass.forgotten())
             return
@@ -187,7 +187,7 @@ class Runtime:
     def _eager_instead(
         self, kind: Kind, variant: Variant, failure: Failure, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The result, or the error, that a call has in eager whose graph failed; a graph that fails again and again is left."""
+        """Returns or raises what eager does for a call whose graph failed; leaves a graph that fails again and again."""
         try:
             result = run_eager(self._module, args, kwargs)
         except Exception as error:
@@ -205,7 +205,7 @@ class Runtime:
         return result
 
     def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], of_call: Bypass | None = None) -> Any:
-        """of_call: why this call does not run from a graph; else why none of its kind does."""
+        """Runs a call in eager, or its parts from graphs of their own; `of_call`: why, if it is not the refusal of its kind."""
         refusal = of_call or kind.refusal
         if refusal is None:  # see _prepare
             return run_eager(self._module, args, kwargs)
@@ -220,14 +220,14 @@ class Runtime:
         return result
 
     def _leave_to_eager(self, why: Bypass) -> None:
-        """Count a call that runs in eager; raises FallbackError if none may."""
+        """Counts a call that runs in eager; raises FallbackError if none may."""
         if self._options.forbids_eager:
             raise forbidden(self._module, why) from why
         self._status.source, self._why_eager = "eager", str(why)
         self._status.eager_calls += 1
 
     def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Under the lock: no other thread describes the module meanwhile."""
+        """Runs a call in eager with its parts from graphs. Needs the lock: no other thread describes the module meanwhile."""
         if self._parts is None:
             self._parts = Parts(self._module, self._serving)
         with contextlib.nullcontext() if self._parts.in_use else self._parts.in_place():
@@ -273,21 +273,21 @@ class Runtime:
         return variant
 
     def _known(self, kind: Kind, variant: Variant) -> Variant:
-        """A variant in memory that serves a kind of calls, too."""
+        """Lets a variant in memory serve a kind of calls, too, and returns it."""
         if variant not in kind.variants:
             kind.add(variant)
             self._status.source = "memory"
         return variant
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
-        """Why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
+        """Says why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
         kind = self._kinds.get(kind_key(args, kwargs, []))
         if kind is not None and kind.refusal is not None and kind.is_refused:
             return Explanation(label(type(self._module)), "bypass", str(kind.refusal.reason), kind.refusal.message)
         return self._subject.explain(args, kwargs)
 
     def renew(self) -> None:
-        """In a forked child: those that had the lock, or the parts in place, are not there."""
+        """Frees the lock and the parts in a forked child, where those that had them are not."""
         if not self._lock._is_owned():  # type: ignore[attr-defined]
             self._lock = threading.RLock()
             if self._parts is not None:

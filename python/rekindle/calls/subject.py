@@ -1,4 +1,4 @@
-"""What a runtime asks the cache and the exporter about: its module, and one call of it."""
+"""Describes what a runtime asks the cache and the exporter about: its module, and one call of it."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from rekindle.sizes.shapes import Shapes
 
 
 class Subject:
-    """A module with its options. sized_functions: autograd Functions that returned other sizes than at their export."""
+    """Describes a module with its options, and calls of it."""
 
     def __init__(self, module: nn.Module, options: Options) -> None:
         self._module = module
         self._options = options
-        self.sized_functions: frozenset[type] = frozenset()
+        self.sized_functions: frozenset[type] = frozenset()  # autograd Functions that returned other sizes than at their export
 
     @property
     def dynamic(self) -> bool:
-        """Whether sizes may be left open."""
+        """Tells whether sizes may be left open."""
         return self._options.dynamic == "auto"
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        """Of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
+        """Returns the fingerprint of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
         return self._describe(self._module, args, kwargs)
 
     def describe(self, call: Call) -> Fingerprint:
-        """Of a call of the module, or of a copy of it, as both are now."""
+        """Returns the fingerprint of a call of the module, or of a copy of it, as they are now; raises Bypass without one."""
         return self._describe(call.module, call.args, call.kwargs)
 
     def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
@@ -57,7 +57,7 @@ class Subject:
         }
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Call:
-        """The call, whose tensors are `arguments`; raises Bypass for one that no graph can serve."""
+        """Returns the call, whose tensors are `arguments`; raises Bypass for one that no graph can serve."""
         parameters, buffers = named_parameters(self._module), named_buffers(self._module)
         for tensor in [*arguments, *parameters.values(), *buffers.values()]:
             if tensor.device.type != "cpu":
@@ -69,8 +69,11 @@ class Subject:
         return Call(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
 
     def plan(self, arguments: list[torch.Tensor], earlier: Sequence[list[list[Any]]]) -> ExportPlan:
-        """What an export of a call with these tensors is to leave open. earlier: sizes that were exported, of calls that differ
-        in these only."""
+        """Says what an export of a call with these tensors is to leave open.
+
+        arguments: the call's tensors, in flattening order
+        earlier: sizes that were exported, of calls that differ in these only
+        """
         return ExportPlan(
             Shapes.of(arguments, self.dynamic, earlier),
             sized_functions=self.sized_functions,
@@ -78,7 +81,7 @@ class Subject:
         )
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
-        """Why the call hits or misses; runs nothing of the module and changes nothing."""
+        """Says why the call hits or misses; runs nothing of the module and changes nothing."""
         again = lambda: self.fingerprint(args, kwargs)  # noqa: E731
         try:
             fingerprint = again()

@@ -1,1 +1,1 @@
-"""Graphs that are ready to run: the guard before each call, the call itself, gradients of gradients."""
+"""Runs graphs that are ready: the guard before each call, the call itself, gradients of gradients."""

@@ -1,4 +1,4 @@
-"""What tells two calls of a wrapped module apart without looking into the module, and the tables that make up a module."""
+"""Tells calls of a wrapped module apart without looking into the module, and lists the tables that make up a module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HASHED = (bool, int, str, bytes, torch.dtype, torch.device, torch.memory_format
 
 
 def tables_of(module: nn.Module) -> list[dict[str, Any]]:
-    """The dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks."""
+    """Lists the dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks."""
     attributes = module.__dict__
     return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
 
@@ -28,10 +28,13 @@ def tables_of(module: nn.Module) -> list[dict[str, Any]]:
 def call_key(
     args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool = False
 ) -> Any:
-    """A hashable description of a call's structure and tensor layouts; collects its distinct tensors and plain values.
+    """Returns a hashable description of a call's structure and of the dtypes, sizes and strides of its tensors.
 
-    What is neither is told by its type only: a call with such an argument never runs from a graph. If `open_sizes`, sizes that
-    may be symbols are left out.
+    tensors: gets the distinct tensors, in flattening order
+    values: gets the plain values, each with its type
+    open_sizes: whether sizes that may be symbols are left out
+
+    What is neither is told by its type only: a call with such an argument never runs from a graph.
     """
     seen: dict[int, int] = {}
     key = partial(_key, seen, tensors, values, open_sizes)
@@ -41,14 +44,17 @@ def call_key(
 def kind_key(
     args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], open_sizes: bool = False
 ) -> tuple[Any, ...]:
-    """What tells kinds of calls apart or, if `open_sizes`, families of kinds; collects the call's tensors."""
+    """Returns what tells kinds of calls apart or, if `open_sizes`, families of kinds: (grad mode, call_key, *plain values).
+
+    tensors: gets the call's distinct tensors, in flattening order
+    """
     values: list[Any] = []
     layout = call_key(args, kwargs, tensors, values, open_sizes)
     return (torch.is_grad_enabled(), layout, *values)
 
 
 def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool, value: Any) -> Any:
-    """Of one argument. A function of its own: one that held itself would be garbage after each call."""
+    """Describes one argument. A function of its own: one that held itself would be garbage after each call."""
     if isinstance(value, torch.Tensor):
         position = seen.setdefault(id(value), len(seen))
         if position == len(tensors):

@@ -1,5 +1,11 @@
-"""A backward with create_graph=True or is_grads_batched=True: eager's own gradients of the same call, which can be
-differentiated again, and mapped over."""
+"""Gives a backward with create_graph=True or is_grads_batched=True eager's own gradients of the same call.
+
+These can be differentiated again, and mapped over.
+
+An example: `y = model(x)` was run by a graph, and `torch.autograd.grad(y.sum(), x, create_graph=True)` follows. The session then
+calls the Replay, which runs the forward of `model` once more in eager, on the same inputs and from the same random state, and
+differentiates it. So the gradient of x has a history, and a second backward goes through eager's operators.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +42,11 @@ def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
 class Replay:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
-    call: one of them. contract, shapes: of the entry. gradient_of: inputs of the graph that have a gradient. guard: passes
-    as long as the module is what it was at the forward; it is asked when the snapshot is restored. Keeps no tensor of the call.
+    call: one of that kind; none of its tensors is kept
+    contract, shapes: of the entry
+    gradient_of: positions of the graph's inputs that have a gradient
+    guard: passes as long as the module is what it was at the forward; asked when the snapshot is restored
+    snapshot: restores what the module and its surroundings were like then
     """
 
     def __init__(
@@ -66,7 +75,17 @@ class Replay:
         cut: list[int],
         ending: bool,
     ) -> list[torch.Tensor | None]:
-        """As of Replay in session/session.h."""
+        """Returns a gradient per `gradient_of` or, if `ending`, per result in `cut`; None for no gradient.
+
+        inputs: those of the graph, which are the contract's `used`
+        random_state: of the CPU generator before the forward; None when the graph draws nothing
+        cotangents: one per result that requires a gradient; None where there is none
+        cut: positions of results from which the backward goes on with their own cotangents only
+        ending: whether what comes to these is asked for, and not the gradients of the inputs
+
+        Raises RuntimeError if the module was changed since the forward, or returns another structure. See Replay and Cut in
+        session/session.h.
+        """
         every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._state))
         for position, tensor in zip(self._used, inputs, strict=True):
             every[position] = tensor
@@ -91,8 +110,10 @@ class Replay:
             return [coming.get(i) for i in cut] if ending else gradients
 
     def _apart(self, arguments: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The arguments with a history, and those that eager writes, as views and copies, and these alone: eager may write to
-        them, and a hook of an argument runs when the gradient gets there, not here."""
+        """Returns the arguments, with views of those that have a history and copies of those that eager writes; and these alone.
+
+        Eager may write to them, and a hook of an argument runs when the gradient gets there, not here.
+        """
         views: dict[int, torch.Tensor] = {}
         with torch.enable_grad():
             for i, argument in enumerate(arguments):
@@ -160,7 +181,7 @@ def _differentiate(
 
 
 def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
-    """Where a graph's own rounding is all that differs, what the repeated forward has saved of the buffer stays good."""
+    """Writes a buffer back. Where only a graph's own rounding differs, what the repeated forward has saved of it stays good."""
     is_rounding = buffer.is_floating_point() and torch.allclose(buffer, before, rtol=_ROUNDING, atol=0.0)
     with version_kept(buffer) if is_rounding else contextlib.nullcontext():
         buffer.copy_(before)
@@ -168,7 +189,7 @@ def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def _ending_at(tensors: list[torch.Tensor]) -> Iterator[None]:
-    """Let a backward end at these, no leaves: it is asked for their gradients, and the outer one goes on from there."""
+    """Lets a backward end at these, no leaves: it is asked for their gradients, and the outer one goes on from there."""
 
     def end(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
         return tuple(None if gradient is None else torch.zeros_like(gradient) for gradient in gradients)
@@ -185,7 +206,7 @@ def _ending_at(tensors: list[torch.Tensor]) -> Iterator[None]:
 def _cut(
     outputs: list[torch.Tensor], cotangents: list[torch.Tensor | None], results: list[int]
 ) -> Iterator[dict[int, torch.Tensor]]:
-    """Let a backward go on from these results with their cotangents only; gives what has come to each."""
+    """Lets a backward go on from these results with their own cotangents only; yields what has come to each, by position."""
     coming: dict[int, torch.Tensor] = {}
 
     def go_on(position: int, gradient: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,9 @@
-"""The live objects behind a fingerprint and its observations, for a guard that compares by identity on every call."""
+"""Collects the live objects behind a fingerprint and its observations, for a guard that compares by identity on every call.
+
+An example: a forward reads the global RATE of the module `app`, which makes the observation ["global", "app", "RATE", "0.1"].
+Watched then has the items (sys.modules, "app") and (vars(app), "RATE"). After `app.RATE = 0.2` another object is there: the guard
+fails, and the call is looked up by content again.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +38,14 @@ _HEAP_TYPE = 1 << 9
 _OF_THE_PROCESS = frozenset({"version", "binary", "order"})
 
 
-# A number that changes whenever anything is registered with any abstract class.
+# Holds a number that changes whenever anything is registered with any abstract class.
 _REGISTERED = seen_only(lambda _: (abc.get_cache_token(),))
-# Of a class, whose version and dictionary do not tell of them.
+# The names of a class, of which its version and dictionary do not tell.
 _NAMES = seen_only(operator.attrgetter("__name__", "__qualname__"))
 
 
 def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
-    """As of the cells of _native.Guard, for what only weak references may lead to."""
+    """Returns the cell of _native.Guard, (object, how), for what only weak references may lead to."""
     if cells.how in ("object", "bytes"):
         return value, "weak" if cells.how == "object" else "bytes"
 
@@ -56,17 +61,13 @@ _ANSWER = seen_only(lambda question: (sys.intern(str(queries.answer(*question)))
 
 
 class Watched:
-    """As long as all of it is unchanged, the fingerprint's fields and the observations are.
-
-    items: (dict or class, key) pairs, whose value or absence is compared. registered: (value, digest) that only a registered
-    digest function can compare.
-    """
+    """Watches what a fingerprint and observations depend on: as long as all of it is unchanged, so are they."""
 
     def __init__(self, fingerprint: Fingerprint, observations: Iterable[Sequence[str | None]]) -> None:
         self._cells: dict[tuple[int, Any], tuple[Any, Cells]] = {}
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._weak: set[int] = set()
-        self.registered: list[tuple[Any, str]] = []
+        self.registered: list[tuple[Any, str]] = []  # (value, digest) that only a registered digest function can compare
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
             self._watch(namespace, CLASS) if isinstance(namespace, type) else self._watch(vars(namespace), ITEMS)
@@ -79,7 +80,7 @@ class Watched:
 
     @property
     def cells(self) -> list[tuple[Any, Any]]:
-        """What changes, and how it is compared, as of _native.Guard."""
+        """Lists what may change and how it is compared: the (object, how) pairs that _native.Guard takes."""
         return [
             _weakly(value, cells) if id(value) in self._weak else (value, cells.comparison)
             for value, cells in self._cells.values()
@@ -87,12 +88,12 @@ class Watched:
 
     @property
     def weak(self) -> set[int]:
-        """Ids of objects that weak references lead to: nothing that compares may keep them alive."""
+        """Returns the ids of objects that weak references lead to: nothing that compares may keep them alive."""
         return self._weak
 
     @property
     def items(self) -> list[tuple[Any, Any]]:
-        """What is compared one by one."""
+        """Lists the (dict or class, key) pairs whose value, or its absence, is compared one by one."""
         return list(self._items.values())
 
     def _observe(self, kind: str, module: str, name: str) -> None:
@@ -149,7 +150,7 @@ class Watched:
             self._add_value(name, value)
 
     def _follow(self, namespace: dict[str, Any], chain: list[str]) -> Any:
-        """The value at the end of a chain, as observations._follow finds it; every link is watched."""
+        """Returns the value at the end of a chain of names, as names.follow (key/values) finds it, and watches every link."""
         self._add_item(namespace, chain[0])
         value = namespace.get(chain[0], ABSENT)
         if value is ABSENT:
@@ -183,7 +184,7 @@ class Watched:
         self._add_parts(walker)
 
     def _add_parts(self, found: Any) -> None:
-        """What a Walker or a Fingerprint met."""
+        """Watches what a Walker or a Fingerprint met."""
         self._weak |= found.weak
         for value, cells in found.cells:
             self._watch(value, cells)

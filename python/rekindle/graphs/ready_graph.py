@@ -1,4 +1,9 @@
-"""One graph that is ready to run."""
+"""Runs one graph, for calls that it is right for.
+
+An example: the variant of an nn.Linear(16, 4), called with x of shape [8, 16]. Its graph has the inputs x, weight and bias; the
+last two are its `state`. `run([x])` has the session run the graph on the three and rebuilds the result, the one output of shape
+[8, 4]. After `weight.requires_grad_(False)`, `ready([x])` is False: the guard finds weight changed.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +36,20 @@ _MOST_NUMBERS = 1024
 
 @dataclass(eq=False)
 class Variant:
-    """One graph that is ready to run, and what must still hold for it to be right. guards: the questions that it asks
-    of sizes, if it does."""
+    """Runs one graph, and knows what must still hold for it to be right."""
 
-    prekey: str
-    observations: list[Any]
-    session: Any
-    contract: _native.Contract
-    source: str
-    entry: str | None
-    guards: Any = None
-    guard: Any = None
+    prekey: str  # under which it was found or made
+    observations: list[Any]  # what has to hold, beside the key
+    session: Any  # the _native.Session that runs the graph
+    contract: _native.Contract  # how a call, the graph and the result correspond
+    source: str  # where it came from: "local", "remote" or "export"
+    entry: str | None  # id of its entry; empty if that was not published yet
+    guards: Any = None  # the _native.SizeQuestions that it asks, if it asks any
+    guard: Any = None  # the _native.Guard of a call; None: it has to be armed
     modes: dict[str, Any] = field(default_factory=dict)  # see _modes; when it was armed
-    memory: Any = None  # what the graph writes, and who else sees it
-    registered: list[tuple[Any, str]] = field(default_factory=list)  # values that no guard can compare
-    state: list[torch.Tensor] = field(default_factory=list)
+    memory: Any = None  # the Memory of what the graph writes, and who else sees it; None: it has to be armed
+    registered: list[tuple[Any, str]] = field(default_factory=list)  # values, with digests, that no guard can compare
+    state: list[torch.Tensor] = field(default_factory=list)  # parameters and buffers of the module, in the contract's order
     served: Any = None  # runs calls that need no look at the outputs; None: run does
     keeps_random_state: bool = False  # whether run may raise after random numbers were drawn
     failures: int = 0  # runs that raised an error where eager did not
@@ -62,7 +66,7 @@ class Variant:
         self.shapes = Shapes.observed(self.observations)
 
     def arm(self, fingerprint: Fingerprint, call: Call) -> None:
-        """Bind the module's live state and remember what it looks like. Raises Bypass where it cannot serve the call."""
+        """Binds the module's live state and remembers what it looks like. Raises Bypass where it cannot serve the call."""
         state = call.state
         self.state = [state[name] for name in self.contract.state]
         self.bind_functions(call.module)
@@ -91,14 +95,14 @@ class Variant:
         return self.session.served_call(self.state, self.used, self.record, self.contract.structure)
 
     def bind_functions(self, module: torch.nn.Module) -> None:
-        """Let the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
+        """Lets the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
         functions = [bind(call, module) for call in self.contract.functions]
         self.session.set_functions(functions)
         if self.guards is not None:
             self.guards.set_functions(functions)
 
     def ready(self, arguments: list[torch.Tensor]) -> bool:
-        """Whether the variant is right now for a call, by identity of what it depends on."""
+        """Tells whether the variant is right now for a call, by identity of what it depends on."""
         guard, memory = self.guard, self.memory  # another thread may release them
         return (
             guard is not None
@@ -109,8 +113,10 @@ class Variant:
         )
 
     def release(self, module: torch.nn.Module) -> None:
-        """Keep nothing alive that the module has let go of: weak references would tell. To be armed again; a variant for
-        another mode, as of `eval`, is kept as it is, for that mode comes again."""
+        """Lets go of what the module has let go of: weak references to it would tell. The variant then has to be armed again.
+
+        A variant for another mode, as of `eval`, is kept as it is, for that mode comes again.
+        """
         if self.guard is None or self.guard.check():
             return
         now = _modes(module)
@@ -119,11 +125,11 @@ class Variant:
             self.session.set_replay(None)
 
     def fits(self, prekey: str) -> bool:
-        """Whether the variant is right for a call of this key, by content."""
+        """Tells whether the variant is right for a call of this key, by content."""
         return self.prekey == prekey and verify(self.observations) is None
 
     def admits(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> bool:
-        """Whether the graph is for arguments of these sizes, and has a plan for them."""
+        """Tells whether the graph is for arguments of these sizes, and has a plan for them; `state`: parameters and buffers."""
         sizes = sizes_of(arguments)
         if self.shapes.bind(sizes) is None:
             return False
@@ -143,7 +149,7 @@ class Variant:
         return True
 
     def _numbers_at(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> list[int] | None:
-        """Those in the result that depend on sizes; None if the graph is not for the sizes of these arguments."""
+        """Returns the numbers in the result that depend on sizes; None if the graph is not for the sizes of these arguments."""
         if self.guards is None:
             return []
         every = [*arguments, *state]
@@ -151,7 +157,7 @@ class Variant:
         return numbers_of(self.guards, expected, [every[i] for i in self.used])
 
     def _numbers(self, arguments: list[torch.Tensor]) -> list[int]:
-        """Those of a call that the graph is for."""
+        """Returns the numbers in the result of a call that the graph is for."""
         if not self.numbers_at_export or not self.shapes.symbols:
             return self.numbers_at_export
         sizes = tuple(tensor.shape for tensor in arguments)
@@ -166,7 +172,10 @@ class Variant:
         return found
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
-        """The module's result for a call's tensors, in flattening order; buffers and arguments are written as eager does."""
+        """Returns the module's result for a call's tensors, in flattening order; writes buffers and arguments as eager does.
+
+        Raises Bypass when the graph is not for this call; buffers and arguments are then as before.
+        """
         if (served := self.served) is not None:
             try:
                 return served(arguments)
@@ -187,7 +196,7 @@ class Variant:
 
     @property
     def depends_on_data(self) -> bool:
-        """Whether it is up to the data of a call if the graph is for it."""
+        """Tells whether it is up to the data of a call if the graph is for it."""
         return bool(self.data_guards) or self.sized_by_data
 
     def _forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -201,18 +210,18 @@ class Variant:
         return outputs
 
     def _raise_bypass(self, error: Exception) -> None:
-        """Raise why the graph is not for a call, if that is what an error of a run means."""
+        """Raises Bypass if an error of a run means that the graph is not for the call; otherwise returns."""
         if isinstance(error, _native.PlanMismatch) and not self.contract.functions:
             raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
         if self.depends_on_data:  # where eager branches, or checks, the graph goes on
             raise not_for_this_data(self.data_guards, error) from error
 
     def _name(self, position: int) -> str:
-        """Of a tensor that the graph writes; position: among the module's, negative for arguments."""
+        """Names a tensor that the graph writes, for a person; `position`: among the module's, negative for arguments."""
         return "an input" if position < 0 else f"the buffer {self.contract.state[position]}"
 
     def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
-        """The backward may read what a buffer or an argument held before: the graph gets a copy of it."""
+        """Runs on copies of what is written, as the backward may read what it held before, then writes it: all or nothing."""
         given = list(inputs)
         if (shared := self.memory.shared(arguments)) is not None:
             raise SharedMemory(self._name(shared))
@@ -238,8 +247,11 @@ def _modes(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:
-    """Raise Bypass when the data of a call answers a question otherwise than when the graph was made.
-    guards: [where, what, value] each; writes: how many outputs follow the one with the answers."""
+    """Raises Bypass when the data of a call answers a question otherwise than when the graph was made.
+
+    guards: [where, what, answer] each
+    writes: how many outputs follow the one with the answers
+    """
     if not guards:
         return
     for (where, what, value), now in zip(guards, outputs[-1 - writes].tolist(), strict=True):
@@ -254,7 +266,7 @@ def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.
 
 
 def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
-    """Why a graph in which sizes depend on data does not run for a call. guards: as of check_answers."""
+    """Says why a graph in which sizes depend on data does not run for a call; `guards`: as in check_answers."""
     places = "; ".join(dict.fromkeys(f"{where} asks for one ({what})" for where, what, _ in guards[:8]))
     return Bypass(
         Reason.VALUE_SPECIALIZED,
@@ -263,8 +275,10 @@ def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
 
 
 def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> list[int] | None:
-    """What a graph that answers questions about sizes gives after the expected answers; None if these are others, or it
-    cannot be run at the sizes of the inputs."""
+    """Returns the numbers that follow the expected answers of a graph of questions about sizes.
+
+    None if it answers otherwise, or cannot be run at the sizes of the inputs.
+    """
     try:
         found = list(guards.answers(inputs))
     except OF_TORCH as error:

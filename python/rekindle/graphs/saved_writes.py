@@ -1,4 +1,4 @@
-"""Results, and buffers and arguments that a forward writes, which its backward reads: a later write makes it an error in eager.
+"""Raises eager's error in a backward that reads results, or what its forward wrote, if these were written later.
 
 A graph's backward reads what the graph has saved, which may be something else (of `F.elu(x, inplace=True)` the input, where eager
 saves the result). What eager would say is found out at the export (miss/saved_by_backward.py).
@@ -17,7 +17,7 @@ _own = WeakIdKeyDictionary()  # how often Rekindle has written a tensor without 
 
 
 def note_own_writes(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
-    """Let what was written since these versions be no write of the user's: it has left the values as they were."""
+    """Counts what was written since these versions as no write of the user's: it has left the values as they were."""
     for tensor, version in versions:
         if tensor._version != version:
             _own[tensor] = _own.get(tensor, 0) + tensor._version - version
@@ -28,14 +28,14 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def version_only(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor without content and history whose version is always that of the given one."""
+    """Returns a tensor without content and history whose version is always that of the given one."""
     alias = tensor.detach()
     alias.data = tensor.new_empty(0)
     return alias
 
 
 def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
-    """Let the backward of a graph's outputs raise where these tensors, none of them with a history, were written since."""
+    """Lets the backward of a graph's outputs raise RuntimeError where `written`, none of it with a history, was written since."""
     node = next((output.grad_fn for output in outputs if output.grad_fn is not None), None)
     versions = [(tensor, _version(tensor)) for tensor in written]
 

@@ -1,7 +1,7 @@
-"""Who else sees what a graph writes, and which of a call's arguments are the module's own tensors.
+"""Finds who else sees what a graph writes, and which of a call's arguments are the module's own tensors.
 
 A graph computes with values; a write to memory that several tensors see changes each of them, which a graph does not do. Ranges
-of bytes are compared, from the first element of a tensor to its last, whatever storages they are in.
+of addresses are compared, [begin, end) from the first element of a tensor to its last, whatever storages they are in.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ _address = torch.Tensor.data_ptr
 
 
 class Memory:
-    """Of one variant. state: parameters and buffers. contents: tensors and arrays that its graph has as constants. arguments:
-    those of the call that it was made for. writes: positions in the state, or negative ones from the end of the arguments.
+    """Knows the memory that one variant depends on.
+
+    state: parameters and buffers
+    contents: tensors and arrays that the graph has as constants
+    arguments: those of the call that the variant was made for
+    writes: positions in the state, or negative ones from the end of the arguments
     saves: whether a backward may read what the graph was given. Then a write must not count as one to another tensor, which it
-    does where these are parts of one storage."""
+        does where these are parts of one storage
+    """
 
     def __init__(
         self, state: list[torch.Tensor], contents: list[Any], arguments: list[torch.Tensor], writes: list[int], saves: bool
@@ -30,24 +35,24 @@ class Memory:
         self._dense = [tensor for tensor in state if tensor.layout is torch.strided]
         self._positions = {id(tensor): i for i, tensor in reversed([*enumerate(state)])}
         self._own = self._own_among(arguments)
-        self._addresses: list[int] | None = None
-        self._fixed: list[tuple[int, int]] = []
+        self._addresses: list[int] | None = None  # when _fixed was last looked at
+        self._fixed: list[tuple[int, int]] = []  # ranges of the state, then of the contents
         self._storages: list[int] = []  # of the state
-        self._shared: int | None = None
+        self._shared: int | None = None  # the first of `writes` that another of _fixed shares memory with
 
     def _own_among(self, arguments: list[torch.Tensor]) -> list[tuple[int, int]]:
         positions = self._positions
         return [(i, positions[id(tensor)]) for i, tensor in enumerate(arguments) if id(tensor) in positions]
 
     def fits(self, arguments: list[torch.Tensor]) -> bool:
-        """Whether the same arguments as then are tensors of the module, and the same ones."""
+        """Tells whether the same arguments as then are tensors of the module, and the same ones."""
         for tensor in arguments:
             if id(tensor) in self._positions:
                 return self._own_among(arguments) == self._own
         return not self._own
 
     def shared(self, arguments: list[torch.Tensor]) -> int | None:
-        """The first of `writes` whose bytes another tensor has, too; None, usually. Without arguments: of those in the state."""
+        """Finds the first of `writes` whose bytes another tensor has, or None. Without arguments, looks at the state only."""
         addresses = [*map(_address, self._dense), *(_address(one) for one in self._contents if isinstance(one, torch.Tensor))]
         if addresses != self._addresses:
             self._look_at_fixed()
@@ -88,7 +93,7 @@ class Memory:
         return write < 0 and any(_overlap(one, other) for other in self._fixed)
 
     def _is_part(self, write: int, mine: int, storages: Sequence[int]) -> bool:
-        """Whether another tensor is in the storage of what is written."""
+        """Tells whether another tensor is in the storage of what is written."""
         storage = storages[mine] if write < 0 else self._storages[write]
         if any(storage == other for i, other in enumerate(storages) if write >= 0 or i != mine):
             return storage != 0

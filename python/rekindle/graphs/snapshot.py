@@ -1,4 +1,4 @@
-"""What a module and its surroundings were like at a forward, so that they can be so again for the time of a replay."""
+"""Keeps what a module and its surroundings were like at a forward, and makes them so again for the time of a replay."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from rekindle.modules.module_tables import named_modules
 
 
 class _Weakly(weakref.ref):  # type: ignore[type-arg]
-    """What a container held and the user follows by weak references, so that nobody else may keep it alive."""
+    """Refers to what a container held and the user follows by weak references, so that nobody else may keep it alive."""
 
 
 class Snapshot:
     """Keeps what the tables of a module and of what it depends on hold, and which tensors require a gradient.
 
-    containers: dicts and lists that the module depends on besides its own tables.
-    weak: ids of objects that are not kept alive.
+    state: parameters and buffers
+    containers: dicts and lists that the module depends on besides its own tables; other objects are passed over
+    weak: ids of objects that are not kept alive
     """
 
     def __init__(
@@ -41,7 +42,10 @@ class Snapshot:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """The containers and which tensors require a gradient, as they were then; afterwards as they are now."""
+        """Sets the containers, and which tensors require a gradient, as they were then; afterwards as they are now.
+
+        Raises RuntimeError when an object that a container held then is gone.
+        """
         with contextlib.ExitStack() as after:
             for table, was in self._contents:
                 if not _same(table, was):
@@ -55,7 +59,7 @@ class Snapshot:
 
     @contextlib.contextmanager
     def switches(self) -> Iterator[None]:
-        """The ambient state of torch, as it was then; afterwards as it is now. What autocast casts inside is not kept."""
+        """Sets the ambient state of torch as it was then; afterwards as it is now. What autocast casts inside is not kept."""
         now, places = _native.ambient_state(), [(namespace, name, namespace[name]) for namespace, name in PLACES]
         torch.autocast_increment_nesting()
         try:
@@ -81,7 +85,7 @@ def _copy(table: Any, weak: Collection[int] = ()) -> list[Any]:
 
 
 def _now(held: Any) -> Any:
-    """What was in a container; `_GONE` where nothing keeps it alive any more."""
+    """Returns what was in a container; `_GONE` where nothing keeps it alive any more."""
     if type(held) is not _Weakly:
         return held
     target = held()
@@ -100,7 +104,7 @@ def _same(table: Any, was: list[Any]) -> bool:
 
 
 def _fill(table: Any, was: list[Any]) -> None:
-    """In one step where only values differ, so that no other thread finds it empty."""
+    """Puts the former items into a container; in one step where only values differ, so that no other thread finds it empty."""
     was = [(one[0], _now(one[1])) if isinstance(table, dict) else _now(one) for one in was]
     if any((one[1] if isinstance(table, dict) else one) is _GONE for one in was):
         raise RuntimeError(

@@ -1,1 +1,1 @@
-"""Where a ready graph comes from: the cache, another process or rank, an export; and why a call missed."""
+"""Gets ready graphs from where there are any: the cache, another process or rank, an export; and says why a call missed."""

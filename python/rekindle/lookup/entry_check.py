@@ -1,4 +1,4 @@
-"""Whether what an entry says can be true: its observations, its description, and what of its contract only Python can tell.
+"""Checks that what an entry says can be true: its observations, its description, and what of its contract only Python can tell.
 
 An entry's content is not trusted. What passes here can be used without further care; what does not is no entry: a miss.
 """
@@ -16,11 +16,11 @@ from rekindle.sizes.shapes import Shapes
 
 
 class InvalidEntry(ValueError):
-    """An entry that no export makes."""
+    """Says that an entry is none that an export makes."""
 
 
 def check_observations(observations: Any) -> None:
-    """Raise InvalidEntry for what are no observations."""
+    """Raises InvalidEntry for what are no observations."""
     if type(observations) is not list or not all(map(_is_observation, observations)):
         raise InvalidEntry("they are no list of [kind, module, name, text]")
     try:
@@ -36,7 +36,7 @@ def _is_observation(one: Any) -> bool:
 
 
 def check_entry(entry: StoredEntry) -> None:
-    """Raise InvalidEntry for an entry that was read and is none."""
+    """Raises InvalidEntry for an entry that was read and is none."""
     if missing := {"exported", "joint", "contract"} - entry.sections.keys():
         raise InvalidEntry(f"it has no section {min(missing)}")
     check_observations(entry.observations)
@@ -63,7 +63,12 @@ def _is_torchs(kind: str, name: str) -> bool:
 
 
 def check_fit(contract: _native.Contract, session: Any, arguments: int, state: Collection[str]) -> None:
-    """Raise RekindleError where a contract is not about this graph and this call."""
+    """Raises RekindleError where a contract is not about this graph and this call.
+
+    session: the _native.Session of the graph
+    arguments: how many tensors the call has
+    state: names of the module's parameters and buffers
+    """
     contract.check_fit(
         inputs=session.inputs,
         outputs=session.outputs,

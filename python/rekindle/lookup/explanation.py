@@ -1,4 +1,12 @@
-"""Why a call hits or misses: its leaves against those of the nearest entry. Runs and exports nothing."""
+"""Says why a call hits or misses: compares its leaves with those of the nearest entry. Runs and exports nothing.
+
+An example: an entry was exported while the global RATE of the module `app` was 0.1; now it is 0.2. The key is equal, and one of
+its 12 observations is not. The outcome is "miss" and the reason "observations"; the explanation is printed as
+
+    miss app.Net: observations, nearest 2ea16ce5d288 (2 h ago, 11 of 12 leaves equal)
+                       OLD  NEW
+      global app:RATE  0.1  0.2
+"""
 
 from __future__ import annotations
 
@@ -23,12 +31,12 @@ _ALWAYS_NAMED = frozenset(
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs. places: how many leaves differ in the same way; `path` is the first of them."""
+    """Holds one thing that differs."""
 
-    path: str
-    old: str
-    new: str
-    places: int = 1
+    path: str  # of the leaf
+    old: str  # its text in the entry
+    new: str  # its text now
+    places: int = 1  # how many leaves differ in the same way; `path` is the first of them
 
     def __str__(self) -> str:
         more = f" (in {self.places} places)" if self.places > 1 else ""
@@ -37,42 +45,43 @@ class Difference:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The entry that a call was compared with.
-
-    equal, total: leaves of the key, or of what was observed under an equal key.
-    """
+    """Holds the entry that a call was compared with."""
 
     id: str
-    created: int
-    equal: int
-    total: int
+    created: int  # in seconds since 1970
+    equal: int  # leaves that are equal, of `total`
+    total: int  # leaves of the key, or of what was observed under an equal key
 
     @property
     def age_seconds(self) -> float:
-        """Since it was stored."""
+        """Returns the seconds since it was stored."""
         return max(0.0, time.time() - self.created)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a call hits or misses.
+    """Says why a call hits or misses.
 
-    outcome: "hit", "miss" or "bypass". reason: of a miss "cold" (the cache has no entry of this model), "key"
-    (the key differs), "version" (so do the versions), "sizes" (the call's branches on sizes may be others),
-    "observations" (what an export read has changed), or what became of the entry: "evicted", "corrupt", "removed",
-    "cleared"; of a bypass its code; of a hit "".
-    message: of a bypass. nearest: the entry that hits, or that the differences are against.
+    The reason of a bypass is its code, that of a hit "". That of a miss is one of:
+
+        cold            the cache has no entry of this model
+        key             the key differs
+        version         so do the versions
+        sizes           the call's branches on sizes may be others
+        observations    what an export read has changed
+
+    or what became of the entry: "evicted", "corrupt", "removed" or "cleared".
     """
 
-    model: str
-    outcome: str
+    model: str  # qualified class of the module
+    outcome: str  # "hit", "miss" or "bypass"
     reason: str = ""
-    message: str = ""
-    nearest: Nearest | None = None
-    differences: Sequence[Difference] = field(default_factory=tuple)
+    message: str = ""  # of a bypass
+    nearest: Nearest | None = None  # the entry that hits, or that the differences are against
+    differences: Sequence[Difference] = field(default_factory=tuple)  # those of versions first
 
     def headline(self) -> str:
-        """The first line of the table."""
+        """Returns the first line of the table."""
         text = f"{self.outcome} {self.model}" + (f": {self.reason}" if self.reason else "")
         if self.message:
             text += f": {self.message}"
@@ -83,11 +92,11 @@ class Explanation:
         return text
 
     def line(self) -> str:
-        """The headline and the first difference."""
+        """Returns the headline and the first difference, in one line."""
         return f"{self.headline()}" + (f": {self.differences[0]}" if self.differences else "")
 
     def row(self, prekey: str) -> dict[str, Any]:
-        """As the cache keeps it: see export_cache/misses/miss_log.h."""
+        """Returns it as the cache keeps it: see export_cache/misses/miss_log.h."""
         near = self.nearest or Nearest("", 0, 0, 0)
         return {
             "time": int(time.time()), "model": self.model, "reason": self.reason, "prekey": prekey,
@@ -114,7 +123,7 @@ def _title(found: Difference) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """A duration in the largest unit that leaves two digits or so."""
+    """Writes a duration in the largest unit that leaves two digits or so."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -122,7 +131,7 @@ def age_text(seconds: float) -> str:
 
 
 def leaf_tree(model: str, fields: Fields, observations: Sequence[Sequence[str | None]], noted: dict[str, Parts]) -> Any:
-    """The LeafTree of a call and of what its export observed."""
+    """Makes the LeafTree of a call and of what its export observed; `noted`: what digests in these were made of."""
     leaves = _leaves(fields, observations)
     return _native.LeafTree(model, leaves, reachable_parts(leaves, noted))
 
@@ -133,7 +142,7 @@ def _leaves(fields: Fields, observations: Sequence[Sequence[str | None]]) -> Par
 
 
 def _observed(observation: Sequence[str | None]) -> tuple[str, str | None]:
-    """Path and text of an observation: `env NAME`, `import module`, `global module:name`."""
+    """Returns path and text of an observation; paths are `env NAME`, `import module`, `global module:name`."""
     kind, module, name, text = observation
     if kind == "env":
         return f"env {name}", text
@@ -145,7 +154,7 @@ def _text(path: str, text: str | None) -> str:
 
 
 def _observation(path: str, text: str) -> list[str | None] | None:
-    """The observation that a leaf stands for; None for a field of the key."""
+    """Returns the observation that a leaf stands for; None for a field of the key."""
     kind, space, rest = path.partition(" ")
     if not space or kind not in KINDS:
         return None
@@ -154,9 +163,13 @@ def _observation(path: str, text: str) -> list[str | None] | None:
 
 
 def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], Fields], sizes: list[list[int]]) -> Explanation:
-    """Why a call under `prekey` hits or misses in `cache`, which is not changed if it is open read-only.
+    """Says why a call hits or misses; changes nothing if the cache is open read-only.
 
-    describe: the fields of the call's key, computed anew. sizes: of the call's arguments.
+    cache: an ExportCache
+    model: qualified class of the module
+    prekey: that of the call
+    describe: computes the fields of the call's key anew
+    sizes: of the call's arguments, as sizes_of gives them
     """
     candidates = cache.lookup(prekey)
     if candidates:
@@ -178,7 +191,7 @@ def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], F
 
 
 def _with_sizes(checked: Iterable[Any], sizes: list[list[int]]) -> list[Any]:
-    """Observations against the present, those of shapes against the sizes of a call."""
+    """Compares observations with the present, those of shapes with the sizes of a call: rows as `present` gives them."""
     rows = list(checked)
     shapes = Shapes.observed([(kind, module, name, old) for kind, module, name, old, _ in rows])
     if shapes.bind(sizes) is not None:
@@ -188,7 +201,7 @@ def _with_sizes(checked: Iterable[Any], sizes: list[list[int]]) -> list[Any]:
 
 
 def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: list[list[int]]) -> Explanation:
-    """Under one key: the newest candidate of which everything holds, or the one of which least does not."""
+    """Explains with the newest candidate under one key of which everything holds, or with the one of which least does not."""
     best: Explanation | None = None
     for entry, recorded, created in candidates:
         with noting() as noted:
@@ -217,7 +230,7 @@ def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: li
 
 
 def _differences(old: Any, leaves: Parts, noted: dict[str, Parts]) -> list[Difference]:
-    """Everything that differs; only what does is taken apart."""
+    """Lists everything that differs; only what does is taken apart."""
     before = dict(old.leaves)
     changed = [(path, text) for path, text in leaves if before.get(path) != text]
     new = _native.LeafTree(old.model, leaves, reachable_parts(changed, noted))
@@ -225,6 +238,6 @@ def _differences(old: Any, leaves: Parts, noted: dict[str, Parts]) -> list[Diffe
 
 
 def _gone(cache: Any, prekey: str) -> str | None:
-    """What became of an entry that was there once; nothing, if another took its place."""
+    """Says what became of an entry that was there once; None if another took its place, or if that is not known."""
     gone = cache.gone(prekey)
     return None if gone == "replaced" else gone

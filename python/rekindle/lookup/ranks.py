@@ -1,5 +1,6 @@
-"""The ranks of a torch.distributed job decide together: the first to ask under a key looks it up and, on a miss, exports;
-the others act on its answer.
+"""Lets the ranks of a torch.distributed job decide together.
+
+The first to ask under a key looks it up and, on a miss, exports; the others act on its answer.
 
 They talk through the job's key-value store, never through a collective: a rank that does not ask is not waited for.
 Every wait is bounded. When the store fails, the leader falls silent or its entry is not right here, a rank goes on alone.
@@ -34,7 +35,7 @@ _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """In a forked child: the thread that held it may not be there."""
+    """Replaces the lock in a forked child, where the thread that held it may not be."""
     global _lock
     _lock = threading.Lock()
 
@@ -43,7 +44,10 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def share(prekey: str) -> Share | None:
-    """This process's part in the job's next decision under `prekey`; None outside of a job of several ranks."""
+    """Returns this process's part in the job's next decision under `prekey`; None outside of a job of several ranks.
+
+    None, too, with a warning, when the job's store does not answer.
+    """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
         return None
@@ -57,7 +61,7 @@ def share(prekey: str) -> Share | None:
 
 
 def _connection() -> Any:
-    """A connection of our own to the job's store: waiting on the shared one would block its other users."""
+    """Returns a connection of our own to the job's store: waiting on the shared one would block its other users."""
     store = torch.distributed.distributed_c10d._get_default_store()
     if not _own_store or _own_store[0] is not store:
         own = store.clone() if hasattr(store, "clone") else store
@@ -66,13 +70,13 @@ def _connection() -> Any:
 
 
 class Share:
-    """One decision of a job. `leads`: whether this rank looks up and exports for the others."""
+    """Takes part in one decision of a job, for this rank."""
 
     def __init__(self, store: Any, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
         self._answered = threading.Event()
-        self.leads = store.add(prefix + "asked", 1) == 1
+        self.leads = store.add(prefix + "asked", 1) == 1  # whether this rank looks up and exports for the others
         if self.leads:
             threading.Thread(target=self._beat, name="rekindle-beat", daemon=True).start()
 
@@ -84,7 +88,7 @@ class Share:
             _native.log_debug(f"the other ranks are not told that this one works: {error}")
 
     def offer(self, entry: bytes) -> None:
-        """The leader's answer: what the others are to use."""
+        """Gives the leader's answer: an entry, packed, that the others are to use."""
         parts = [entry[i : i + _PART] for i in range(0, len(entry), _PART)]
         try:
             for i, part in enumerate(parts):
@@ -95,7 +99,7 @@ class Share:
         self._answer(str(len(parts)) if parts else "open")
 
     def let_others_go_on(self) -> None:
-        """The leader's answer: each is to act by itself."""
+        """Gives the leader's answer, unless it has given one: each is to act by itself."""
         self._answer("open")
 
     def _answer(self, text: str) -> None:
@@ -108,7 +112,10 @@ class Share:
             _native.log_warning(f"the other ranks could not be told what to do: {error}")
 
     def receive(self, limit: float, what: str) -> bytes | None:
-        """What the leader offers; None when this rank is to act by itself. Waits at most `limit` seconds."""
+        """Returns what the leader offers; None when this rank is to act by itself. Waits at most `limit` seconds.
+
+        what: names the model in messages
+        """
         try:
             if not self._wait(limit, what):
                 return None
@@ -121,7 +128,7 @@ class Share:
             return None
 
     def _wait(self, limit: float, what: str) -> bool:
-        """Whether there is an answer."""
+        """Waits for an answer, and tells whether there is one."""
         start = heard = reported = time.monotonic()
         pause, beat = _PAUSES[0], -1
         while not self._store.check([self._prefix + "answer"]):

@@ -1,4 +1,9 @@
-"""Where a variant comes from: the cache, another rank or process, or an export of its own."""
+"""Supplies the variants of a module: from the cache, another rank or process, or an export of its own.
+
+An example: a script calls its model for the first time with an empty cache. `obtain` finds no entry, exports, publishes the entry
+and returns a Variant with the source "export". When the script runs again, `obtain` finds the entry: the source is "local", and
+`hits` of the status is 1. In a job of several ranks, one does this; to the others, it offers the entry: their source is "remote".
+"""
 
 from __future__ import annotations
 
@@ -35,29 +40,29 @@ OnGraph = Callable[[str, bytes], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a call needs that no variant in memory serves."""
+    """Holds what is known of a call that no variant in memory serves."""
 
-    prekey: str  # of the fingerprint
+    prekey: str  # of the fingerprint, in hexadecimal
     fingerprint: Fingerprint  # of the call
-    call: Call
+    call: Call  # that a variant is wanted for
     plan: ExportPlan  # what an export is to leave open
     describe: Callable[[Call], Fingerprint]  # gives the fingerprint of the call as it is then, or of a copy of it
     start: float  # of time.perf_counter, when the module was called
 
     @property
     def state(self) -> list[torch.Tensor]:
-        """Parameters and buffers of the module."""
+        """Returns parameters and buffers of the module."""
         return [*self.call.parameters.values(), *self.call.buffers.values()]
 
     def describe_again(self) -> Fingerprint:
-        """The fingerprint as it is now."""
+        """Returns the fingerprint of the call as it is now."""
         return self.describe(self.call)
 
 
 class Supplier:
     """Finds or makes the variants of one module, and counts that in its status. Not thread-safe.
 
-    on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
+    on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py
     """
 
     def __init__(self, module: nn.Module, options: Options, status: Status, on_graph: OnGraph | None) -> None:
@@ -65,10 +70,10 @@ class Supplier:
         self._options = options
         self._status = status
         self._on_graph = on_graph
-        self.store = Store.open(options)
+        self.store = Store.open(options)  # the cache
 
     def obtain(self, wanted: Wanted) -> Variant:
-        """From the cache, from the rank that leads, or by an export."""
+        """Returns a variant from the cache, from the rank that leads, or by an export. Raises Bypass when none can be had."""
         share = ranks.share(wanted.prekey) if self.store.mode != "off" else None
         if share is None:
             return self._load_or_export(wanted)
@@ -97,7 +102,7 @@ class Supplier:
             raise
 
     def _load(self, wanted: Wanted, *shares: ranks.Share) -> Variant | None:
-        """The variant of a cached entry whose observations all hold, or None."""
+        """Returns the variant of a cached entry whose observations all hold, or None; offers its entry to `shares`."""
         for found in self.store.find(wanted.prekey, wanted.call.arguments):
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
@@ -110,7 +115,7 @@ class Supplier:
         return None
 
     def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
-        """None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
+        """Returns None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
         from rekindle.export.copies.private_copy import PrivateCopies
         from rekindle.miss.pipeline import export_entry
         from rekindle.miss.recheck import disagreement
@@ -138,7 +143,7 @@ class Supplier:
         self.store.reject(found, why)
 
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
-        """The variant of an entry that was found; None when it is not for these sizes, or cannot be run and is removed."""
+        """Returns the variant of an entry that was found; None if it is not for these sizes, or cannot be run and is removed."""
         variant = self._variant(wanted, found, source)
         if variant is None or not variant.admits(wanted.call.arguments, wanted.state):
             return None
@@ -180,7 +185,7 @@ class Supplier:
         return variant
 
     def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
-        """Export, differentiate, verify against eager, publish; `on_written` once other processes can find the entry."""
+        """Exports, differentiates, verifies against eager, publishes; calls `on_written` once others can find the entry."""
         from rekindle.miss.pipeline import export_entry
 
         self.store.explain_miss(wanted.prekey, wanted.fingerprint, wanted.describe_again, wanted.call.arguments)
@@ -188,7 +193,7 @@ class Supplier:
         return self._adopt(wanted, made, on_written, *shares)
 
     def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
-        """The variant of a fresh export, which is published."""
+        """Publishes a fresh export, and returns its variant; `on_written`: as in _export."""
         self._count(made)
         entry, took = self.store.new_entry(wanted.fingerprint, made), made.seconds
         _native.log_info(
@@ -210,6 +215,6 @@ class Supplier:
         self._status.verify_seconds += made.seconds.verify
 
     def _sloppiness(self) -> str:
-        """What the key leaves out by the user's wish, for every line that tells of a graph in use."""
+        """Says what the key leaves out by the user's wish, for every line that tells of a graph in use."""
         names = self._options.exclude_attributes
         return f" sloppy={','.join(names)}" if names else ""

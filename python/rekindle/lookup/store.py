@@ -1,4 +1,9 @@
-"""Between a runtime and the C++ export cache: entries found, published and counted. Never fails a call."""
+"""Finds, publishes and counts entries of the C++ export cache for a runtime. Never fails a call.
+
+An example: two entries lie under a prekey. The newer was exported while the environment variable BLOCK was "64", the older while
+it was "32", as now. `find` passes the newer over, since that observation does not hold, and yields the older one. No code of the
+model runs for that.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +33,16 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """The cache of one module's options. Without a usable directory it warns once and remembers nothing."""
+    """Gives one module the cache of its options. Without a usable directory it warns once and remembers nothing."""
 
     def __init__(self, cache: Any, mode: str, directory: str | None) -> None:
         self._cache = cache
         self._mode = mode
-        self.directory = directory
+        self.directory = directory  # None: there is no cache
 
     @staticmethod
     def open(options: Options, readonly: bool = False) -> Store:
-        """readonly: also where the options allow writing."""
+        """Opens the cache of the options; `readonly`: also where these allow writing."""
         mode = options.cache_mode
         if mode == "off":
             return Store(None, mode, None)
@@ -52,22 +57,22 @@ class Store:
 
     @property
     def mode(self) -> str:
-        """As of Options.cache."""
+        """Returns the mode: Options.cache_mode."""
         return self._mode
 
     @property
     def shared(self) -> Any:
-        """The ExportCache if an entry that another process writes would be found in it, else None."""
+        """Returns the ExportCache if an entry that another process writes would be found in it, else None."""
         return self._cache if self._mode not in ("refresh", "readonly") else None
 
     def prekey(self, fingerprint: Fingerprint) -> str:
-        """The digest of a fingerprint's fields, in hexadecimal."""
+        """Returns the digest of a fingerprint's fields, in hexadecimal."""
         builder = _native.KeyBuilder()
         builder.add_all(fingerprint.fields)
         return builder.digest_hex()
 
     def find(self, prekey: str, arguments: list[torch.Tensor]) -> Iterator[StoredEntry]:
-        """The entries under `prekey` that are for the arguments' sizes and whose observations hold, newest first."""
+        """Yields the entries under `prekey` that are for the arguments' sizes and whose observations hold, newest first."""
         if self._cache is None or self._mode == "refresh":
             return
         sizes = sizes_of(arguments)
@@ -83,12 +88,12 @@ class Store:
             _native.log_warning(f"the cache could not be read: {error}")
 
     def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, int]]:
-        """Those of the local cache; the other tiers are asked only when none of them holds."""
+        """Yields (id, observations, time) of the local cache's candidates; asks the other tiers only when none of these holds."""
         yield from self._cache.lookup(prekey)
         yield from self._cache.lookup_remote(prekey)
 
     def _observations(self, entry: str, text: bytes) -> list[Any] | None:
-        """Those of a candidate, which is removed when they are none."""
+        """Returns the observations of a candidate; removes the candidate and returns None when they are none."""
         try:
             recorded = json.loads(text)
             check_observations(recorded)
@@ -105,7 +110,7 @@ class Store:
         return found if self._is_entry(found) else None
 
     def _is_entry(self, found: StoredEntry) -> bool:
-        """Whether what was read is an entry; it is removed otherwise."""
+        """Tells whether what was read is an entry; removes it otherwise."""
         try:
             check_entry(found)
         except InvalidEntry as error:
@@ -114,7 +119,7 @@ class Store:
         return True
 
     def new_entry(self, fingerprint: Fingerprint, made: NewEntry) -> StoredEntry:
-        """The entry of an export, not published yet."""
+        """Returns the entry of an export, not published yet."""
         model = model_label(fingerprint)
         meta = {**_meta(made), "class": model}
         texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
@@ -123,7 +128,7 @@ class Store:
         return StoredEntry("", made.observations, made.sections, meta, leaves)
 
     def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:
-        """Write the entry in the background; then, or when that is not possible, call `on_written`."""
+        """Writes the entry in the background; then, or when that is not possible, calls `on_written`."""
         if self._cache is None or self._mode == "readonly":
             on_written()
             return
@@ -142,12 +147,12 @@ class Store:
         _writer.submit(write)
 
     def pack(self, entry: StoredEntry) -> bytes:
-        """The entry as bytes for another process of the same job: a line of JSON, and a record (formats/entry.h)."""
+        """Returns the entry as bytes for another process of the same job: a line of JSON, and a record (formats/entry.h)."""
         id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
         return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
 
     def adopt(self, prekey: str, packed: bytes, arguments: list[torch.Tensor]) -> StoredEntry | None:
-        """The packed entry, which is also written where it is not in the cache; None when it is not right here."""
+        """Returns the packed entry, and publishes it where it is not in the cache; None when it is not right here."""
         try:
             head, _, record = packed.partition(b"\n")
             about = json.loads(head)
@@ -164,7 +169,7 @@ class Store:
         return entry
 
     def reject(self, entry: StoredEntry, why: str) -> None:
-        """An entry that passed its checksum but cannot be run: removed, with a warning."""
+        """Removes an entry that passed its checksum but cannot be run, with a warning."""
         _native.log_warning(f"entry {entry.id[:12]} cannot be used and is removed: {why}")
         if self._cache is None or not entry.id or self._mode == "readonly":
             return
@@ -176,7 +181,14 @@ class Store:
     def explain(
         self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
     ) -> Explanation:
-        """Why a call hits or misses; changes and counts nothing. Raises RekindleError if that cannot be read."""
+        """Says why a call hits or misses; changes and counts nothing.
+
+        prekey, fingerprint: of the call
+        describe: computes the fingerprint anew
+        arguments: tensors of the call
+
+        Raises RekindleError if the cache cannot be read, Bypass(disabled) if there is none.
+        """
         if self.directory is None:
             raise Bypass(Reason.DISABLED, "the cache is off, or its directory cannot be used; nothing is looked up")
         cache = _native.ExportCache(self.directory, True)
@@ -185,7 +197,7 @@ class Store:
     def explain_miss(
         self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
     ) -> None:
-        """Log in one line why a lookup missed, and keep it for `rekindle cache explain --last`. Never fails."""
+        """Logs in one line why a lookup missed, and keeps it for `rekindle cache explain --last`. Never fails."""
         if self._cache is None or self._mode == "refresh":
             return
         try:
@@ -196,18 +208,18 @@ class Store:
             _native.log_warning(f"a miss could not be explained: {type(error).__name__}: {error}")
 
     def record_hit(self, entry: StoredEntry, saved_seconds: float) -> None:
-        """Count a hit, and what it saved, in the journal of this process."""
+        """Counts a hit, and the seconds that it saved, in the journal of this process."""
         if self._cache is not None:
             self._cache.record_hit(entry.id, saved_seconds)
 
     def record_bypass(self, code: str) -> None:
-        """Count a bypass by its reason's code in the journal of this process."""
+        """Counts a bypass by its reason's code in the journal of this process."""
         if self._cache is not None:
             self._cache.record_bypass(code)
 
 
 def model_label(fingerprint: Fingerprint) -> str:
-    """Qualified class of the module: what entries of one model have in common."""
+    """Returns the qualified class of the module: what entries of one model have in common."""
     return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
 
 
@@ -258,5 +270,5 @@ _writer = _Writer()
 
 
 def flush() -> None:
-    """Wait until everything that was exported is in the cache."""
+    """Waits until everything that was exported is in the cache."""
     _writer.flush()

@@ -181,7 +181,7 @@ def _lighter(accepted: Accepted) -> Accepted:
 
 
 def _contract(call: Call, accepted: Accepted) -> _native.Contract:
-    """Makes the contract; what its fields mean: src/contract/contract.h.
+    """Makes the contract of the accepted graph; src/contract/contract.h says what its fields mean.
 
     Raises Bypass(export_failed) for what a contract cannot hold.
     """

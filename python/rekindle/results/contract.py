@@ -1,8 +1,13 @@
-"""The calling contract of an entry: how a call's tensors are flattened, and how a result is rebuilt from the outputs.
+"""Flattens the tensors of a call and of its result, and rebuilds results from a graph's outputs: an entry's calling contract.
 
 Structures are plain JSON (src/contract/structure.h), so that an entry holds no code. A class in a result (a namedtuple, a
 transformers ModelOutput or cache) is stored by name and found again among the modules that are already imported; nothing is
 imported by name. Objects that are no containers get their attributes, and no code of their class runs.
+
+An example: `forward` returns {"loss": loss, "tokens": tokens, "task": "lm"}, where tokens is its argument. flatten_outputs gives
+the structure {"dict": [["loss", {"output": 0}], ["tokens", {"input": 0}], ["task", {"value": "lm"}]]} and the outputs [loss].
+When the graph gives [tensor(1.5)] for a later call, `Structure.rebuild` returns {"loss": tensor(1.5), "tokens": that call's
+argument, "task": "lm"}.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from rekindle.results import structure, views
 
 
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The distinct tensors of a call, in order of first appearance: positional, then keyword arguments."""
+    """Lists the distinct tensors of a call, in order of first appearance: positional, then keyword arguments."""
     found: dict[int, torch.Tensor] = {}
     for value in (*args, *kwargs.values()):
         _collect(value, found)
@@ -39,7 +44,7 @@ def _collect(value: Any, found: dict[int, torch.Tensor]) -> None:
 def rebuild_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same call with `tensors` in the place of its own, in the order of flatten_arguments."""
+    """Returns the same call, (args, kwargs), with `tensors` in the place of its own, in the order of flatten_arguments."""
     replacement = dict(zip(map(id, flatten_arguments(args, kwargs)), tensors, strict=True))
     swapped = functools.partial(_swapped, replacement)
     return tuple(map(swapped, args)), {name: swapped(value) for name, value in kwargs.items()}
@@ -60,12 +65,17 @@ def flatten_outputs(
     steps: views.StepsOf = lambda view, base: None,
     own: Mapping[int, Any] | None = None,
 ) -> tuple[Any, list[torch.Tensor]]:
-    """(structure, distinct tensors that the graph computes). An input that is returned as it is becomes a reference to it,
-    a view of an input or of a computed tensor is described (results/views.py).
+    """Takes a result apart: (structure, distinct tensors that the graph computes).
 
-    objects: gets those in the result that are no containers, then its lists and dicts; they have to be new ones at each call.
-    own: what the module holds or the forward was given, by identity: none of it may be in the result. number: the position
-    among the numbers that depend on sizes, for a value that is one. steps: how a view is made, where that is known.
+    An input that is returned as it is becomes a reference to it, a view of an input or of a computed tensor is described
+    (results/views.py).
+
+    inputs: the call's tensors, then those of the module; the structure refers to them by position
+    objects: gets those in the result that are no containers, then its lists and dicts; they have to be new ones at each call
+    number: gives the position among the numbers that depend on sizes, for a value that is one
+    steps: gives how a view is made, where that is known
+    own: what the module holds or the forward was given, by identity: none of it may be in the result
+
     Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
     walk = _Flattening({id(tensor): i for i, tensor in enumerate(inputs)}, [] if objects is None else objects, number)
@@ -80,18 +90,18 @@ def flatten_outputs(
 
 @dataclasses.dataclass
 class _Flattening:
-    """given: positions of the inputs, by identity."""
+    """Walks through one result, and collects its tensors and objects."""
 
-    given: dict[int, int]
-    objects: list[Any]
-    number: Callable[[Any], int | None]
-    own: Mapping[int, Any] = dataclasses.field(default_factory=dict)
-    containers: list[Any] = dataclasses.field(default_factory=list)
-    places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
-    results: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    given: dict[int, int]  # positions of the inputs, by identity
+    objects: list[Any]  # those that are no containers; "same" counts them
+    number: Callable[[Any], int | None]  # gives a value's position among the numbers that depend on sizes
+    own: Mapping[int, Any] = dataclasses.field(default_factory=dict)  # what may not be in the result, by identity
+    containers: list[Any] = dataclasses.field(default_factory=list)  # lists and dicts that were met
+    places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)  # structures of `results`, by identity
+    results: list[torch.Tensor] = dataclasses.field(default_factory=list)  # distinct tensors that are no inputs
 
     def of(self, value: Any, path: str) -> Any:
-        """The structure of one value. path: for messages."""
+        """Returns the structure of one value; `path`: for messages."""
         if isinstance(value, torch.Tensor):
             return self._of_tensor(value)
         if id(value) in self.own:
@@ -153,7 +163,7 @@ class _Flattening:
 
 
 def with_numbers(layout: Any, numbers: list[int]) -> Any:
-    """A structure with these values of the numbers that depend on sizes."""
+    """Returns a structure with these values of the numbers that depend on sizes."""
     if isinstance(layout, dict):
         if layout.keys() == {"number"}:
             return {"value": numbers[layout["number"]]}
@@ -162,7 +172,7 @@ def with_numbers(layout: Any, numbers: list[int]) -> Any:
 
 
 def is_like(layout: Any, other: Any) -> bool:
-    """Whether two structures, as JSON, are equal but for numbers that depend on sizes; the second has values of these."""
+    """Tells whether two structures, as JSON, are equal but for numbers that depend on sizes; the second has values of these."""
     if isinstance(layout, dict) and isinstance(other, dict):
         if layout.keys() == {"number"}:
             return other.keys() == {"value"} and type(other["value"]) is int
@@ -175,7 +185,7 @@ def is_like(layout: Any, other: Any) -> bool:
 
 
 def _is_plain_dataclass(value: Any) -> bool:
-    """Whether calling the class with the attributes by name makes the same object again."""
+    """Tells whether calling the class with the attributes by name makes the same object again."""
     kind = type(value)
     if not dataclasses.is_dataclass(kind) or isinstance(value, OrderedDict) or not hasattr(value, "__dict__"):
         return False
@@ -198,27 +208,32 @@ def _find_class(name: list[str]) -> type | None:
 
 
 class Structure:
-    """What a module returns, as described by flatten_outputs."""
+    """Rebuilds what a module returns, as described by flatten_outputs."""
 
     def __init__(self, described: Any) -> None:
         self._views = views.Views(described["with_views"]) if "with_views" in described else None
         self._layout = described if self._views is None else described["result"]
 
     def rebuild(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]) -> Any:
-        """The result of a call; numbers: those that depend on sizes. Raises Bypass(unsupported_output) when a class is gone."""
+        """Returns the result of a call. Raises Bypass(unsupported_output) when a class is gone.
+
+        outputs: of the graph
+        inputs: the call's tensors, then the module's
+        numbers: those that depend on sizes
+        """
         made = [] if self._views is None else self._views.of(outputs, inputs, numbers)
         places = {"output": outputs, "input": inputs, "view": made, "number": numbers, "same": []}
         return _Rebuilding(places).of(self._layout)
 
 
 class _Rebuilding:
-    """places: what a structure refers to by position, by kind."""
+    """Rebuilds one result."""
 
     def __init__(self, places: dict[str, Any]) -> None:
-        self._places = places
+        self._places = places  # what a structure refers to by position, by kind
 
     def of(self, layout: Any) -> Any:
-        """What one part of a structure stands for."""
+        """Returns what one part of a structure stands for."""
         (kind, content), *rest = layout.items()
         if kind in self._places:
             return self._places[kind][content]
