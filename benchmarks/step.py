@@ -56,7 +56,7 @@ def fixed_costs(turns: int, steps: int, directory: str) -> dict[str, Any]:
         sides = [eager, wrapped] if turn % 2 else [wrapped, eager]
         costs = [_at_zero(_DEPTHS, [_microseconds(step(model), steps) for model in side]) for side in sides]
         pairs.append(costs if turn % 2 else costs[::-1])
-    guard = functools.partial(next(iter(wrapped[-1]._runtime._kinds)).variants[0].ready, [x])
+    guard = functools.partial(next(iter(wrapped[-1]._runtime._kinds)).graphs[0].ready, [x])
     return {
         "fixed cost, eager": spread([pair[0] for pair in pairs]),
         "fixed cost, graph": spread([pair[1] for pair in pairs]),

@@ -186,5 +186,5 @@ def where(error: Exception) -> str:
 def _place(wrapped: rekindle.Module) -> str:
     if rekindle.status(wrapped).source == "eager":
         return "eager"
-    plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds for variant in kind.variants]
+    plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds for variant in kind.graphs]
     return "torch" if any(" = aten." in plan for plan in plans) else "onnx"

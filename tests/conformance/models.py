@@ -197,8 +197,8 @@ def _place(status: rekindle.Status) -> tuple[str, str]:
 
 def _fixed(wrapped: rekindle.Module) -> str:
     """Why the graphs have fixed sizes where they have."""
-    variants = wrapped._runtime._kinds.variants()
-    fixed = [f"{places}: {why}" for variant in variants for places, why in variant.contract.shapes.fixed]
+    graphs = wrapped._runtime._kinds.graphs()
+    fixed = [f"{places}: {why}" for variant in graphs for places, why in variant.contract.shapes.fixed]
     return "; ".join(dict.fromkeys(fixed))
 
 

@@ -69,21 +69,21 @@ def test_results_of_plain_containers_are_built_as_eager_builds_them(name: str, g
             torch.testing.assert_close(outputs, expected)
             assert [one.requires_grad for one in outputs] == [one.requires_grad for one in expected]
     kind = next(iter(wrapped._runtime._kinds))
-    assert kind.variants[0].served is not None
+    assert kind.graphs[0].served is not None
 
 
 def test_other_results_are_left_to_python() -> None:
     wrapped = rekindle.Module(Returns(lambda x, y, w: Pair(y, y + 1)), rekindle.Options(fallback="error"))
     for _ in range(3):
         assert type(wrapped(rows())) is Pair
-    assert next(iter(wrapped._runtime._kinds)).variants[0].served is None
+    assert next(iter(wrapped._runtime._kinds)).graphs[0].served is None
 
 
 def test_a_structure_that_names_what_is_not_there_is_an_error() -> None:
     wrapped = rekindle.Module(nn.Linear(4, 4), rekindle.Options(fallback="error"))
     x = rows()
     wrapped(x)
-    variant = next(iter(wrapped._runtime._kinds)).variants[0]
+    variant = next(iter(wrapped._runtime._kinds)).graphs[0]
     served = variant.session.served_call
     for structure in ({"output": 7}, {"input": 9}, {"list": [{"output": 0}, {"input": 3}]}):
         with pytest.raises(IndexError):

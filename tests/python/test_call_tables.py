@@ -11,7 +11,7 @@ import rekindle
 import torch
 from module_support import Twins, assert_same, mlp, rows
 from rekindle.calls import call_sites
-from rekindle.calls.call_sites import Kind, Kinds
+from rekindle.calls.call_sites import CallKind, CallKinds
 from torch import nn
 
 
@@ -67,7 +67,7 @@ def test_values_that_follow_the_sizes_are_bounded_too(monkeypatch: pytest.Monkey
 
 
 def test_5000_signatures_leave_memory_flat() -> None:
-    table = Kinds(is_part=False)
+    table = CallKinds(is_part=False)
 
     def key(number: int) -> tuple[Any, ...]:
         return (True, ((number, torch.Tensor, torch.Size((number, 4)), (4, 1)),), (float, "1.0"))
@@ -93,7 +93,7 @@ def test_variants_are_bounded_and_found_again(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(2):
         for count in (2, 3, 4, 5):
             twins.call(rows(0, count))
-    assert len(twins.wrapped._runtime._kinds.variants()) <= 2
+    assert len(twins.wrapped._runtime._kinds.graphs()) <= 2
     assert twins.status.exports == 4 and twins.status.eager_calls == 0
 
 
@@ -119,11 +119,11 @@ def test_a_kind_can_be_read_while_others_change_it() -> None:
             kind.add(other)  # as another thread would
             return self.right
 
-    kind, other = Kind(), Fake(False)
+    kind, other = CallKind(), Fake(False)
     first, second = Fake(False), Fake(True)
-    kind.variants = (first, second)  # type: ignore[assignment]
+    kind.graphs = (first, second)  # type: ignore[assignment]
     assert kind.ready([]) is second  # type: ignore[comparison-overlap]
-    assert set(kind.variants) == {first, second, other} and kind.variants[0] is second
+    assert set(kind.graphs) == {first, second, other} and kind.graphs[0] is second
 
 
 def test_a_refusal_keeps_no_tensor_of_the_call() -> None:

@@ -84,7 +84,7 @@ def entry() -> tuple[Any, str, bytes, bytes, dict[str, bytes]]:
     assert twins.status.source == "export"
     rekindle.lookup.store.flush()
     cache = rekindle.lookup.store.Store.open(rekindle.Options())._cache
-    prekey = next(iter(twins.wrapped._runtime._kinds)).variants[0].prekey
+    prekey = next(iter(twins.wrapped._runtime._kinds)).graphs[0].prekey
     [(id, observations, _)] = cache.lookup(prekey)
     loaded = cache.load(id)
     return cache, prekey, observations, loaded["meta"], loaded["sections"]

@@ -193,5 +193,5 @@ def test_a_pruned_backward_gives_its_memory_back() -> None:
     for step in range(5):
         losses.append(twins.wrapped(rows(step)).sum())  # kept alive, as a log of losses does
         torch.autograd.grad(losses[-1], twins.module[3][0].bias)
-    (variant,) = next(iter(twins.wrapped._runtime._kinds)).variants
+    (variant,) = next(iter(twins.wrapped._runtime._kinds)).graphs
     assert variant.session.stats()["frames"] == 1

@@ -117,7 +117,7 @@ def test_settings_of_the_process_are_followed() -> None:
 def test_what_a_forward_does_not_read_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     twins = Twins(Reader(), fallback="error")
     twins.call(rows())
-    [variant] = [variant for kind in twins.wrapped._runtime._kinds for variant in kind.variants]
+    [variant] = [variant for kind in twins.wrapped._runtime._kinds for variant in kind.graphs]
     monkeypatch.setitem(os.environ, "SOMETHING_ELSE", "1")
     monkeypatch.setattr(changing_model, "UNREAD", 1, raising=False)
     with torch.no_grad():

@@ -63,7 +63,7 @@ def test_an_operator_of_a_library_runs_in_the_graph_with_its_own_gradient(tmp_pa
         twins = Twins(Layer(lambda y: torch.ops.rekindle_test.scaled(y, 1 / 3)), fallback="error", cache_dir=tmp_path)
         twins.call(rows(1))
         [kind] = twins.wrapped._runtime._kinds
-        assert " = rekindle_test.scaled.default" in kind.variants[0].session.describe_plan()
+        assert " = rekindle_test.scaled.default" in kind.graphs[0].session.describe_plan()
         assert twins.status.source == source
         flush()
 

@@ -192,7 +192,7 @@ def _mlp() -> Observed:
 def test_rekindle_verify_finds_it(error: str) -> None:
     model = rekindle.Module(_mlp(), rekindle.Options(log="off"))
     model(rows())
-    (variant,) = model._runtime._kinds.variants()
+    (variant,) = model._runtime._kinds.graphs()
     names = [f"input {i}" for i in range(1)] + variant.contract.state
     assert rekindle.verify(model, rows())
     variant.session = Planted(variant.session, error, [names[i] for i in variant.used].index("faint"))

@@ -314,7 +314,7 @@ def test_an_export_names_an_operator_with_a_kernel_of_its_own(pointers: dict[str
     gradient, module.a.weight.grad = module.a.weight.grad, None
     module(rows()).sum().backward()
     torch.testing.assert_close(gradient, module.a.weight.grad)
-    ((kind,),) = [[variant.session.describe_plan() for variant in kind.variants] for kind in model._runtime._kinds]
+    ((kind,),) = [[variant.session.describe_plan() for variant in kind.graphs] for kind in model._runtime._kinds]
     assert "rekindle_tests.matmul_quantized.default" in kind
 
 
@@ -325,7 +325,7 @@ def test_infer_shape_lets_a_plan_serve_other_sizes() -> None:
     module = made_of(lambda self, x: self.kind.apply(self.a(x)), lambda self: setattr(self, "kind", kind))()
     model = rekindle.Module(module, rekindle.Options(fallback="error"))
     model(rows())
-    ((variant,),) = [kind.variants for kind in model._runtime._kinds]
+    ((variant,),) = [kind.graphs for kind in model._runtime._kinds]
     other = rows(1, 7, 4)
     inputs = [other, *(variant.state[i - 1] for i in variant.used[1:])]
     (result,) = variant.session.forward(inputs, True)

@@ -170,7 +170,7 @@ def test_two_networks_are_trained_in_turns(order: tuple[int, int]) -> None:
     twins = Twins(Two(), fallback="error")
     twins.both(lambda model: train_in_turns(model, order))
     twins.compare()
-    session = next(iter(twins.wrapped._runtime._kinds)).variants[0].session
+    session = next(iter(twins.wrapped._runtime._kinds)).graphs[0].session
     assert session.stats()["plans_made"] <= 3, "no plan is made again at each step"
 
 
@@ -273,7 +273,7 @@ def test_what_no_backward_needs_any_more_is_freed() -> None:
         assert marks() == before + 1
         second.sum().backward()
         assert marks() == before
-    stats = next(iter(model._runtime._kinds)).variants[0].session.stats()
+    stats = next(iter(model._runtime._kinds)).graphs[0].session.stats()
     assert stats["frames"] == 1
 
 

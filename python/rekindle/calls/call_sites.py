@@ -1,8 +1,8 @@
 """Remembers for calls of one signature which graphs serve them, or why they run in eager.
 
 An example: a module is called with a tensor of shape [4, 16], then with one of [8, 16]. These are two kinds of calls in one
-family. The export for the first leaves the batch size open, so its variant serves the second kind, too: `len` of the Kinds is 2,
-and `variants()` has one variant. Were the second call refused, its kind alone would run in eager.
+family. The export for the first leaves the batch size open, so its graph serves the second kind, too: the CallKinds count
+2, and `graphs()` has one graph. Were the second call refused, its kind alone would run in eager.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import nn
 
 from rekindle import _native
 from rekindle.graphs.call_key import tables_of
-from rekindle.graphs.ready_graph import Variant
+from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.modules.hooks import global_hooks
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
@@ -48,10 +48,10 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 @dataclass
-class Kind:
-    """Holds what is known about calls of one signature: variants that serve them, or why they run in eager."""
+class CallKind:
+    """Holds what is known about calls of one signature: graphs that serve them, or why they run in eager."""
 
-    variants: tuple[Variant, ...] = ()  # most recently used first; exchanged as a whole, so that it can be read at any time
+    graphs: tuple[ReadyGraph, ...] = ()  # most recently used first; exchanged as a whole, so that it can be read at any time
     refusal: Bypass | None = None  # why they run in eager; `is_refused` tells whether it still stands
     refused_while: Any = None  # guard under which the refusal stands; None: for good
     attempts: int = 0  # exports and refusals so far; from MAX_ATTEMPTS on, no export is tried
@@ -64,24 +64,24 @@ class Kind:
         refused_while = self.refused_while  # another thread may let go of it
         return self.refusal is not None and (refused_while is None or bool(refused_while.check()))
 
-    def ready(self, arguments: list[torch.Tensor]) -> Variant | None:
-        """Returns a variant that is right now for a call, and makes it the first that is asked; None without one."""
-        for variant in (variants := self.variants):
-            if variant.ready(arguments):
-                if variant is not variants[0]:
-                    self.add(variant)
-                return variant
+    def ready(self, arguments: list[torch.Tensor]) -> ReadyGraph | None:
+        """Returns a graph that is right now for a call, and makes it the first that is asked; None without one."""
+        for graph in (graphs := self.graphs):
+            if graph.ready(arguments):
+                if graph is not graphs[0]:
+                    self.add(graph)
+                return graph
         return None
 
-    def add(self, variant: Variant) -> None:
-        """Makes a variant the first that is asked."""
+    def add(self, graph: ReadyGraph) -> None:
+        """Makes a graph the first that is asked."""
         with _lock:
-            self.variants = (variant, *(other for other in self.variants if other is not variant))
+            self.graphs = (graph, *(other for other in self.graphs if other is not graph))
 
-    def leave(self, variant: Variant) -> None:
-        """Runs a variant no more for this kind of calls, nor lets another be made."""
+    def leave(self, graph: ReadyGraph) -> None:
+        """Runs a graph no more for this kind of calls, nor lets another be made."""
         with _lock:
-            self.variants = tuple(other for other in self.variants if other is not variant)
+            self.graphs = tuple(other for other in self.graphs if other is not graph)
         self.attempts = MAX_ATTEMPTS
 
     def refuse(self, bypass: Bypass, refused_while: Any) -> None:
@@ -96,60 +96,60 @@ class Kind:
 class Family:
     """Holds what is known about calls that differ in the sizes of their tensors only."""
 
-    variants: tuple[Variant, ...] = ()  # newest first
+    graphs: tuple[ReadyGraph, ...] = ()  # newest first
     # Why no size is left open where an export has tried in vain, by the dims of its shapes, in which equal ones are one symbol.
     closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
 
-    def add(self, variant: Variant, wanted: Shapes) -> None:
-        """Keeps a variant and, where it has no open sizes though its export was to leave those of `wanted` open, the reason."""
+    def add(self, graph: ReadyGraph, wanted: Shapes) -> None:
+        """Keeps a graph and, where it has no open sizes though its export was to leave those of `wanted` open, the reason."""
         with _lock:
-            self.variants = (variant, *self.variants)
-        if wanted.symbols and not variant.shapes.symbols:
-            for _, why in variant.contract.shapes.fixed[:1]:
+            self.graphs = (graph, *self.graphs)
+        if wanted.symbols and not graph.shapes.symbols:
+            for _, why in graph.contract.shapes.fixed[:1]:
                 self.closed[wanted.dims] = why
 
 
-class Kinds:
+class CallKinds:
     """Keeps the kinds of calls of one module, by key. Thread-safe; `find` and `get` take no lock."""
 
     def __init__(self, is_part: bool) -> None:
         self._is_part = is_part
-        self._kinds: dict[Any, Kind] = {}
+        self._kinds: dict[Any, CallKind] = {}
         self._calls = _native.CallTable()  # the same kinds, found without a key where that can be
         self._families: dict[Any, Family] = {}
         self._values: dict[Any, set[int]] = {}  # per layout of a call: hashes of the plain values that it had
         # Of the last refusal: whether it is about tables, and its guard, which holds for the next while it passes.
         self._refused_while: tuple[bool, Any] = (False, None)
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[CallKind]:
         return iter(self._kinds.copy().values())
 
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Kind | None:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> CallKind | None:
         """Returns the kind of a call like one that was kept, and adds the call's distinct tensors to `tensors`.
 
         None says nothing about the call; `tensors` then gets nothing. While torch.jit traces, it is always None.
         """
-        kind: Kind | None = self._calls.find(args, kwargs, tensors)
+        kind: CallKind | None = self._calls.find(args, kwargs, tensors)
         if kind is not None:
             kind.is_used = True
         return kind
 
-    def get(self, key: tuple[Any, ...]) -> Kind | None:
+    def get(self, key: tuple[Any, ...]) -> CallKind | None:
         """Returns the kind of a call seen before, by its key; None for a new one."""
         kind = self._kinds.get(key)
         if kind is not None:
             kind.is_used = True
         return kind
 
-    def keep(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    def keep(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
         """Lets `find` give the kind that `get` gives for a call, and returns the kind."""
         self._calls.keep(args, kwargs, kind)
         return kind
 
-    def new(self, key: tuple[Any, ...], open_layout: tuple[Any, ...]) -> tuple[Kind, Bypass | None]:
+    def new(self, key: tuple[Any, ...], open_layout: tuple[Any, ...]) -> tuple[CallKind, Bypass | None]:
         """Returns the kind of a call not seen before, and why it is refused, if it is from now on.
 
         Calls with ever new plain values are of one kind, which is refused.
@@ -171,15 +171,15 @@ class Kinds:
                     return self._of_all_further_calls(known, message)
             for known in (layout, ("open", open_layout)):
                 self._values[known].add(values)
-            return self._kept(key, Kind()), None
+            return self._kept(key, CallKind()), None
 
-    def _of_all_further_calls(self, key: tuple[Any, ...], message: str) -> tuple[Kind, Bypass | None]:
+    def _of_all_further_calls(self, key: tuple[Any, ...], message: str) -> tuple[CallKind, Bypass | None]:
         if (kind := self.get(key)) is not None:
             return kind, None
         bypass = Bypass(Reason.VALUE_SPECIALIZED, message)
-        return self._kept(key, Kind(attempts=MAX_ATTEMPTS, refusal=bypass)), bypass
+        return self._kept(key, CallKind(attempts=MAX_ATTEMPTS, refusal=bypass)), bypass
 
-    def _kept(self, key: tuple[Any, ...], made: Kind) -> Kind:
+    def _kept(self, key: tuple[Any, ...], made: CallKind) -> CallKind:
         """Returns the kind that is there or else `made`, which may take the place of the one that was not used for longest."""
         kind = self._kinds.get(key)
         if kind is not None:  # another thread was faster
@@ -196,12 +196,12 @@ class Kinds:
         return made
 
     def _tried(self) -> int:
-        """Counts variants, of which one may serve many kinds, and kinds that were refused or not served yet."""
-        return len(self.variants()) + sum(not kind.variants for kind in self)
+        """Counts graphs, of which one may serve many kinds, and kinds that were refused or not served yet."""
+        return len(self.graphs()) + sum(not kind.graphs for kind in self)
 
-    def variants(self) -> list[Variant]:
-        """Lists the variants that serve a kind, each once."""
-        return [*{id(variant): variant for kind in self for variant in kind.variants}.values()]
+    def graphs(self) -> list[ReadyGraph]:
+        """Lists the graphs that serve a kind, each once."""
+        return [*{id(graph): graph for kind in self for graph in kind.graphs}.values()]
 
     def family(self, key: tuple[Any, ...]) -> Family:
         """Returns the family of calls that differ in sizes only, by its key; a new one if there is none."""
@@ -210,18 +210,18 @@ class Kinds:
             _put(self._families, key, family, _MOST_FAMILIES)
             return family
 
-    def add(self, kind: Kind, family: Family, variant: Variant, wanted: Shapes) -> None:
-        """Keeps a new variant, which serves a kind of calls, and may drop another for it; `wanted` is that of Family.add."""
-        kind.add(variant)
-        family.add(variant, wanted)
-        known = self.variants()
+    def add(self, kind: CallKind, family: Family, graph: ReadyGraph, wanted: Shapes) -> None:
+        """Keeps a new graph, which serves a kind of calls, and may drop another for it; `wanted` is that of Family.add."""
+        kind.add(graph)
+        family.add(graph, wanted)
+        known = self.graphs()
         if len(known) > _MOST_VARIANTS:
-            self.drop(next(one for one in known if one is not variant))
+            self.drop(next(one for one in known if one is not graph))
 
     def release(self, module: nn.Module) -> None:
         """Lets go of all that was replaced in the module since it was last described."""
-        for variant in self.variants():
-            variant.release(module)
+        for graph in self.graphs():
+            graph.release(module)
         _, guard = self._refused_while
         if guard is not None and not guard.check():
             self._refused_while = (False, None)
@@ -229,14 +229,14 @@ class Kinds:
             if kind.refused_while is not None and not kind.is_refused:
                 kind.refusal = kind.refused_while = None
 
-    def drop(self, variant: Variant) -> None:
-        """Lets no call run from a variant any more."""
+    def drop(self, graph: ReadyGraph) -> None:
+        """Lets no call run from a graph any more."""
         with _lock:
             for one in (*self._kinds.values(), *self._families.values()):
-                if variant in one.variants:
-                    one.variants = tuple(other for other in one.variants if other is not variant)
+                if graph in one.graphs:
+                    one.graphs = tuple(other for other in one.graphs if other is not graph)
 
-    def refuse(self, kind: Kind, bypass: Bypass, module: nn.Module) -> None:
+    def refuse(self, kind: CallKind, bypass: Bypass, module: nn.Module) -> None:
         """Lets calls of a kind run in eager from now on, as long as trying again is of no use."""
         guard: Any = None
         if _passes_by_itself(bypass, kind.attempts < 2):

@@ -12,16 +12,16 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.calls.call_sites import MAX_ATTEMPTS, Kind, Kinds
+from rekindle.calls.call_sites import MAX_ATTEMPTS, CallKind, CallKinds
 from rekindle.calls.failures import Failure, forbidden
 from rekindle.calls.subject import Subject
 from rekindle.errors import PythonOpError, first_line
 from rekindle.graphs.call_key import kind_key
-from rekindle.graphs.ready_graph import Variant
+from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
 from rekindle.key.values.walker import IMMUTABLE, handles, label
 from rekindle.lookup.explanation import Explanation
-from rekindle.lookup.source import OnGraph, Supplier, Wanted
+from rekindle.lookup.source import GraphSource, OnGraph, Wanted
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.partial_capture import Call, Part, Parts, allows_parts, run_eager
 from rekindle.modules.status import Status
@@ -34,7 +34,7 @@ from rekindle.results.contract import flatten_arguments
 
 
 class Runtime:
-    """Serves the calls of one wrapped module. Thread-safe: variants are made under a lock, runs need none."""
+    """Serves the calls of one wrapped module. Thread-safe: graphs are made under a lock, runs need none."""
 
     def __init__(self, module: nn.Module, options: Options, is_part: bool = False) -> None:
         self._module = module
@@ -43,12 +43,12 @@ class Runtime:
         self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
         self._parts: Parts | None = None  # made by the first eager call that may have them
         self._why_eager: str | None = None  # of the last eager call
-        self._kinds = Kinds(is_part)  # what is known about its calls
+        self._kinds = CallKinds(is_part)  # what is known about its calls
         self._subject = Subject(module, options)
-        self._lock = threading.RLock()  # held while a variant is made, or the parts are in place
+        self._lock = threading.RLock()  # held while a graph is made, or the parts are in place
         process_state.renewed_in_children(self)
         self._status = Status()
-        self._supplier: Supplier | None = None  # made at the first look-up
+        self._source: GraphSource | None = None  # made at the first look-up
         # Called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
         self.on_graph: OnGraph | None = None
         _native.set_log_level(options.log)
@@ -62,20 +62,20 @@ class Runtime:
         if kind is None and tracing_state() is not None:
             return run_eager(self._module, args, kwargs)
         kind = kind or self._kind_of(args, kwargs, arguments)
-        variant = kind.ready(arguments)
-        if variant is None and not kind.is_refused:
-            variant = self._prepare(kind, args, kwargs)
-        if variant is None:
+        graph = kind.ready(arguments)
+        if graph is None and not kind.is_refused:
+            graph = self._prepare(kind, args, kwargs)
+        if graph is None:
             return self._eager(kind, args, kwargs)
         if self._status.source == "eager":
-            self._status.source = variant.source
-        random_state = torch.get_rng_state() if variant.keeps_random_state else None
+            self._status.source = graph.source
+        random_state = torch.get_rng_state() if graph.keeps_random_state else None
         failure: Failure | None = None
         of_call: Bypass | None = None
         try:
-            return variant.run(arguments)
+            return graph.run(arguments)
         except Bypass as bypass:  # an operator did otherwise than when it was exported, or inputs that are written share memory
-            self._leave(kind, variant, bypass)
+            self._leave(kind, graph, bypass)
             of_call = bypass.forgotten()
         except PythonOpError:
             raise
@@ -85,9 +85,9 @@ class Runtime:
             torch.set_rng_state(random_state)
         if failure is None:
             return self._eager(kind, args, kwargs, of_call)
-        return self._eager_instead(kind, variant, failure, args, kwargs)
+        return self._eager_instead(kind, graph, failure, args, kwargs)
 
-    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Kind:
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> CallKind:
         """Returns the kind of a call, a refused one if it cannot be described; adds the call's tensors to `arguments`."""
         try:
             key = kind_key(args, kwargs, arguments)
@@ -95,13 +95,13 @@ class Runtime:
             return self._new_kind(key, args, kwargs) if kind is None else self._kinds.keep(kind, args, kwargs)
         except Exception as error:  # a container that holds itself, a hash that raises
             why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
-        kind = Kind(attempts=MAX_ATTEMPTS)
+        kind = CallKind(attempts=MAX_ATTEMPTS)
         self._refuse(kind, Bypass(Reason.UNSUPPORTED_INPUT, why))
         return kind
 
     def current_status(self) -> Status:
         """Returns a copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
-        stats = [variant.session.stats() for variant in self._kinds.variants()]
+        stats = [graph.session.stats() for graph in self._kinds.graphs()]
         whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
         whole.plans = sum(stat["plans"] for stat in stats)
         whole.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
@@ -122,14 +122,14 @@ class Runtime:
     def _as_part(self, status: Status) -> Part:
         return Part("", status.source, self._why_eager if status.source == "eager" else None)
 
-    def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
         kind, bypass = self._kinds.new(key, kind_key(args, kwargs, [], self._subject.dynamic)[:2])
         if bypass is not None:
             self._note(bypass)
         return kind
 
-    def _prepare(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
-        """Finds or makes the variant for a call; on a bypass, remembers why and returns None."""
+    def _prepare(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph | None:
+        """Finds or makes the graph for a call; on a bypass, remembers why and returns None."""
         if self._parts is not None and self._parts.in_use:
             return None  # another call has the parts in place: the module is not what its user made it
         try:
@@ -140,11 +140,11 @@ class Runtime:
             self._leave_to_eager(busy)
             return None
 
-    def _prepare_alone(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant | None:
+    def _prepare_alone(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph | None:
         try:
-            variant = self._find_or_export(kind, args, kwargs)
+            graph = self._find_or_export(kind, args, kwargs)
             kind.refusal = None
-            return variant
+            return graph
         except (Busy, PythonOpError):
             raise
         except Bypass as bypass:
@@ -153,7 +153,7 @@ class Runtime:
             self._refuse(kind, Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}"))
             return None
 
-    def _refuse(self, kind: Kind, bypass: Bypass) -> None:
+    def _refuse(self, kind: CallKind, bypass: Bypass) -> None:
         self._kinds.refuse(kind, bypass, self._module)
         self._parts = None
         self._note(bypass)
@@ -165,27 +165,27 @@ class Runtime:
             self._status.bypass.append(found)
             log = _native.log_info if self._is_part else _native.log_warning
             log(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
-        if self._supplier is not None:
-            self._supplier.store.record_bypass(str(bypass.reason))
+        if self._source is not None:
+            self._source.store.record_bypass(str(bypass.reason))
 
-    def _leave(self, kind: Kind, variant: Variant, bypass: Bypass) -> None:
-        """Drops a variant that is not right for a call; keeps it where only this call's data or memory is why."""
+    def _leave(self, kind: CallKind, graph: ReadyGraph, bypass: Bypass) -> None:
+        """Drops a graph that is not right for a call; keeps it where only this call's data or memory is why."""
         if isinstance(bypass, SharedMemory):
             self._note(bypass.forgotten())
             return
         with contextlib.suppress(Busy), process_state.locked(self._lock):
             if isinstance(bypass, SizedByData) and bypass.function is not None:
                 self._subject.sized_functions |= {bypass.function}
-            elif variant.depends_on_data and kind.attempts < MAX_ATTEMPTS:
+            elif graph.depends_on_data and kind.attempts < MAX_ATTEMPTS:
                 self._refuse(kind, bypass.forgotten())
                 return
-            self._kinds.drop(variant)
+            self._kinds.drop(graph)
             if not isinstance(bypass, SizedByData):
                 kind.attempts = MAX_ATTEMPTS
             self._refuse(kind, bypass.forgotten())
 
     def _eager_instead(
-        self, kind: Kind, variant: Variant, failure: Failure, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, kind: CallKind, graph: ReadyGraph, failure: Failure, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Returns or raises what eager does for a call whose graph failed; leaves a graph that fails again and again."""
         try:
@@ -195,16 +195,16 @@ class Runtime:
             raise
         bypass = failure.bypass()
         with contextlib.suppress(Busy), process_state.locked(self._lock):
-            variant.failures += 1
-            if variant.failures < MAX_ATTEMPTS:
+            graph.failures += 1
+            if graph.failures < MAX_ATTEMPTS:
                 self._note(bypass)
             else:
-                kind.leave(variant)
+                kind.leave(graph)
                 self._refuse(kind, bypass)
         self._leave_to_eager(bypass)
         return result
 
-    def _eager(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], of_call: Bypass | None = None) -> Any:
+    def _eager(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any], of_call: Bypass | None = None) -> Any:
         """Runs a call in eager, or its parts from graphs of their own; `of_call`: why, if it is not the refusal of its kind."""
         refusal = of_call or kind.refusal
         if refusal is None:  # see _prepare
@@ -239,24 +239,24 @@ class Runtime:
             known = self._runtimes[name] = Runtime(module, self._options, is_part=True)
         return known.call
 
-    def _find_or_export(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Variant:
+    def _find_or_export(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph:
         start = time.perf_counter()
-        if self._supplier is None:
-            self._supplier = Supplier(self._module, self._options, self._status, self.on_graph)
-            self._status.cache_dir = self._supplier.store.directory
+        if self._source is None:
+            self._source = GraphSource(self._module, self._options, self._status, self.on_graph)
+            self._status.cache_dir = self._source.store.directory
         arguments = flatten_arguments(args, kwargs)
         family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
-        admitting = [known for known in family.variants if known in kind.variants or known.admits(arguments, state)]
+        admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state)]
         for known in admitting:
             if known.ready(arguments):
                 return self._known(kind, known)
         self._kinds.release(self._module)
         fingerprint = self._subject.fingerprint(args, kwargs)
-        earlier = [known.contract.shapes.sizes for known in family.variants]
+        earlier = [known.contract.shapes.sizes for known in family.graphs]
         call = self._subject.call(args, kwargs, arguments)
         plan = self._subject.plan(arguments, earlier)
-        prekey = self._supplier.store.prekey(fingerprint)
+        prekey = self._source.store.prekey(fingerprint)
         for known in admitting:
             if known.fits(prekey):
                 known.arm(fingerprint, call)
@@ -266,18 +266,18 @@ class Runtime:
         kind.attempts += 1
         if (why := family.closed.get(plan.shapes.dims)) is not None:
             plan = plan.closed(arguments, why)
-        variant = self._supplier.obtain(Wanted(prekey, fingerprint, call, plan, self._subject.describe, start))
-        variant.arm(fingerprint, call)
-        self._kinds.add(kind, family, variant, plan.shapes)
-        self._status.source = variant.source
-        return variant
+        graph = self._source.obtain(Wanted(prekey, fingerprint, call, plan, self._subject.describe, start))
+        graph.arm(fingerprint, call)
+        self._kinds.add(kind, family, graph, plan.shapes)
+        self._status.source = graph.source
+        return graph
 
-    def _known(self, kind: Kind, variant: Variant) -> Variant:
-        """Lets a variant in memory serve a kind of calls, too, and returns it."""
-        if variant not in kind.variants:
-            kind.add(variant)
+    def _known(self, kind: CallKind, graph: ReadyGraph) -> ReadyGraph:
+        """Lets a graph in memory serve a kind of calls, too, and returns it."""
+        if graph not in kind.graphs:
+            kind.add(graph)
             self._status.source = "memory"
-        return variant
+        return graph
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""

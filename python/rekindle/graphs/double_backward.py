@@ -3,8 +3,8 @@
 These can be differentiated again, and mapped over.
 
 An example: `y = model(x)` was run by a graph, and `torch.autograd.grad(y.sum(), x, create_graph=True)` follows. The session then
-calls the Replay, which runs the forward of `model` once more in eager, on the same inputs and from the same random state, and
-differentiates it. So the gradient of x has a history, and a second backward goes through eager's operators.
+calls the DoubleBackward, which runs the forward of `model` once more in eager, on the same inputs and from the same random
+state, and differentiates it. So the gradient of x has a history, and a second backward goes through eager's operators.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
     return torch.empty(sizes, dtype=dtype, device=device)
 
 
-class Replay:
+class DoubleBackward:
     """Runs the forward of one kind of call again in eager and differentiates it; called from the backward.
 
     call: one of that kind; none of its tensors is kept

@@ -1,6 +1,6 @@
 """Runs one graph, for calls that it is right for.
 
-An example: the variant of an nn.Linear(16, 4), called with x of shape [8, 16]. Its graph has the inputs x, weight and bias; the
+An example: an nn.Linear(16, 4) is called with x of shape [8, 16]. Its graph has the inputs x, weight and bias; the
 last two are its `state`. `run([x])` has the session run the graph on the three and rebuilds the result, the one output of shape
 [8, 4]. After `weight.requires_grad_(False)`, `ready([x])` is False: the guard finds weight changed.
 """
@@ -17,7 +17,7 @@ from rekindle import _native
 from rekindle.errors import OF_TORCH, first_line
 from rekindle.export.request import Call
 from rekindle.functions.binding import bind
-from rekindle.graphs.double_backward import Replay
+from rekindle.graphs.double_backward import DoubleBackward
 from rekindle.graphs.guard_inputs import Watched
 from rekindle.graphs.saved_writes import refuse_later_writes, version_only
 from rekindle.graphs.shared_memory import Memory
@@ -35,7 +35,7 @@ _MOST_NUMBERS = 1024
 
 
 @dataclass(eq=False)
-class Variant:
+class ReadyGraph:
     """Runs one graph, and knows what must still hold for it to be right."""
 
     prekey: str  # under which it was found or made
@@ -87,7 +87,9 @@ class Variant:
         if self.record:
             containers = [value for value, how in watched.cells if how != "weak"]
             snapshot = Snapshot(call.module, state.values(), containers, watched.weak)
-            self.session.set_replay(Replay(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot))
+            self.session.set_replay(
+                DoubleBackward(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot)
+            )
 
     def _served(self) -> Any:
         if self.writes or self.depends_on_data or self.saved_results or self.numbers_at_export:
@@ -102,7 +104,7 @@ class Variant:
             self.guards.set_functions(functions)
 
     def ready(self, arguments: list[torch.Tensor]) -> bool:
-        """Tells whether the variant is right now for a call, by identity of what it depends on."""
+        """Tells whether the graph is right now for a call, by identity of what it depends on."""
         guard, memory = self.guard, self.memory  # another thread may release them
         return (
             guard is not None
@@ -113,9 +115,9 @@ class Variant:
         )
 
     def release(self, module: torch.nn.Module) -> None:
-        """Lets go of what the module has let go of: weak references to it would tell. The variant then has to be armed again.
+        """Lets go of what the module has let go of: weak references to it would tell. The graph then has to be armed again.
 
-        A variant for another mode, as of `eval`, is kept as it is, for that mode comes again.
+        A graph for another mode, as of `eval`, is kept as it is, for that mode comes again.
         """
         if self.guard is None or self.guard.check():
             return
@@ -125,7 +127,7 @@ class Variant:
             self.session.set_replay(None)
 
     def fits(self, prekey: str) -> bool:
-        """Tells whether the variant is right for a call of this key, by content."""
+        """Tells whether the graph is right for a call of this key, by content."""
         return self.prekey == prekey and verify(self.observations) is None
 
     def admits(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> bool:

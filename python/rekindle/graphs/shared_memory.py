@@ -18,11 +18,11 @@ _address = torch.Tensor.data_ptr
 
 
 class Memory:
-    """Knows the memory that one variant depends on.
+    """Knows the memory that one graph depends on.
 
     state: parameters and buffers
     contents: tensors and arrays that the graph has as constants
-    arguments: those of the call that the variant was made for
+    arguments: those of the call that the graph was made for
     writes: positions in the state, or negative ones from the end of the arguments
     saves: whether a backward may read what the graph was given. Then a write must not count as one to another tensor, which it
         does where these are parts of one storage

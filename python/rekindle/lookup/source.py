@@ -1,8 +1,9 @@
-"""Supplies the variants of a module: from the cache, another rank or process, or an export of its own.
+"""Supplies the graphs of a module: from the cache, another rank or process, or an export of its own.
 
-An example: a script calls its model for the first time with an empty cache. `obtain` finds no entry, exports, publishes the entry
-and returns a Variant with the source "export". When the script runs again, `obtain` finds the entry: the source is "local", and
-`hits` of the status is 1. In a job of several ranks, one does this; to the others, it offers the entry: their source is "remote".
+An example: a script calls its model for the first time with an empty cache. `obtain` finds no entry, exports, publishes the
+entry and returns a ReadyGraph with the source "export". When the script runs again, `obtain` finds the entry: the source is
+"local", and `hits` of the status is 1. In a job of several ranks, one does this; to the others, it offers the entry: their source
+is "remote".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.errors import PythonOpError, first_line
 from rekindle.export.request import Call, ExportPlan, ExportRequest
-from rekindle.graphs.ready_graph import Variant
+from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup import ranks
 from rekindle.lookup.entry_check import check_fit
@@ -40,11 +41,11 @@ OnGraph = Callable[[str, bytes], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Holds what is known of a call that no variant in memory serves."""
+    """Holds what is known of a call that no graph in memory serves."""
 
     prekey: str  # of the fingerprint, in hexadecimal
     fingerprint: Fingerprint  # of the call
-    call: Call  # that a variant is wanted for
+    call: Call  # that a graph is wanted for
     plan: ExportPlan  # what an export is to leave open
     describe: Callable[[Call], Fingerprint]  # gives the fingerprint of the call as it is then, or of a copy of it
     start: float  # of time.perf_counter, when the module was called
@@ -59,8 +60,8 @@ class Wanted:
         return self.describe(self.call)
 
 
-class Supplier:
-    """Finds or makes the variants of one module, and counts that in its status. Not thread-safe.
+class GraphSource:
+    """Finds or makes the graphs of one module, and counts that in its status. Not thread-safe.
 
     on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py
     """
@@ -72,8 +73,8 @@ class Supplier:
         self._on_graph = on_graph
         self.store = Store.open(options)  # the cache
 
-    def obtain(self, wanted: Wanted) -> Variant:
-        """Returns a variant from the cache, from the rank that leads, or by an export. Raises Bypass when none can be had."""
+    def obtain(self, wanted: Wanted) -> ReadyGraph:
+        """Returns a graph from the cache, from the rank that leads, or by an export. Raises Bypass when none can be had."""
         share = ranks.share(wanted.prekey) if self.store.mode != "off" else None
         if share is None:
             return self._load_or_export(wanted)
@@ -86,14 +87,14 @@ class Supplier:
         found = self.store.adopt(wanted.prekey, offered, wanted.call.arguments) if offered is not None else None
         return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
 
-    def _load_or_export(self, wanted: Wanted, *shares: ranks.Share) -> Variant:
-        if (variant := self._load(wanted, *shares)) is not None:
-            return variant
+    def _load_or_export(self, wanted: Wanted, *shares: ranks.Share) -> ReadyGraph:
+        if (graph := self._load(wanted, *shares)) is not None:
+            return graph
         turn = take_turn(self.store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
         try:
-            if turn.waited and (variant := self._load(wanted, *shares)) is not None:
+            if turn.waited and (graph := self._load(wanted, *shares)) is not None:
                 turn.end()
-                return variant
+                return graph
             with exporting(turn, *shares):
                 return self._export(wanted, turn.end, *shares)
         except BaseException:
@@ -101,16 +102,16 @@ class Supplier:
             turn.end()
             raise
 
-    def _load(self, wanted: Wanted, *shares: ranks.Share) -> Variant | None:
-        """Returns the variant of a cached entry whose observations all hold, or None; offers its entry to `shares`."""
+    def _load(self, wanted: Wanted, *shares: ranks.Share) -> ReadyGraph | None:
+        """Returns the graph of a cached entry whose observations all hold, or None; offers its entry to `shares`."""
         for found in self.store.find(wanted.prekey, wanted.call.arguments):
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
-            variant = self._hit(wanted, found, "local")
-            for share in shares if variant is not None else ():
+            graph = self._hit(wanted, found, "local")
+            for share in shares if graph is not None else ():
                 share.offer(self.store.pack(found))
-            if variant is not None:
-                return variant
+            if graph is not None:
+                return graph
         self._status.lookup_seconds += time.perf_counter() - wanted.start
         return None
 
@@ -142,10 +143,10 @@ class Supplier:
         )
         self.store.reject(found, why)
 
-    def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> Variant | None:
-        """Returns the variant of an entry that was found; None if it is not for these sizes, or cannot be run and is removed."""
-        variant = self._variant(wanted, found, source)
-        if variant is None or not variant.admits(wanted.call.arguments, wanted.state):
+    def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> ReadyGraph | None:
+        """Returns the graph of an entry that was found; None if it is not for these sizes, or cannot be run and is removed."""
+        graph = self._ready(wanted, found, source)
+        if graph is None or not graph.admits(wanted.call.arguments, wanted.state):
             return None
         seconds = time.perf_counter() - wanted.start
         self._status.lookup_seconds += seconds
@@ -157,9 +158,9 @@ class Supplier:
             f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
             f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s{self._sloppiness()}"
         )
-        return variant
+        return graph
 
-    def _variant(self, wanted: Wanted, entry: StoredEntry, source: str) -> Variant | None:
+    def _ready(self, wanted: Wanted, entry: StoredEntry, source: str) -> ReadyGraph | None:
         made, call = entry.contract, wanted.call
         try:
             options = (
@@ -173,8 +174,8 @@ class Supplier:
             session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options})
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
             check_fit(made, session, len(call.arguments), call.state)
-            variant = Variant(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
-            variant.bind_functions(self._module)
+            graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
+            graph.bind_functions(self._module)
         except (Bypass, PythonOpError):
             raise
         except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had
@@ -182,9 +183,9 @@ class Supplier:
             return None
         if self._on_graph is not None:
             self._on_graph(entry.meta["mode"], entry.sections["exported"])
-        return variant
+        return graph
 
-    def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
+    def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> ReadyGraph:
         """Exports, differentiates, verifies against eager, publishes; calls `on_written` once others can find the entry."""
         from rekindle.miss.pipeline import export_entry
 
@@ -192,21 +193,21 @@ class Supplier:
         made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
         return self._adopt(wanted, made, on_written, *shares)
 
-    def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> Variant:
-        """Publishes a fresh export, and returns its variant; `on_written`: as in _export."""
+    def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> ReadyGraph:
+        """Publishes a fresh export, and returns its graph; `on_written`: as in _export."""
         self._count(made)
         entry, took = self.store.new_entry(wanted.fingerprint, made), made.seconds
         _native.log_info(
             f"exported {type(self._module).__name__} in {took.export:.2f} s, built in {took.build:.2f} s, "
             f"verified in {took.verify:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
         )
-        variant = self._variant(wanted, entry, "export")
-        if variant is None:
+        graph = self._ready(wanted, entry, "export")
+        if graph is None:
             raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
         self.store.publish(wanted.prekey, entry, on_written)
         for share in shares:
             share.offer(self.store.pack(entry))
-        return variant
+        return graph
 
     def _count(self, made: NewEntry) -> None:
         self._status.exports += 1

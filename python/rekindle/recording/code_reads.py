@@ -17,7 +17,7 @@ from rekindle.process.origin import installed
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording import observations
 from rekindle.recording.frames import first_type, is_user, place_of
-from rekindle.recording.notes import Noted
+from rekindle.recording.notes import Notes
 
 
 class CodeReads:
@@ -28,8 +28,8 @@ class CodeReads:
     environment: is told where code may read any environment variable
     """
 
-    def __init__(self, noted: Noted, covered: set[int], environment: world.EnvironmentReads) -> None:
-        self._noted, self._covered, self._environment = noted, covered, environment
+    def __init__(self, noted: Notes, covered: set[int], environment: world.EnvironmentReads) -> None:
+        self._notes, self._covered, self._environment = noted, covered, environment
 
     def record(self, frame: types.FrameType) -> None:
         """Notes the code that a frame of the user's runs, unless it is covered, and what the code reads.
@@ -50,7 +50,7 @@ class CodeReads:
                     f"{place_of(frame)} ran, but no name in a loaded module leads to it; "
                     "define it at the top level of a module, or keep it as an attribute of its caller",
                 )
-            self._noted.add(owner)
+            self._notes.add(owner)
         self._add_reads(code, namespace)
 
     def _add_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
@@ -67,11 +67,11 @@ class CodeReads:
             self._add_chain(code, module_name, namespace, chain)
         targets = [observations.absolute_name(name, level, namespace) for name, level, _ in reads.imports]
         for target, (_, _, names) in zip(targets, reads.imports, strict=True):
-            self._noted.searched(target)
+            self._notes.searched(target)
             for part in names or ():
                 if part != "*":
-                    self._noted.named(target, part)
-        self._noted.taken(reads, targets, code.co_names)
+                    self._notes.named(target, part)
+        self._notes.taken(reads, targets, code.co_names)
 
     def _add_chain(self, code: types.CodeType, module: str, namespace: dict[str, Any], chain: tuple[str, ...]) -> None:
         if "__dict__" in chain:  # all of what it is taken from
@@ -80,15 +80,15 @@ class CodeReads:
         if value is sys.modules:
             raise Bypass(Reason.OPAQUE_VALUE, f"{module}.{code.co_qualname} reads sys.modules; import what it needs by name")
         if value is globals or value is locals or value is vars or value is dir:
-            self._noted.add(("module", module, ""))
+            self._notes.add(("module", module, ""))
         if (value is os.environ or value is os.environb) and "_data" in chain[used:]:
             self._environment.note(world.ALL_VALUES)
-        self._noted.add(("global", module, ".".join(chain[:used])))
+        self._notes.add(("global", module, ".".join(chain[:used])))
         if value is ABSENT and used > 1:  # made when it is asked for, as __dict__ is
-            self._noted.add(("global", module, ".".join(chain[: used - 1])))
+            self._notes.add(("global", module, ".".join(chain[: used - 1])))
         if type(value) is decimal.Decimal or getattr(value, "__name__", None) == "decimal" or value is decimal.Decimal:
-            self._noted.add(("query", "decimal", "context"))
-        self._noted.version_of(value)
+            self._notes.add(("query", "decimal", "context"))
+        self._notes.version_of(value)
 
 
 def _file_of(code: types.CodeType, namespace: dict[str, Any]) -> tuple[str, str, str] | None:

@@ -22,7 +22,7 @@ from rekindle.recording.undo import Undo
 Key = tuple[str, str, str]  # kind, module, name of an observation
 
 
-class Noted:
+class Notes:
     """Collects the notes of one recording; made where that begins.
 
     covered: identities of code that the notes, or what is given, stand for

@@ -34,7 +34,7 @@ from rekindle.recording.frames import apart, beyond, frames_from, is_user, place
 from rekindle.recording.interpreter_events import call_hook
 from rekindle.recording.library_code import LibraryCode
 from rekindle.recording.logger_reads import LoggerReads
-from rekindle.recording.notes import Noted
+from rekindle.recording.notes import Notes
 from rekindle.recording.observations import Observation, verify
 from rekindle.recording.undo import Undo
 from rekindle.recording.warnings_shown import as_their_user_has_them, filters_now
@@ -64,9 +64,9 @@ class Recorder:
                 self._covered.update(map(id, class_codes(cls)))
         self.ran_collective = False
         self._ended = False
-        self._noted = Noted(self._covered, undo, None if fingerprint is None else cached_functions.met_by(fingerprint))
+        self._notes = Notes(self._covered, undo, None if fingerprint is None else cached_functions.met_by(fingerprint))
         if fingerprint is not None and any(one is ARRAY for _, one in fingerprint.cells):
-            self._noted.computes_with_arrays()
+            self._notes.computes_with_arrays()
         self._library = LibraryCode()
         self._filters = filters_now()
 
@@ -75,7 +75,7 @@ class Recorder:
         self._asides = Asides(self._outside)
         self._random = world.random_states()
         self._environment = world.EnvironmentReads(read_is_ours)
-        self._code = CodeReads(self._noted, self._covered, self._environment)
+        self._code = CodeReads(self._notes, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
         self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, self._on_list)
         with contextlib.ExitStack() as entered:
@@ -169,9 +169,9 @@ class Recorder:
         if caller is None or not is_user(caller) or self._asides.has(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
-            self._noted.imported(*imported)
+            self._notes.imported(*imported)
         elif question is not None:
-            self._noted.add(("query", *question))
+            self._notes.add(("query", *question))
         else:
             self._refuse_question(caller, f"calls {code.co_qualname}(), which differs from run to run or between processes")
         return False
@@ -202,7 +202,7 @@ class Recorder:
         if world.called_back.active:  # the graph asks at each run
             return
         if isinstance(owner, logging.Logger):
-            apart(lambda: self._noted.add(("logger", "logging", owner.name)), self._refuse)
+            apart(lambda: self._notes.add(("logger", "logging", owner.name)), self._refuse)
         elif is_user(frame) and all(asking.f_code is not _WRITES for asking in frames_from(frame)):
             self._refuse(Bypass(Reason.OPAQUE_VALUE, f"{place_of(frame)} reads the state of a {type(owner).__qualname__}"))
 
@@ -223,7 +223,7 @@ class Recorder:
             self._on_warning(frame)
         elif function is hash or (function is id and installed(frame.f_code.co_filename)):
             if is_user(frame):
-                self._noted.add(("order", "sets", "texts" if function is hash else "objects"))
+                self._notes.add(("order", "sets", "texts" if function is hash else "objects"))
         else:
             self._on_opaque(frame, function.__name__, function)
 
@@ -244,7 +244,7 @@ class Recorder:
         if asking is not None and is_user(asking) and not installed(asking.f_code.co_filename):
             self._refuse_effect(asking, "warns")
         else:
-            self._noted.add(("query", "warnings", "filters"))
+            self._notes.add(("query", "warnings", "filters"))
 
     def _on_filters(self) -> None:
         message = "the forward changes the filters of warnings, which a graph would not; do it outside the forward"
@@ -270,13 +270,13 @@ class Recorder:
         asking = beyond(frame, (Origin.STDLIB,))
         kind = world.order_kind(items)
         if kind is not None and asking is not None and is_user(asking):
-            self._noted.add(("order", "sets", kind))
+            self._notes.add(("order", "sets", kind))
 
     def _on_search(self, name: str) -> None:
         """Handles a module that is looked for: for the forward, not for another module or for a library."""
         frame = beyond(sys._getframe(2), (Origin.STDLIB,))
         if frame is not None and is_user(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            self._noted.searched(name)
+            self._notes.searched(name)
 
     def _finish(self) -> None:
         if world.random_states() != self._random:
@@ -285,7 +285,7 @@ class Recorder:
                 "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",
             )
         with one_pass():
-            self.observations = self._noted.observations()
+            self.observations = self._notes.observations()
             self.observations += self._library.settings()
             for key in self._library.keys(self._covered):
                 self.observations.append([*key, observations.present_text(*key)])
