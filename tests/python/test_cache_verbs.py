@@ -24,7 +24,7 @@ def filled(tmp_path):
 
 
 def command(*words):
-    program = pathlib.Path(_native.__file__).resolve().parents[1] / "src" / "cli" / "rekindle"
+    program = pathlib.Path(_native.__file__).resolve().parents[1] / "cli" / "rekindle"
     return subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=True).stdout
 
 
