@@ -10,6 +10,7 @@ import sys
 import weakref
 from typing import Any
 
+import numpy
 import pytest
 import rekindle
 import torch
@@ -54,6 +55,21 @@ def test_a_weakly_held_object_is_not_kept_alive(make: Any, tmp_path: pathlib.Pat
     assert rekindle.status(wrapped).source == "export"
     held.k = 2.0
     assert_same(wrapped(rows()), module(rows()))
+    del held
+    flush()
+    gc.collect()
+    assert module.held() is None
+    assert_same(wrapped(rows()), module(rows()))
+
+
+def test_an_array_that_is_held_weakly_is_compared_and_not_kept_alive(tmp_path: pathlib.Path) -> None:
+    held = numpy.ones(4)
+    module = Holder(weakref.ref(held), lambda reference: 3.0 if reference() is None else float(reference().sum()))
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    for value in (1.0, 1.0, 2.0):
+        held[:] = value
+        assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).eager_calls == 0
     del held
     flush()
     gc.collect()

@@ -26,7 +26,7 @@ from rekindle.key.values.callables import SINGLE_DISPATCH
 from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
 from rekindle.key.values.classes import one_pass, referred, walk_members
 from rekindle.key.values.names import ABSENT
-from rekindle.key.values.walker import Walker
+from rekindle.key.values.walker import Walker, value_text
 from rekindle.process.origin import is_covered_class, is_covered_function
 from rekindle.process.world import ALL_NAMES, ALL_VALUES
 from rekindle.recording import cached_functions, queries
@@ -46,12 +46,14 @@ _NAMES = seen_only(operator.attrgetter("__name__", "__qualname__"))
 
 def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
     """Returns the cell of _native.Guard, (object, how), for what only weak references may lead to."""
-    if cells.how in ("object", "bytes"):
-        return value, "weak" if cells.how == "object" else "bytes"
+    if cells.how == "object":
+        return value, "weak"
 
     def take(reference: weakref.ref[Any]) -> tuple[Any, ...]:
         target = weakref.ref.__call__(reference)
-        return () if target is None else tuple(cells.take(target))
+        if target is None:
+            return ()
+        return (value_text("content", target),) if cells.how == "bytes" else tuple(cells.take(target))
 
     return weakref.ref(value), take
 
