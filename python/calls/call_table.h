@@ -14,8 +14,8 @@ namespace rekindle::python {
 // Forgets all when it is full. Needs the GIL.
 class CallTable {
  public:
-  // What is kept for calls of the layout of this one, None if nothing is; then, `tensors` gets nothing, else
-  // the distinct tensors of the call in order of first appearance.
+  // Returns what is kept for calls of this one's layout, and appends the call's distinct tensors to
+  // `tensors`, in order of first appearance. Returns None, and appends nothing, where nothing is kept.
   pybind11::object find(const pybind11::tuple& args, const pybind11::dict& kwargs, pybind11::list tensors);
   // Keeps an object for all calls of the layout of this one, if it has one.
   void keep(const pybind11::tuple& args, const pybind11::dict& kwargs, const pybind11::object& kept);

@@ -27,7 +27,8 @@ inline PyObject* table_of(PyObject* object) {
 #endif
 }
 
-// Whether its order is not the order of its dict. Most objects are told by their exact class.
+// Tells whether a dict keeps an order of its own, as an OrderedDict does. Most objects are told by their
+// exact class.
 inline bool is_ordered(PyObject* object) {
   return PyDict_Check(object) && !PyDict_CheckExact(object) && PyODict_Check(object);
 }

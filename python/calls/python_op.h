@@ -12,7 +12,8 @@
 
 namespace rekindle::python {
 
-// What a graph's call means here and now; see python/rekindle/functions/calls.py for how it is described.
+// Binds a graph's call of an autograd Function to the live one; see python/rekindle/functions/calls.py for
+// how it is described.
 struct PythonCall {
   pybind11::object apply;            // Function.apply, without the layers of Python around it
   pybind11::tuple arguments;         // None in the place of each tensor

@@ -22,7 +22,7 @@
 
 namespace rekindle::contract {
 
-// Of the format. It is a field of every key, so that no other version is ever read.
+// Numbers the format. Every key has it as a field, so that no other version is ever read.
 constexpr int kVersion = 23;
 
 using Positions = std::vector<std::size_t>;
@@ -49,15 +49,15 @@ struct FixedSize {
   bool operator==(const FixedSize&) const = default;
 };
 
-// What a hit needs to know of sizes.
+// Tells a hit what the export found out about sizes.
 struct CallSizes {
-  // Of the call's tensors at the export, where no question needs to be asked.
+  // The call's tensors had these sizes at the export: at them no question needs to be asked.
   std::vector<ArgumentSizes> sizes;
-  // What section "guards" answers first, at the sizes of a call.
+  // Section "guards" answers these questions first, at the sizes of a call.
   std::vector<Question> guards;
-  // Those of the result that depend on sizes, at `sizes`; section "guards" answers them last.
+  // The result has these numbers at `sizes`, on which they depend; section "guards" answers them last.
   std::vector<std::int64_t> numbers;
-  // What was found to be no symbol, though it was to be one.
+  // These dimensions were found to be no symbols, though they were to be.
   std::vector<FixedSize> fixed;
   bool operator==(const CallSizes&) const = default;
 };
@@ -96,7 +96,7 @@ struct FunctionCall {
   // For each of the node's inputs the position of the argument that it is; null inside of one. Only arguments
   // of their own have gradients.
   std::vector<std::optional<std::size_t>> tensors;
-  // Of the tensors among what the Function returns.
+  // The tensors among what the Function returns stand at these places.
   Positions results;
   // Values: the rest of what it returns, which is the same whenever it runs.
   std::vector<Json> others;

@@ -14,7 +14,7 @@ import pytest
 import torch
 from module_support import Twins, mlp, rows
 from rekindle import _native
-from rekindle.calls import call_sites
+from rekindle.calls import call_kinds
 from rekindle.graphs.call_key import kind_key
 from torch import nn
 
@@ -251,7 +251,7 @@ def test_a_table_is_bounded() -> None:
 
 
 def test_a_forgotten_kind_is_not_found_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_sites, "_MOST_KINDS", 2)
+    monkeypatch.setattr(call_kinds, "_MOST_KINDS", 2)
     twins = Twins(mlp())
     kinds = twins.wrapped._runtime._kinds
     for count in (2, 3, 4, 5):

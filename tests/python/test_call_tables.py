@@ -10,8 +10,8 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, assert_same, mlp, rows
-from rekindle.calls import call_sites
-from rekindle.calls.call_sites import CallKind, CallKinds
+from rekindle.calls import call_kinds
+from rekindle.calls.call_kinds import CallKind, CallKinds
 from torch import nn
 
 
@@ -27,8 +27,8 @@ class Scaled(nn.Module):
 
 
 def test_signatures_that_return_are_served_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_sites, "_MOST_KINDS", 4)
-    monkeypatch.setattr(call_sites, "_MOST_LAYOUTS", 8)
+    monkeypatch.setattr(call_kinds, "_MOST_KINDS", 4)
+    monkeypatch.setattr(call_kinds, "_MOST_LAYOUTS", 8)
     twins = Twins(mlp())
     for _ in range(10):
         for count in range(2, 9):
@@ -38,8 +38,8 @@ def test_signatures_that_return_are_served_however_many_there_were(monkeypatch: 
 
 
 def test_what_is_forgotten_of_plain_values_and_layouts_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_sites, "_MOST_KINDS", 2)
-    monkeypatch.setattr(call_sites, "_MOST_FAMILIES", 2)
+    monkeypatch.setattr(call_kinds, "_MOST_KINDS", 2)
+    monkeypatch.setattr(call_kinds, "_MOST_FAMILIES", 2)
     twins = Twins(Scaled())
     for _ in range(3):
         for scale in (1.0, 2.0, 3.0, 4.0):
@@ -50,16 +50,16 @@ def test_what_is_forgotten_of_plain_values_and_layouts_is_made_anew(monkeypatch:
 
 def test_ever_new_plain_values_are_exported_so_often_and_those_known_stay_in_graphs() -> None:
     twins = Twins(Scaled())
-    for step in range(call_sites.MAX_ATTEMPTS + 4):
+    for step in range(call_kinds.MAX_ATTEMPTS + 4):
         twins.call(rows(), float(step))
-    assert twins.status.exports == call_sites.MAX_ATTEMPTS and twins.status.eager_calls == 4
+    assert twins.status.exports == call_kinds.MAX_ATTEMPTS and twins.status.eager_calls == 4
     assert twins.reasons() == ["value_specialized"]
     twins.call(rows(), 3.0)
     assert twins.status.eager_calls == 4
 
 
 def test_values_that_follow_the_sizes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_sites, "_MOST_VALUES", 3)
+    monkeypatch.setattr(call_kinds, "_MOST_VALUES", 3)
     twins = Twins(Scaled())
     for count in range(2, 8):
         twins.call(rows(0, count), float(count))
@@ -88,7 +88,7 @@ def test_5000_signatures_leave_memory_flat() -> None:
 
 
 def test_variants_are_bounded_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_sites, "_MOST_VARIANTS", 2)
+    monkeypatch.setattr(call_kinds, "_MOST_VARIANTS", 2)
     twins = Twins(mlp(), dynamic="static")
     for _ in range(2):
         for count in (2, 3, 4, 5):

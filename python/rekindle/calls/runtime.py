@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.calls.call_sites import MAX_ATTEMPTS, CallKind, CallKinds
+from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
 from rekindle.calls.failures import Failure, forbidden
 from rekindle.calls.subject import Subject
 from rekindle.errors import PythonOpError, first_line
@@ -294,6 +294,5 @@ class Runtime:
                 self._parts.remove()
 
 
-handles(Runtime, cells=IMMUTABLE, attributes=False)(
-    type_only
-)  # of a wrapped module in the tree of another: what it has cached changes no result
+# A wrapped module in the tree of another is known by its type: what its Runtime has cached changes no result.
+handles(Runtime, cells=IMMUTABLE, attributes=False)(type_only)

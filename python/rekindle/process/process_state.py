@@ -41,7 +41,6 @@ class _Ownership:
         self.lock = threading.Lock()
         self.thread: int | None = None  # Python's number of the owner, if there is one
         self.number = 0  # the system's number of that thread
-        self.depth = 0
         self.is_stuck = False  # whether the owner was found to wait for other threads
         self.undo: list[Callable[[], None]] = []  # puts the changes back; newest last
         self.replaced: dict[int, tuple[Any, Any]] = {}  # by identity: a replacement, and what it stands in for

@@ -16,7 +16,7 @@ _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a contract holds the value as it is: a scalar of src/contract/json.h."""
+    """Tells whether a contract holds the value as it is: a scalar of src/contract/json.h."""
     return type(value) in _SCALARS
 
 
