@@ -33,7 +33,7 @@ from rekindle.key.values.names import find
 from rekindle.key.values.tensors import CONTENT_LIMIT
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
-from rekindle.process.origin import installed, is_covered_class
+from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
 from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.traced_sizes import CLOSED, swapped
 
@@ -89,9 +89,14 @@ def _forgets_soon(function: Any) -> bool:
     function without arguments, or of an installed package, does not count.
     """
     most, room = function.cache_parameters()["maxsize"], _MOST_ASKED_BY_TRIALS
-    if not most or _has_one_question(function.__wrapped__) or installed(_file_of(function)):
+    if not most or _has_one_question(function.__wrapped__) or _is_of_a_library(_file_of(function)):
         return False
     return bool(most - function.cache_info().currsize < max(room, most // 2))
+
+
+def _is_of_a_library(file: str) -> bool:
+    """Tells whether the caches of a file are no concern of its users: they answer alike whenever they are asked."""
+    return installed(file) or origin_of(file) is Origin.STDLIB
 
 
 def _has_one_question(function: Any) -> bool:
