@@ -112,8 +112,9 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
   std::vector<at::Tensor> results;
   for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
-  connect(results, impl_->plans, std::move(frame), {std::move(replay), std::move(random_state)},
-          torch::autograd::collect_next_edges(differentiable));
+  SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs);
+  connect(results, impl_->plans, std::move(frame), std::move(versions),
+          {std::move(replay), std::move(random_state)}, torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }
 

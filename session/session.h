@@ -29,6 +29,13 @@ struct SavedGroup {
   std::vector<std::size_t> cotangents, inputs;
 };
 
+// A tensor that such nodes, between these cotangents and inputs, have saved and that others may write to: the
+// forward's input of this number or, past these, the output. A later write is an error of their backward.
+struct SavedTensor {
+  std::size_t tensor = 0;
+  SavedGroup read_by;
+};
+
 struct SessionOptions {
   // Plans kept per session; the least recently used goes first.
   std::size_t max_plans = 16;
@@ -42,6 +49,9 @@ struct SessionOptions {
   std::vector<std::size_t> gradient_order;
   // Which backwards of one forward exclude each other; not known: all of them.
   std::optional<std::vector<SavedGroup>> saved_groups;
+  // What of the inputs and outputs eager's backward reads; those that the graph's own reads are seen to
+  // anyway.
+  std::vector<SavedTensor> saved_tensors;
   // Per cotangent: the others whose results lie between its result and the inputs, in eager. Empty: not
   // known.
   std::vector<std::vector<std::size_t>> inner_results;

@@ -28,6 +28,10 @@ py::tuple as_python(const contract::Layout& layout) { return py::make_tuple(layo
 
 py::tuple as_python(const contract::SavedGroup& group) { return py::make_tuple(group.results, group.inputs); }
 
+py::tuple as_python(const contract::SavedTensor& saved) {
+  return py::make_tuple(saved.tensor, saved.results, saved.inputs);
+}
+
 py::tuple as_python(const contract::TensorSizes& sizes) { return py::make_tuple(sizes.dtype, sizes.dims); }
 
 // As Python has the sizes of a call (sizes/shapes.py).
@@ -128,7 +132,7 @@ void bind_record(py::module_& m) {
       .def_property_readonly("saved_groups", records(&Contract::saved_groups))
       .def_readonly("inner_results", &Contract::inner_results)
       .def_readonly("saved_writes", &Contract::saved_writes)
-      .def_readonly("saved_results", &Contract::saved_results)
+      .def_property_readonly("saved_tensors", records(&Contract::saved_tensors))
       .def_property_readonly("data_guards", records(&Contract::data_guards))
       .def_readonly("sized_by_data", &Contract::sized_by_data)
       .def_readonly("draws", &Contract::draws);

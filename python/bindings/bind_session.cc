@@ -62,12 +62,15 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
 }
 
 // As in the contract: [cotangents, inputs] each.
-using SavedGroups = std::optional<std::vector<std::pair<std::vector<std::size_t>, std::vector<std::size_t>>>>;
+using Positions = std::vector<std::size_t>;
+using SavedGroups = std::optional<std::vector<std::pair<Positions, Positions>>>;
+// [tensor, cotangents, inputs] each.
+using SavedTensors = std::vector<std::tuple<std::size_t, Positions, Positions>>;
 
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups,
-                                      std::vector<std::vector<std::size_t>> inner_results) {
+                                      Positions gradient_order, SavedGroups saved_groups,
+                                      SavedTensors saved_tensors, std::vector<Positions> inner_results) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
@@ -80,6 +83,8 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
     for (auto& [cotangents, inputs] : *saved_groups)
       options.saved_groups->push_back({std::move(cotangents), std::move(inputs)});
   }
+  for (auto& [tensor, cotangents, inputs] : saved_tensors)
+    options.saved_tensors.push_back({tensor, {std::move(cotangents), std::move(inputs)}});
   const py::gil_scoped_release release;
   return value_or_throw(
       Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
@@ -223,19 +228,19 @@ void bind_graphs(py::module_& m) {
 
 void bind_session_class(py::module_& m) {
   py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
-      .def(
-          py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
-                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                      std::vector<std::size_t> gradient_order, SavedGroups saved_groups,
-                      std::vector<std::vector<std::size_t>> inner_results) {
-            return BoundSession(make_session(joint, std::move(expected_cotangents), std::move(output_layouts),
-                                             std::move(gradient_layouts), std::move(gradient_order),
-                                             std::move(saved_groups), std::move(inner_results)));
-          }),
-          py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
-          py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
-          py::arg("gradient_order") = std::vector<std::size_t>{}, py::arg("saved_groups") = SavedGroups{},
-          py::arg("inner_results") = std::vector<std::vector<std::size_t>>{})
+      .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
+                       NamedLayouts output_layouts, NamedLayouts gradient_layouts, Positions gradient_order,
+                       SavedGroups saved_groups, SavedTensors saved_tensors,
+                       std::vector<Positions> inner_results) {
+             return BoundSession(make_session(joint, std::move(expected_cotangents),
+                                              std::move(output_layouts), std::move(gradient_layouts),
+                                              std::move(gradient_order), std::move(saved_groups),
+                                              std::move(saved_tensors), std::move(inner_results)));
+           }),
+           py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+           py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
+           py::arg("gradient_order") = Positions{}, py::arg("saved_groups") = SavedGroups{},
+           py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

@@ -29,9 +29,11 @@ bool is_mapped() {
 
 }  // namespace
 
-Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay)
+Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, SavedVersions versions,
+                   ReplayState replay)
     : plans_(std::move(plans)),
       plan_(frame->shared_plan()),
+      versions_(std::move(versions)),
       frame_(std::move(frame)),
       replay_(std::move(replay)),
       freed_(plans_->groups().none_freed()) {}
@@ -110,6 +112,7 @@ Backward::Repeat Backward::take(Run& run, const Flags& present, const Flags& wan
     const std::lock_guard lock(mutex_);
     TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
     const BackwardPart part = part_of(present);
+    versions_.check(groups, present, wanted, plans_->joint());
     check_versions(part);
     if (!again && !is_planned(part) && (pool == nullptr || planned != part)) {
       planned = part;

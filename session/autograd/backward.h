@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "session/autograd/saved_versions.h"
 #include "session/plan/plan_cache.h"
 #include "session/run/frame.h"
 #include "src/base/mutex.h"
@@ -28,7 +29,8 @@ class Backward {
  public:
   using Flags = std::vector<bool>;
 
-  Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, ReplayState replay);
+  Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, SavedVersions versions,
+           ReplayState replay);
 
   // Begins a backward for the gradients `wanted`, by their place in the joint graph's gradient_of. Throws
   // c10::Error: a second backward without retain_graph (see saved_groups.h), a saved tensor modified in
@@ -92,6 +94,7 @@ class Backward {
 
   const std::shared_ptr<PlanCache> plans_;
   const std::shared_ptr<const Plan> plan_;  // the forward's
+  const SavedVersions versions_;
   Mutex mutex_;  // guards all below; a retained graph may be run by several threads
   FramePool::Handle frame_;
   ReplayState replay_;                        // empty once no backward is possible any more

@@ -50,8 +50,10 @@ variable_list ResultNode::apply(variable_list&& inputs) {
 }
 
 void connect(const std::vector<at::Tensor>& results, std::shared_ptr<PlanCache> plans,
-             FramePool::Handle frame, ReplayState replay, const edge_list& gradient_edges) {
-  const auto state = std::make_shared<Backward>(plans, std::move(frame), std::move(replay));
+             FramePool::Handle frame, SavedVersions versions, ReplayState replay,
+             const edge_list& gradient_edges) {
+  const auto state =
+      std::make_shared<Backward>(plans, std::move(frame), std::move(versions), std::move(replay));
   const auto chain = make_backward_chain(state, gradient_edges);
   if (results.size() == 1) return torch::autograd::set_history(results[0], chain);
   const auto& inner = plans->inner_results();

@@ -32,6 +32,7 @@ class ResultNode : public torch::autograd::Node {
 // Connects the results of a forward, one per cotangent. `gradient_edges`: where each gradient of the joint
 // graph's gradient_of goes.
 void connect(const std::vector<at::Tensor>& results, std::shared_ptr<PlanCache> plans,
-             FramePool::Handle frame, ReplayState replay, const torch::autograd::edge_list& gradient_edges);
+             FramePool::Handle frame, SavedVersions versions, ReplayState replay,
+             const torch::autograd::edge_list& gradient_edges);
 
 }  // namespace rekindle::session

@@ -34,6 +34,7 @@ class PlanCache {
   // All gradients of these cotangents.
   BackwardPart whole(std::vector<bool> present) const;
   const SavedGroups& groups() const { return groups_; }
+  const std::vector<SavedTensor>& saved_tensors() const { return options_.saved_tensors; }
   const std::vector<std::vector<std::size_t>>& inner_results() const { return options_.inner_results; }
 
   const autodiff::JointGraph& joint() const { return *joint_; }

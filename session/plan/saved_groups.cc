@@ -45,21 +45,28 @@ SavedGroups::SavedGroups(const autodiff::JointGraph& joint,
     groups_.push_back({Flags(cotangents, true), Flags(gradients, true), true});
     return;
   }
-  for (const SavedGroup& given : *groups) {
-    Group group{Flags(cotangents, false), Flags(gradients, false), false};
-    for (const std::size_t i : given.cotangents) {
-      if (i < cotangents) group.cotangents[i] = true;
-    }
-    for (std::size_t i = 0; i < gradients; ++i) {
-      group.gradients[i] = std::ranges::find(given.inputs, joint.gradient_of[i]) != given.inputs.end();
-    }
-    group.all = all_of(group.cotangents) && all_of(group.gradients);
-    groups_.push_back(std::move(group));
+  for (const SavedGroup& given : *groups) groups_.push_back(flags_of(given));
+}
+
+SavedGroups::Group SavedGroups::flags_of(const SavedGroup& given) const {
+  const std::size_t cotangents = joint_.cotangent_of.size(), gradients = joint_.gradient_of.size();
+  Group group{Flags(cotangents, false), Flags(gradients, false), false};
+  for (const std::size_t i : given.cotangents) {
+    if (i < cotangents) group.cotangents[i] = true;
   }
+  for (std::size_t i = 0; i < gradients; ++i) {
+    group.gradients[i] = std::ranges::find(given.inputs, joint_.gradient_of[i]) != given.inputs.end();
+  }
+  group.all = all_of(group.cotangents) && all_of(group.gradients);
+  return group;
 }
 
 bool SavedGroups::runs(const Group& group, const Flags& present, const Flags& wanted) {
   return any_of_both(group.cotangents, present) && any_of_both(group.gradients, wanted);
+}
+
+bool SavedGroups::runs(const SavedGroup& group, const Flags& present, const Flags& wanted) const {
+  return runs(flags_of(group), present, wanted);
 }
 
 bool SavedGroups::meets_before(const Flags& freed, std::size_t result,

@@ -49,12 +49,15 @@ class SavedGroups {
   BackwardPart left(const Flags& freed) const;
   // The gradients that a backward with just these cotangents may be asked for.
   Flags open(const Flags& freed, const Flags& present) const;
+  // Whether such a backward runs nodes of `group`.
+  bool runs(const SavedGroup& group, const Flags& present, const Flags& wanted) const;
 
  private:
   struct Group {
     Flags cotangents, gradients;
     bool all = false;  // every one of both
   };
+  Group flags_of(const SavedGroup& given) const;
   static bool runs(const Group& group, const Flags& present, const Flags& wanted);
   const std::vector<Flags>& reached() const;
   bool is_freed(const Flags& freed, std::size_t cotangent, std::size_t gradient) const;

@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 23;
+constexpr int kVersion = 24;
 
 using Positions = std::vector<std::size_t>;
 
@@ -74,6 +74,14 @@ struct SavedGroup {
   Positions results;  // among those with a cotangent
   Positions inputs;   // of the graph
   bool operator==(const SavedGroup&) const = default;
+};
+
+// [tensor, results, inputs]: a tensor that somebody else may write to and that nodes of eager's backward
+// read, where they lie between these results and inputs, as in SavedGroup.
+struct SavedTensor {
+  std::size_t tensor = 0;  // among the graph's inputs, then its outputs
+  Positions results, inputs;
+  auto operator<=>(const SavedTensor&) const = default;
 };
 
 // A size, or [input, dimension] of a node that has the same.
@@ -135,8 +143,8 @@ struct Contract {
   std::vector<Positions> inner_results;
   // Positions in `writes` of tensors that eager's backward reads.
   Positions saved_writes;
-  // Outputs that eager's backward reads.
-  Positions saved_results;
+  // What else eager's backward reads that others may write to.
+  std::vector<SavedTensor> saved_tensors;
   // Questions about data, answered by the output before those of `writes`, if there are any.
   std::vector<Question> data_guards;
   // Whether sizes in the graph depend on data.

@@ -27,7 +27,7 @@ void for_each_field(Part& contract, Visit visit) {
   visit("saved_groups", contract.saved_groups);
   visit("inner_results", contract.inner_results);
   visit("saved_writes", contract.saved_writes);
-  visit("saved_results", contract.saved_results);
+  visit("saved_tensors", contract.saved_tensors);
   visit("data_guards", contract.data_guards);
   visit("sized_by_data", contract.sized_by_data);
   visit("draws", contract.draws);

@@ -17,10 +17,18 @@ bool is_state_of(const std::vector<std::string>& names, const std::vector<std::s
   return std::all_of(names.begin(), names.end(), [&](const auto& name) { return known.contains(name); });
 }
 
-bool groups_fit(const std::optional<std::vector<SavedGroup>>& groups, const GraphFacts& facts) {
-  return !groups || std::all_of(groups->begin(), groups->end(), [&](const SavedGroup& group) {
-    return all_below(group.results, facts.cotangents) && all_below(group.inputs, facts.inputs);
+// Of groups, or of saved tensors.
+template <typename Record>
+bool all_between(const std::vector<Record>& records, const GraphFacts& facts) {
+  return std::all_of(records.begin(), records.end(), [&](const Record& record) {
+    return all_below(record.results, facts.cotangents) && all_below(record.inputs, facts.inputs);
   });
+}
+
+bool tensors_fit(const std::vector<SavedTensor>& saved, std::size_t tensors, const GraphFacts& facts) {
+  return all_between(saved, facts) && std::all_of(saved.begin(), saved.end(), [&](const SavedTensor& one) {
+           return one.tensor < tensors;
+         });
 }
 
 // Whether what lies on the way of a result's ways is on its way, too; and nothing on its own.
@@ -56,8 +64,8 @@ Status check_fit(const Contract& contract, const GraphFacts& facts) {
       {"gradient_order", all_below(contract.gradient_order, facts.inputs)},
       {"inner_results", inner_fits(contract.inner_results, facts.cotangents)},
       {"saved_writes", all_below(contract.saved_writes, contract.writes.size())},
-      {"saved_results", all_below(contract.saved_results, results)},
-      {"saved_groups", groups_fit(contract.saved_groups, facts)},
+      {"saved_tensors", tensors_fit(contract.saved_tensors, facts.inputs + results, facts)},
+      {"saved_groups", !contract.saved_groups || all_between(*contract.saved_groups, facts)},
       {"shapes", contract.shapes.sizes.size() == facts.arguments},
       {"structure",
        needs.outputs <= results && needs.inputs <= inputs && needs.numbers <= contract.shapes.numbers.size()},

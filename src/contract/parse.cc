@@ -97,6 +97,10 @@ bool read(const Json& json, FixedSize& into) { return read_record(json, into.pla
 
 bool read(const Json& json, SavedGroup& into) { return read_record(json, into.results, into.inputs); }
 
+bool read(const Json& json, SavedTensor& into) {
+  return read_record(json, into.tensor, into.results, into.inputs);
+}
+
 bool read(const Json& json, TensorSizes& into) { return read_record(json, into.dtype, into.dims); }
 
 bool read(const Json& json, Layout& into) {
@@ -169,9 +173,9 @@ bool read(const Json& json, std::pair<First, Second>& into) {
 
 // Fields in which no item is there twice.
 Status check_distinct(const Contract& contract) {
-  const auto distinct_groups = [](const std::vector<SavedGroup>& groups) {
-    return std::all_of(groups.begin(), groups.end(), [](const SavedGroup& group) {
-      return are_distinct(group.results) && are_distinct(group.inputs);
+  const auto distinct_in = [](const auto& records) {
+    return std::all_of(records.begin(), records.end(), [](const auto& record) {
+      return are_distinct(record.results) && are_distinct(record.inputs);
     });
   };
   const std::pair<const char*, bool> fields[] = {
@@ -179,11 +183,11 @@ Status check_distinct(const Contract& contract) {
       {"state", are_distinct(std::vector<std::string_view>(contract.state.begin(), contract.state.end()))},
       {"writes", are_distinct(contract.writes)},
       {"gradient_order", are_distinct(contract.gradient_order)},
-      {"saved_groups", !contract.saved_groups || distinct_groups(*contract.saved_groups)},
+      {"saved_groups", !contract.saved_groups || distinct_in(*contract.saved_groups)},
       {"inner_results",
        std::all_of(contract.inner_results.begin(), contract.inner_results.end(), are_distinct<std::size_t>)},
       {"saved_writes", are_distinct(contract.saved_writes)},
-      {"saved_results", are_distinct(contract.saved_results)},
+      {"saved_tensors", are_distinct(contract.saved_tensors) && distinct_in(contract.saved_tensors)},
   };
   for (const auto& [name, are] : fields) {
     if (!are) return corruption(std::string("the contract's ") + name + " has something twice");

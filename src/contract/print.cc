@@ -47,6 +47,8 @@ Json json_of(const Layout& layout) { return record(layout.kind, layout.numbers);
 
 Json json_of(const SavedGroup& group) { return record(group.results, group.inputs); }
 
+Json json_of(const SavedTensor& saved) { return record(saved.tensor, saved.results, saved.inputs); }
+
 Json json_of(const TensorSizes& sizes) { return record(sizes.dtype, sizes.dims); }
 
 Json json_of(const SizeSource& source) {

@@ -71,6 +71,9 @@ TEST_CASE("a field has its type and its range", "[contract]") {
       {"/output_layouts", {{"sideways", Json::array()}}},
       {"/output_layouts", {{"order", {-1}}}},
       {"/saved_groups", {{{0}, {1}, {2}}}},
+      {"/saved_tensors", {{0, {0}}}},
+      {"/saved_tensors", {{-1, {0}, {1}}}},
+      {"/saved_tensors", {{0, {0, 0}, {1}}}},
       {"/shapes/sizes/0", {Json::array({1}), 4}},
       {"/shapes/guards", {{"where", "what", "so"}}},
       {"/functions/0/tensors/0", 99},
@@ -149,6 +152,19 @@ TEST_CASE("a contract is about one graph", "[contract]") {
   CHECK(wrong([](GraphFacts& of) { of.inputs = 3; }) == "the contract's used does not fit its graph");
   CHECK(wrong([](GraphFacts& of) { of.outputs = 0; }) == "the contract's writes does not fit its graph");
   CHECK(wrong([](GraphFacts& of) { of.arguments = 2; }) == "the contract's shapes does not fit its graph");
+}
+
+TEST_CASE("what eager has saved is an input or a result, between others", "[contract]") {
+  const GraphFacts facts = facts_of_sample();
+  const auto fits_with = [&](Json saved) {
+    const auto parsed = contract::from_json(with(sample(), "/saved_tensors", std::move(saved)));
+    return parsed.ok() && contract::check_fit(*parsed, facts).ok();
+  };
+  const std::size_t last = facts.inputs + facts.outputs - 2;  // the output after it is what is written
+  CHECK(fits_with({{last, {1}, {3}}}));
+  CHECK_FALSE(fits_with({{last + 1, {1}, {3}}}));
+  CHECK_FALSE(fits_with({{last, {facts.cotangents}, {3}}}));
+  CHECK_FALSE(fits_with({{last, {1}, {facts.inputs}}}));
 }
 
 TEST_CASE("results on the way of each other are no circle", "[contract]") {

@@ -100,25 +100,6 @@ TEST_CASE("retain_graph repeats a backward, without it a second one is refused",
   REQUIRE_THROWS_WITH(loss.backward(), Catch::Contains("second time"));
 }
 
-TEST_CASE("an output modified in place before its backward is refused when the backward needs it",
-          "[session]") {
-  constexpr const char* text = R"(
-graph g(%x: float64[5]) {
-  opset 20, rekindle 1
-  %y: float64[5] = Tanh(%x)
-  return %y
-}
-)";
-  const auto session = session_of(text, {true});
-  const at::Tensor x = at::randn({5}, at::kDouble).requires_grad_();
-  const at::Tensor y = session->forward(std::vector<at::Tensor>{x}, true).at(0);
-  {
-    const c10::AutoGradMode no_grad(false);
-    y.mul_(2);
-  }
-  REQUIRE_THROWS_WITH(y.sum().backward(), Catch::Contains("modified by an inplace operation"));
-}
-
 TEST_CASE("a parameter modified in place between forward and backward is refused", "[session]") {
   const auto session = session_of(kPerceptron, {false, true, true, true});
   const auto in = perceptron_inputs();

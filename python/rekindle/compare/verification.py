@@ -23,7 +23,7 @@ from rekindle.compare.contributions import Contributions
 from rekindle.compare.distance import Distance, near
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import same_strides
-from rekindle.results.saved_groups import AutogradGraph, Group
+from rekindle.results.saved_groups import AutogradGraph, Group, Saved
 
 # Relative error in the 2-norm up to which eager with other rounding errors is proof enough of a difference: what is discrete may
 # have changed in it, too.
@@ -46,6 +46,7 @@ class Expected:
     autocast_dtypes: Iterable[torch.dtype] = ()  # those in which autocast computed some of it
     laid_out: int = 0  # how many of the first outputs have to have eager's strides, too
     again: Again | None = None  # runs eager once more
+    held: Sequence[torch.Tensor] | None = None  # the inputs as the module had them, nobody else's; None where it had others'
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Gradients:
     order: list[int]  # positions of inputs, as a backward reaches them
     groups: list[Group] | None = None  # see results/saved_groups.py; None where they are not known
     inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
+    saved: list[Saved] = field(default_factory=list)  # of the inputs, then the outputs, where they are known
 
 
 @dataclass
@@ -111,7 +113,8 @@ def compare_session(
         differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep)
+            private = [] if eager.held is None else [*eager.held, *expected[: eager.laid_out]]
+            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, private)
             found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
         if doubts:
@@ -122,16 +125,20 @@ def compare_session(
 
 
 def _gradients_of_eager(
-    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], differentiate: Differentiate, keep: bool
+    expected: Sequence[torch.Tensor],
+    inputs: list[torch.Tensor],
+    differentiate: Differentiate,
+    keep: bool,
+    private: list[torch.Tensor],
 ) -> tuple[Gradients, Contributions]:
-    """Computes eager's gradients, and what they are sums of."""
+    """Computes eager's gradients, and what they are sums of; `private`: the tensors of which to tell if they were saved."""
     ends = [theirs for theirs in expected if theirs.requires_grad]
     order = _native.gradient_order(ends, inputs)
     graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
-    inner = graph.inner()
+    inner, saved = graph.inner(), graph.saved(private)
     with contributions.noted(ends):
         values = differentiate(expected)
-    return Gradients(values, order, None if keep else graph.groups(), inner), contributions
+    return Gradients(values, order, None if keep else graph.groups(), inner, saved), contributions
 
 
 def _compare_outputs(

@@ -19,7 +19,7 @@ from rekindle.export.request import Call
 from rekindle.functions.binding import bind
 from rekindle.graphs.double_backward import DoubleBackward
 from rekindle.graphs.guard_inputs import Watched
-from rekindle.graphs.saved_writes import refuse_later_writes, version_only
+from rekindle.graphs.saved_writes import refuse_later_writes
 from rekindle.graphs.shared_memory import Memory
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
@@ -60,7 +60,7 @@ class ReadyGraph:
         self.structure = Structure(contract.structure)
         self.used, self.record = contract.used, contract.grad
         self.writes = contract.writes
-        self.saved_writes, self.saved_results = contract.saved_writes, contract.saved_results
+        self.saved_writes = contract.saved_writes
         self.numbers_at_export: list[int] = contract.shapes.numbers
         self.data_guards, self.sized_by_data = contract.data_guards, contract.sized_by_data
         self.shapes = Shapes.observed(self.observations)
@@ -92,7 +92,7 @@ class ReadyGraph:
             )
 
     def _served(self) -> Any:
-        if self.writes or self.depends_on_data or self.saved_results or self.numbers_at_export:
+        if self.writes or self.depends_on_data or self.numbers_at_export:
             return None
         return self.session.served_call(self.state, self.used, self.record, self.contract.structure)
 
@@ -188,13 +188,7 @@ class ReadyGraph:
         if self.writes:
             return self._run_and_write(inputs, arguments)
         outputs = self._forward(inputs)
-        if self.saved_results:
-            self._refuse_later_writes(outputs, [])
         return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
-
-    def _refuse_later_writes(self, outputs: list[torch.Tensor], written: list[torch.Tensor]) -> None:
-        results = [version_only(outputs[place]) for place in self.saved_results]
-        refuse_later_writes(outputs, results + [written[place] for place in self.saved_writes])
 
     @property
     def depends_on_data(self) -> bool:
@@ -234,8 +228,8 @@ class ReadyGraph:
         try:
             with torch.no_grad():
                 torch._foreach_copy_(written, outputs[-len(self.writes) :])
-            if self.saved_writes or self.saved_results:
-                self._refuse_later_writes(outputs, written)
+            if self.saved_writes:
+                refuse_later_writes(outputs, [written[place] for place in self.saved_writes])
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
         except Exception:
             with torch.no_grad():  # all or nothing: eager runs the call again

@@ -1,7 +1,7 @@
-"""Raises eager's error in a backward that reads results, or what its forward wrote, if these were written later.
+"""Raises eager's error in a backward that reads what its forward wrote, if that was written later.
 
-A graph's backward reads what the graph has saved, which may be something else (of `F.elu(x, inplace=True)` the input, where eager
-saves the result). What eager would say is found out at the export (miss/saved_by_backward.py).
+A graph's backward reads what the graph has saved, which may be something else (a copy of a counter that the forward has raised,
+where eager saves the counter). What eager would say is found out at the export (miss/saved_by_backward.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,6 @@ def note_own_writes(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
 
 def _version(tensor: torch.Tensor) -> int:
     return tensor._version - _own.get(tensor, 0)
-
-
-def version_only(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor without content and history whose version is always that of the given one."""
-    alias = tensor.detach()
-    alias.data = tensor.new_empty(0)
-    return alias
 
 
 def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:

@@ -169,6 +169,7 @@ class GraphSource:
                 "gradient_layouts",
                 "gradient_order",
                 "saved_groups",
+                "saved_tensors",
                 "inner_results",
             )
             session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options})

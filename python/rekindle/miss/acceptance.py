@@ -26,14 +26,14 @@ from rekindle.graphs.ready_graph import check_answers, not_for_this_data
 from rekindle.miss.attempts import WrongElsewhere
 from rekindle.miss.built import Built
 from rekindle.miss.perturbation import SecondCall, as_of_graph, call_again, outputs_again, perturbed_state
-from rekindle.miss.saved_by_backward import saved_results, saved_writes
+from rekindle.miss.saved_by_backward import saved_writes
 from rekindle.miss.sized import LeftOpen, listed
 from rekindle.process import world
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.recording.recorder import Recorder
 from rekindle.results.contract import with_numbers
 from rekindle.results.layouts import Layout, layout_of
-from rekindle.results.saved_groups import Group
+from rekindle.results.saved_groups import Group, Saved
 from rekindle.results.views import placed
 
 _ANY: Layout = ["any", []]
@@ -48,7 +48,7 @@ class GradientContract:
     groups: list[Group] | None  # see results/saved_groups.py
     inner: list[list[int]]  # see results/saved_groups.py
     saved_writes: list[int]  # see saved_by_backward.py
-    saved_results: list[int]  # see saved_by_backward.py
+    saved_tensors: list[Saved]  # see results/saved_groups.py
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,13 @@ def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence
     _check_objects(traced.result.objects, further)
     eager = further[0] if further and request.call.grad else None
     written = saved_writes(eager, writes) if eager is not None and writes else []
-    results = saved_results(eager, writes) if eager is not None else []
     for call in calls:
         gradients = _verify_elsewhere(session, request, built, call)
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)
     layouts = [_ANY if gradient is None else layout_of(gradient, built.has_open_sizes) for gradient in gradients.values]
-    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, written, results)
+    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, written, gradients.saved)
 
 
 def _expected(request: ExportRequest, built: Built) -> Expected:
@@ -209,6 +208,7 @@ def _verify_second(session: Any, request: ExportRequest, built: Built, second: S
             traced.run.autocast_dtypes,
             len(built.output_layouts),
             lambda: outputs_again(request, traced.effects, second.tensors),
+            [second.held[i] for i in traced.graph.used],
         )
         return compare_session(session, expected, _names(request, built), request.call.grad, check)
     except (SizedByData, OtherBranch):

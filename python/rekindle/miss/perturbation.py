@@ -37,6 +37,7 @@ class Outcome:
     outputs: list[torch.Tensor]  # of the result, then what is left in the tensors that are written
     objects: list[Any]  # as in Result of export/traced.py
     bumped: list[int]  # places among these tensors of those that eager wrote in place, by torch's account
+    held: list[torch.Tensor]  # arguments, parameters and buffers, as the module had them: buffers and what is written are copies
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def call_again(
         return None
     finally:
         torch.set_rng_state(before)
-    return SecondCall(made.structure, made.outputs, made.objects, made.bumped, tensors, (states[0], states[1]))
+    return SecondCall(made.structure, made.outputs, made.objects, made.bumped, made.held, tensors, (states[0], states[1]))
 
 
 def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor]) -> Outcome:
@@ -110,7 +111,7 @@ def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor])
     objects: list[Any] = []
     structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
     bumped = [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
-    return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped)
+    return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped, every)
 
 
 def outputs_again(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:

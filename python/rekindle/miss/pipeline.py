@@ -206,7 +206,7 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
             saved_groups=gradients.groups,
             inner_results=gradients.inner,
             saved_writes=gradients.saved_writes,
-            saved_results=gradients.saved_results,
+            saved_tensors=gradients.saved_tensors,
             data_guards=listed(traced.sizes.data_guards),
             sized_by_data=traced.sizes.sized_by_data,
             draws=not torch.equal(*traced.run.random_states),

@@ -1,13 +1,15 @@
-"""Reads off eager's autograd graph which backwards of one call exclude each other, and which results lie on the way of others.
+"""Reads off eager's autograd graph which backwards of one call exclude each other, and what a later write would spoil.
 
 A backward frees what the nodes that it runs have saved, and a further one that meets such a node is an error. Nodes that save
 nothing (sums, views) may be met again. So what counts is which nodes with saved tensors lie between which results and which
-inputs; session/plan/saved_groups.h keeps the books.
+inputs; session/plan/saved_groups.h keeps the books. A write to a tensor that such a node has saved is an error of its backward;
+session/autograd/saved_versions.h raises it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,6 +17,11 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
+from rekindle.process.torch_internals import set_version_counters
+
+_OUT_OF_REACH = 1 << 20  # versions that no other tensor has
+
+Saved = tuple[int, list[int], list[int]]  # a tensor's position, positions of results, positions of inputs
 Group = list[list[int]]  # positions of results that require a gradient, positions of inputs
 
 
@@ -24,7 +31,8 @@ class AutogradGraph:
     It has to be made before a backward of all of them that does not retain the graph.
 
     For `h = w.exp()` and the results `[h.sin(), h.cos()]`, `groups()` is `[[[0, 1], [0]]]`: exp has saved h, so that only one
-    backward passes it. `inner()` is `[[], []]`: no result lies on the way of another.
+    backward passes it. `inner()` is `[[], []]`: no result lies on the way of another. `saved([w, h])` is
+    `[(1, [0, 1], [0])]`.
     """
 
     def __init__(self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
@@ -63,8 +71,42 @@ class AutogradGraph:
         order.reverse()
         return order
 
+    def saved(self, tensors: Sequence[torch.Tensor]) -> list[Saved]:
+        """Returns which of the tensors the nodes have saved, or what shares their memory and versions, before the backward.
+
+        With each: the results and inputs that such a node lies between. Writes the tensors' version counters for a moment, so
+        nobody else may have these. What a node of a C++ extension, or of a write to a view, has saved is not told.
+        """
+        between = self._between()
+        values = [
+            (between[id(node)], value)
+            for node in self._order
+            if id(node) not in self._inputs and between[id(node)][1]
+            for value in _saved_of(node)
+        ]
+        found: dict[int, set[tuple[int, int]]] = {}
+        with _numbered(tensors) as positions:
+            for group, value in values:
+                for position in positions.get(value._version, ()):
+                    found.setdefault(position, set()).add(group)
+        return [
+            (position, _positions(results), _positions(inputs))
+            for position in sorted(found)
+            for results, inputs in _largest(found[position])
+        ]
+
     def groups(self) -> list[Group]:
         """Returns the groups that decide, after the backward; a group that is in another is left out."""
+        between = self._between()
+        found = {
+            between[id(node)]
+            for node in self._order
+            if id(node) not in self._inputs and between[id(node)][1] and self._frees(node)
+        }
+        return [[_positions(results), _positions(inputs)] for results, inputs in _largest(found)]
+
+    def _between(self) -> dict[int, tuple[int, int]]:
+        """Returns for each node, by its id, bits of the results that lead to it and of the inputs that it leads to."""
         results, inputs = dict.fromkeys(map(id, self._order), 0), dict.fromkeys(map(id, self._order), 0)
         for i, root in enumerate(self._roots):
             results[id(root)] |= 1 << i
@@ -75,16 +117,7 @@ class AutogradGraph:
             inputs[id(node)] = self._inputs.get(id(node), 0)
             for other in self._next(node):
                 inputs[id(node)] |= inputs[id(other)]
-        found = {
-            (results[id(node)], inputs[id(node)])
-            for node in self._order
-            if id(node) not in self._inputs and inputs[id(node)] and self._frees(node)
-        }
-        largest: list[tuple[int, int]] = []
-        for mine in sorted(found, key=lambda group: (-group[0].bit_count() - group[1].bit_count(), group)):
-            if not any(mine[0] | other[0] == other[0] and mine[1] | other[1] == other[1] for other in largest):
-                largest.append(mine)
-        return [[_positions(results), _positions(inputs)] for results, inputs in largest]
+        return {key: (results[key], inputs[key]) for key in results}
 
     def inner(self) -> list[list[int]]:
         """Returns, per result, the others that lie between it and the inputs, which its gradient passes."""
@@ -121,6 +154,45 @@ def _is_freed(node: Any, name: str) -> bool:
     except RuntimeError:
         return True
     return False
+
+
+def _saved_of(node: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors that a node has saved, each with the version counter of what was saved."""
+    names = ("saved_tensors",) if isinstance(node, BackwardCFunction) else _saved_by(type(node)) or ()
+    for name in names:
+        try:
+            value = getattr(node, name)
+        except RuntimeError:  # it is spoilt already
+            continue
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, torch.Tensor) and not one.is_inference():
+                yield one
+
+
+@contextlib.contextmanager
+def _numbered(tensors: Sequence[torch.Tensor]) -> Iterator[dict[int, list[int]]]:
+    """Gives each tensor a version of its own, but to those that share one; yields their positions, by version."""
+    counted = [(i, tensor) for i, tensor in enumerate(tensors) if not tensor.is_inference()]
+    own = tuple(tensor for _, tensor in counted)
+    before = tuple(tensor._version for tensor in own)
+    first = max(before, default=0) + _OUT_OF_REACH
+    positions: dict[int, list[int]] = {}
+    set_version_counters(own, tuple(range(first, first + len(own))))
+    try:
+        for i, tensor in counted:
+            positions.setdefault(tensor._version, []).append(i)
+        yield positions
+    finally:
+        set_version_counters(own, before)
+
+
+def _largest(groups: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the groups that are in no other, as bits of results and of inputs."""
+    largest: list[tuple[int, int]] = []
+    for mine in sorted(groups, key=lambda group: (-group[0].bit_count() - group[1].bit_count(), group)):
+        if not any(mine[0] | other[0] == other[0] and mine[1] | other[1] == other[1] for other in largest):
+            largest.append(mine)
+    return largest
 
 
 def _positions(bits: int) -> list[int]:

@@ -1,0 +1,40 @@
+// The versions of the tensors that eager's backward of one forward would read, though the forward did not
+// make them or has given them away.
+//
+// A graph's own backward may read less, or something else: a product of float32 and float64 reads copies of
+// its inputs in the graph, and the inputs themselves in eager. A write to these before the backward is an
+// error all the same.
+#pragma once
+
+#include <ATen/core/TensorBody.h>
+
+#include <span>
+#include <vector>
+
+#include "session/plan/saved_groups.h"
+
+namespace rekindle::session {
+
+class SavedVersions {
+ public:
+  using Flags = SavedGroups::Flags;
+
+  // As they are now, after a forward. `saved` has to outlive this. Keeps version counters, no tensors.
+  SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
+                std::span<const at::Tensor> outputs);
+
+  // Throws c10::Error, in eager's words, where a backward with the cotangents `present` for the gradients
+  // `wanted` reads a tensor that was written since. `joint`: names it.
+  void check(const SavedGroups& groups, const Flags& present, const Flags& wanted,
+             const autodiff::JointGraph& joint) const;
+
+ private:
+  struct Version {
+    const SavedTensor* saved;
+    c10::VariableVersion counter;
+    std::uint32_t then;
+  };
+  std::vector<Version> versions_;
+};
+
+}  // namespace rekindle::session

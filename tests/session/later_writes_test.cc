@@ -1,0 +1,57 @@
+// Writes between a forward and its backward, to what the backward reads here or in eager.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/session/session_text.h"
+
+using rekindle::session::session_of;
+
+TEST_CASE("an output modified in place before its backward is refused when the backward needs it",
+          "[session]") {
+  constexpr const char* text = R"(
+graph g(%x: float64[5]) {
+  opset 20, rekindle 1
+  %y: float64[5] = Tanh(%x)
+  return %y
+}
+)";
+  const auto session = session_of(text, {true});
+  const at::Tensor x = at::randn({5}, at::kDouble).requires_grad_();
+  const at::Tensor y = session->forward(std::vector<at::Tensor>{x}, true).at(0);
+  {
+    const c10::AutoGradMode no_grad(false);
+    y.mul_(2);
+  }
+  REQUIRE_THROWS_WITH(y.sum().backward(), Catch::Contains("modified by an inplace operation"));
+}
+
+TEST_CASE("a write to what eager has saved is refused by the backwards that would read it", "[session]") {
+  constexpr const char* text = R"(
+graph g(%x: float64[5], %m: float64[5]) {
+  opset 20, rekindle 1
+  %a: float64[5] = Neg(%x)
+  %b: float64[5] = Add(%x, %m)
+  return %a, %b
+}
+)";
+  constexpr std::size_t mask = 1, first_output = 2, first = 0, second = 1;
+  rekindle::session::SessionOptions options;
+  options.saved_tensors = {{mask, {{second}, {0}}}, {first_output, {{first, second}, {0}}}};
+  const auto session = session_of(text, {true, false}, std::move(options));
+  const std::vector<at::Tensor> in{at::randn({5}, at::kDouble).requires_grad_(), at::randn({5}, at::kDouble)};
+  const auto differentiate = [&](std::size_t result, const at::Tensor& of, bool writes_output) {
+    const auto outputs = session->forward(in, true);
+    if (writes_output || of.defined()) {
+      const c10::AutoGradMode no_grad(false);
+      (writes_output ? outputs[first] : of).add_(1);
+    }
+    outputs[result].sum().backward();
+  };
+  CHECK_NOTHROW(differentiate(first, {}, false));
+  CHECK_NOTHROW(differentiate(first, in[mask], false));
+  CHECK_THROWS_WITH(differentiate(second, in[mask], false),
+                    Catch::Contains("'m' of the wrapped module is at"));
+  CHECK_THROWS_WITH(differentiate(second, {}, true), Catch::Contains("'result 0'"));
+}
