@@ -1,7 +1,14 @@
 #include "session/plan/plan.h"
 
+#include <ATen/ops/empty.h>
+
+#include "session/lower/tensor_types.h"
+
 namespace rekindle::session {
 namespace {
+
+// Values up to this size are kept for the backward rather than computed again: an instruction costs more.
+constexpr std::size_t kMaxKeptBytes = 256 << 10;
 
 const char* storage_name(Storage storage) {
   switch (storage) {
@@ -46,6 +53,37 @@ void describe_program(const Plan& plan, const char* title, const Program& progra
 }
 
 }  // namespace
+
+SlotId Programs::add(Storage storage, at::Tensor meta, const graph::Value* value) {
+  Slot slot;
+  slot.storage = storage;
+  slot.bytes = static_cast<std::size_t>(meta.numel()) * meta.element_size();
+  slot.meta = std::move(meta);
+  slot.value = value;
+  slots.push_back(std::move(slot));
+  return static_cast<SlotId>(slots.size() - 1);
+}
+
+SlotId Programs::add_open(const graph::Value* value) {
+  const graph::DType dtype = value->type().dtype;
+  const at::ScalarType type = dtype == graph::DType::kUndefined ? at::kFloat : scalar_type_of(dtype);
+  const SlotId slot =
+      add(Storage::kGiven, at::empty({0}, at::TensorOptions().dtype(type).device(at::kMeta)), value);
+  slots[slot].open = true;
+  return slot;
+}
+
+std::vector<Instruction*> Programs::timeline() {
+  std::vector<Instruction*> all;
+  for (Program* program : {&forward, &backward}) {
+    for (Instruction& instruction : program->instructions) all.push_back(&instruction);
+  }
+  return all;
+}
+
+bool KeptValues::is_kept_small(const Slot& slot) const {
+  return slot.value != nullptr && slot.bytes <= kMaxKeptBytes && recomputed.contains(slot.value->name());
+}
 
 bool Plan::fits(const at::Tensor* inputs, std::size_t count, at::Device on) const {
   if (count != input_metas.size() || on != device) return false;

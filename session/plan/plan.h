@@ -46,23 +46,49 @@ struct Slot {
   bool layout = false;  // holds a meta tensor with the layout of `value`, for those who read only that
 };
 
+// How one instruction of the backward handles gradients that are absent: None in eager, where zeros would not
+// do. An autograd Function f may return None as the gradient of its input x: f's instruction `may_give` it.
+// What only multiplies that by a weight is `linear_in` it and is absent, too; a sum with another gradient
+// takes zeros for it, and a second Function's backward, which `takes` it, gets no tensor.
+struct Absence {
+  bool may_give = false;  // may leave slots of `given` undefined
+  bool takes = false;     // runs with absent inputs undefined; otherwise they are filled with zeros before
+  std::vector<SlotId> linear_in;  // roots of inputs: where all are absent, it is not run, and its outputs are
+};
+
+// `node` to `absence` are set when the node is lowered, the rest by later stages (stages.h).
 struct Instruction {
-  const graph::Node* node = nullptr;
+  const graph::Node* node = nullptr;  // null: it copies a result
   Kernel kernel;
   std::vector<SlotId> inputs, outputs;  // outputs, then scratch
-  std::vector<SlotId> allocate;         // kFresh slots that this instruction writes first
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
-  bool gives_absent = false;            // may leave given slots undefined: they count as absent
-  bool takes_absent = false;            // absent inputs stay undefined
-  std::vector<SlotId> linear_in;        // roots of inputs it is linear in: all absent, its outputs are too
-  std::vector<SlotId> given;            // kGiven slots that this instruction sets
-  std::vector<SlotId> release;          // slots that own memory and are not used after this instruction
+  Absence absence;
+  std::vector<SlotId> allocate;  // place_slots(): kFresh slots that this instruction writes first
+  std::vector<SlotId> given;     // schedule(): its outputs of kGiven
+  std::vector<SlotId> release;   // schedule(): slots that own memory and are not used after it
 };
 
 struct Program {
   std::vector<Instruction> instructions;
   std::vector<SlotId> inputs;   // forward: every input; backward: the cotangents, in joint order
   std::vector<SlotId> outputs;  // forward: the outputs; backward: one per gradient_of
+};
+
+// The slots, and the two programs over them.
+struct Programs {
+  std::vector<Slot> slots = std::vector<Slot>(1);  // the first is kAbsentSlot
+  Program forward, backward;
+
+  // The slot that owns the memory of a slot: itself, or what it is a view of.
+  SlotId root_of(SlotId slot) const {
+    while (slots[slot].storage == Storage::kView) slot = slots[slot].base;
+    return slot;
+  }
+  SlotId add(Storage storage, at::Tensor meta, const graph::Value* value);
+  // A slot whose sizes are known when it has been computed.
+  SlotId add_open(const graph::Value* value);
+  // The instructions of the forward, then those of the backward. Valid until one of them gets another.
+  std::vector<Instruction*> timeline();
 };
 
 // A part of the backward program: once its first `end` instructions have run, these gradients are there and
@@ -73,14 +99,12 @@ struct Delivery {
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 
-struct Plan {
+struct Plan : Programs {
   std::shared_ptr<const autodiff::JointGraph> joint;  // the (restricted) graph that the plan runs
   std::vector<bool> present;                          // which cotangents the backward program takes
   at::Device device = at::kCPU;
   std::vector<at::Tensor> input_metas;  // layouts the plan is for, per forward input
-  std::vector<Slot> slots;
-  Program forward, backward;
-  std::vector<Delivery> deliveries;  // of the backward, in order; every gradient is in one of them
+  std::vector<Delivery> deliveries;     // of the backward, in order; every gradient is in one of them
   // Slots that the backward program reads and the forward program (or the
   // caller) wrote: inputs, fresh and arena roots.
   std::vector<SlotId> saved;
@@ -91,25 +115,29 @@ struct Plan {
 
   // True when inputs with these layouts, on that device, can run on the plan. Meta tensors serve as layouts.
   bool fits(const at::Tensor* inputs, std::size_t count, at::Device on) const;
-  // The slot that owns the memory of a slot: itself, or what it is a view of.
-  SlotId root_of(SlotId slot) const {
-    while (slots[slot].storage == Storage::kView) slot = slots[slot].base;
-    return slot;
-  }
   std::string describe() const;
 };
+
+// Forward values, by name, that backwards of any cotangents may read: they outlive the forward even where the
+// plan's own backward does not read them.
+struct KeptValues {
+  std::unordered_set<std::string> read;
+  std::unordered_set<std::string> recomputed;  // computed again, unless they are small (rematerialize.h)
+  std::unordered_set<std::string> layouts;     // of which the layout is read
+
+  // Whether the slot's value would be computed again, but for its size.
+  bool is_kept_small(const Slot& slot) const;
+  bool is_read(const Slot& slot) const {
+    return slot.value != nullptr && (read.contains(slot.value->name()) || is_kept_small(slot));
+  }
+};
+inline const KeptValues kNothingKept;
 
 struct PlanRequest {
   std::shared_ptr<const autodiff::JointGraph> joint;  // restricted to `present` when `record`
   std::vector<bool> present;
   bool record = false;  // false: forward only, nothing is saved
-  // Names of forward values that must outlive the forward even if this backward does not read them: another
-  // set of cotangents may.
-  std::vector<std::string> keep;
-  // Names of forward values that a backward computes again, unless they are small (rematerialize.h).
-  std::unordered_set<std::string> recomputed;
-  // Names of forward values of which a backward may read the layout.
-  std::unordered_set<std::string> keep_layouts;
+  const KeptValues* kept = &kNothingKept;
   const at::Tensor* inputs = nullptr;  // tensors or meta tensors: only layouts are read
   std::size_t input_count = 0;
   at::Device device = at::kCPU;

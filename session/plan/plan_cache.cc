@@ -19,13 +19,13 @@ PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionO
       expected_(options_.expected_cotangents) {
   const std::vector<bool> all(joint_->cotangent_of.size(), true);
   if (expected_.size() != all.size()) expected_ = all;
-  for (const graph::Value* value : autodiff::partition(*joint_).saved) keep_.push_back(value->name());
+  for (const graph::Value* value : autodiff::partition(*joint_).saved) kept_.read.insert(value->name());
   for (const auto& node : joint_->graph->nodes()) {
     if (const graph::Value* value = autodiff::recomputed_value(*joint_->graph, *node))
-      recomputed_.insert(value->name());
+      kept_.recomputed.insert(value->name());
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
       if (node->input(i) != nullptr && graph::is_shape_only(*node, i))
-        keep_layouts_.insert(node->input(i)->name());
+        kept_.layouts.insert(node->input(i)->name());
     }
   }
   restricted_[whole(all)] = joint_;
@@ -86,7 +86,7 @@ std::shared_ptr<const std::unordered_set<std::string>> PlanCache::read_for(const
       names.insert(value->name());
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
       if (node->input(i) != nullptr && graph::is_shape_only(*node, i) &&
-          keep_layouts_.contains(node->input(i)->name()))
+          kept_.layouts.contains(node->input(i)->name()))
         names.insert(node->input(i)->name());
     }
   }
@@ -124,9 +124,7 @@ std::shared_ptr<const Plan> PlanCache::plan(const Wanted& wanted) const {
   request.joint = wanted.joint;
   request.present = wanted.part.present;
   request.record = wanted.record;
-  if (wanted.record) request.keep = keep_;
-  if (wanted.record) request.recomputed = recomputed_;
-  if (wanted.record) request.keep_layouts = keep_layouts_;
+  if (wanted.record) request.kept = &kept_;
   request.inputs = wanted.inputs.data();
   request.input_count = wanted.inputs.size();
   request.device = wanted.device;

@@ -67,10 +67,8 @@ class PlanCache {
   const std::shared_ptr<const autodiff::JointGraph> joint_;
   const SessionOptions options_;
   const SavedGroups groups_;
-  std::vector<std::string> keep_;                 // values any backward may read; not changed any more
-  std::unordered_set<std::string> recomputed_;    // those it may read where they are small
-  std::unordered_set<std::string> keep_layouts_;  // and those of which it may read the layout
-  mutable Mutex mutex_;                           // guards what is below
+  KeptValues kept_;      // not changed any more
+  mutable Mutex mutex_;  // guards what is below
   std::shared_ptr<const HostFunctions> functions_;
   std::vector<bool> expected_;  // cotangents the last forward's first backward was given
   bool several_ = false;        // a forward had more backwards than one

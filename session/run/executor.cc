@@ -48,20 +48,20 @@ bool has_open_output(const Instruction& instruction, const Frame& frame) {
 
 // Runs an instruction whose outputs are absent on zeros, for the layouts of those that are sized by data.
 void measure(const Instruction& instruction, Frame& frame) {
-  if (!instruction.takes_absent) {
-    for (const SlotId root : instruction.linear_in) {
+  if (!instruction.absence.takes) {
+    for (const SlotId root : instruction.absence.linear_in) {
       if (frame.plan().slots[root].open && !frame[root].defined())
         return;  // nor is what follows from it known
     }
-    for (const SlotId root : instruction.linear_in) {
+    for (const SlotId root : instruction.absence.linear_in) {
       if (frame.is_absent(root)) fill_absent(root, frame);
     }
   }
   instruction.kernel(
       Args(frame.slots(), frame.held(), instruction.inputs.data(), instruction.outputs.data()));
   std::vector<SlotId> emptied = instruction.outputs;
-  if (!instruction.takes_absent)
-    emptied.insert(emptied.end(), instruction.linear_in.begin(), instruction.linear_in.end());
+  if (!instruction.absence.takes)
+    emptied.insert(emptied.end(), instruction.absence.linear_in.begin(), instruction.absence.linear_in.end());
   for (const SlotId slot : emptied) {
     const Slot& of = frame.plan().slots[slot];
     if (of.layout) continue;
@@ -74,7 +74,7 @@ void measure(const Instruction& instruction, Frame& frame) {
 // Settles what is absent among the inputs in which an instruction
 // is linear; returns whether it has nothing to compute.
 bool is_skipped(const Instruction& instruction, Frame& frame) {
-  const auto& linear = instruction.linear_in;
+  const auto& linear = instruction.absence.linear_in;
   if (!frame.any_absent()) return false;
   const bool all =
       std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
@@ -83,7 +83,7 @@ bool is_skipped(const Instruction& instruction, Frame& frame) {
     if (instruction.node != nullptr && has_open_output(instruction, frame)) measure(instruction, frame);
     return true;
   }
-  if (instruction.takes_absent) return false;
+  if (instruction.absence.takes) return false;
   for (const SlotId root : linear) {
     if (frame.is_absent(root)) fill_absent(root, frame);
   }
@@ -98,7 +98,7 @@ void run(const Instruction& instruction, Frame& frame) {
   for (const SlotId slot : instruction.given) {
     const at::Tensor& given = frame[slot];
     const bool absent = !given.defined() || (given.is_meta() && !frame.plan().slots[slot].layout);
-    if (instruction.gives_absent && absent) frame.set_absent(slot, true);
+    if (instruction.absence.may_give && absent) frame.set_absent(slot, true);
     if (!absent) frame.bind_views(slot);
   }
 }
@@ -116,7 +116,7 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];
     try {
-      if (instruction.linear_in.empty() || !is_skipped(instruction, frame)) run(instruction, frame);
+      if (instruction.absence.linear_in.empty() || !is_skipped(instruction, frame)) run(instruction, frame);
       for (const SlotId slot : instruction.release) frame.release(slot);
     } catch (c10::Error& error) {
       error.add_context(describe(instruction, frame));
