@@ -35,10 +35,12 @@ bool takes_absent_deferred(const graph::Node& node) {
 }
 
 NodeResults Deferred::results_of(const Args& args, const Tensors& inputs) const {
-  const std::optional<std::size_t> sum = present_sum(*node);
-  if (sum && !(inputs[0].defined() && inputs[*sum].defined())) {
-    const at::Tensor& left = args.in(inputs[0].defined() ? 0 : *sum);  // of neither, the layout
-    return {{left}, {nullptr}};
+  if (const std::optional<std::size_t> sum = present_sum(*node)) {
+    const bool is_add = node->is("Add");  // of two gradients; otherwise of a sum and what is made of input 0
+    const bool has_sum = inputs[*sum].defined();
+    if (!inputs[0].defined())  // of neither, the layout
+      return {{args.in(is_add && !has_sum ? 0 : *sum)}, {nullptr}};
+    if (is_add && !has_sum) return {{args.in(0)}, {nullptr}};
   }
   const std::size_t cotangents = graph::is_torch_gradient(*node) ? graph::gradient_cotangents(*node) : 0;
   const auto first = inputs.begin(), last = first + static_cast<std::ptrdiff_t>(cotangents);

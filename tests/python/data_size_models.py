@@ -252,3 +252,33 @@ def branches(self, x):
     if y.shape[0] > 3:
         return y.sum() * 2
     return self.b(y).sum()
+
+
+class Still(Function):
+    """Multiplies by the sum of a weight that gets no gradient from it."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        return x * weight.sum()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3, None
+
+
+@case
+def a_weight_without_one_of_its_gradients(self, x):
+    h = self.a(x)
+    return torch.cat([Still.apply(h, self.a.weight), h[kept(x)]])
+
+
+@case
+def a_table_without_one_of_its_gradients(self, x):
+    rows = F.embedding(kept(x).nonzero()[:, 0] % 4, self.a.weight)
+    return torch.cat([Still.apply(self.b(x), self.a.weight), rows])
+
+
+@case
+def a_weight_without_any_gradient(self, x):
+    h = Still.apply(self.b(x), self.a.weight)
+    return torch.cat([h, Still.apply(h[kept(x)], self.a.weight)])
