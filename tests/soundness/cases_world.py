@@ -1,9 +1,8 @@
-"""Changes of the world: environment, files, imports, ranks, hash seeds, the clock, and edits between import and export."""
+"""Changes of the world that a forward asks: environment, ranks, files."""
 
 from case import Case
 
 _LIB = {"lib.py": "SCALE = 2.0\n"}
-_SET = "NAMES = ('a', 'bb', 'ccc', 'dddd', 'eeeee')\n"
 
 CASES = (
     Case(
@@ -220,130 +219,6 @@ CASES = (
         start="os.chdir('/')",
         populates=False,
         explained="getcwd",
-    ),
-    Case(
-        "import",
-        "failed one succeeds",
-        body="try:\n    import lib\n    s = lib.SCALE\nexcept ImportError:\n    s = 3\nreturn self.linear(x) * s",
-        added=_LIB,
-        explained="lib",
-    ),
-    Case(
-        "import",
-        "successful one fails",
-        files=_LIB,
-        body="try:\n    import lib\n    s = lib.SCALE\nexcept ImportError:\n    s = 3\nreturn self.linear(x) * s",
-        removed=("lib.py",),
-        explained="lib",
-    ),
-    Case(
-        "import",
-        "failed one of importlib succeeds",
-        top="import importlib",
-        body="try:\n    s = importlib.import_module('l' + 'ib').SCALE\nexcept ImportError:\n    s = 3\nreturn self.linear(x) * s",
-        added=_LIB,
-        explained="lib",
-    ),
-    Case(
-        "import",
-        "find_spec",
-        top="import importlib.util",
-        body="return self.linear(x) * (2 if importlib.util.find_spec('lib') else 3)",
-        added=_LIB,
-        explained="lib",
-    ),
-    Case(
-        "import",
-        "submodule appears",
-        files={"pack/__init__.py": ""},
-        body="try:\n    import pack.more\n    s = 2\nexcept ImportError:\n    s = 3\nreturn self.linear(x) * s",
-        added={"pack/more.py": ""},
-        explained="pack.more",
-    ),
-    Case(
-        "import",
-        "another file is found first",
-        files={"b/lib.py": "SCALE = 2.0\n"},
-        both="sys.path.insert(1, sys.path[0] + '/b')",
-        top="import lib",
-        body="return self.linear(x) * lib.SCALE",
-        added={"lib.py": "SCALE = 3.0\n"},
-        explained="SCALE",
-    ),
-    Case(
-        "hasattr",
-        "of the module",
-        body="return self.linear(x) * (3 if hasattr(self, 'extra') else 2)",
-        mutate="model.extra = 1",
-        explained="extra",
-    ),
-    Case(
-        "hasattr",
-        "of an imported module",
-        files=_LIB,
-        top="import lib",
-        body="return self.linear(x) * (3 if hasattr(lib, 'MORE') else 2)",
-        added={"lib.py": "SCALE = 2.0\nMORE = 1\n"},
-        explained="MORE",
-    ),
-    Case(
-        "hasattr",
-        "of torch",
-        body="return self.linear(x) * (3 if hasattr(torch, 'more') else 2)",
-        mutate="torch.more = 1",
-        explained="more",
-    ),
-    Case(
-        "hasattr",
-        "of a class",
-        top="class C:\n    pass",
-        body="return self.linear(x) * (3 if hasattr(C, 'more') else 2)",
-        mutate="subject.C.more = 1",
-        explained="C",
-    ),
-    Case(
-        "hash seed",
-        "order of a set",
-        top=_SET,
-        init="self.names = set(NAMES)",
-        body="for n in self.names:\n    x = (x + 1) * len(n)\nreturn self.linear(x) / 100",
-        env={"PYTHONHASHSEED": "7"},
-        fresh=True,
-        explained="set",
-    ),
-    Case(
-        "hash seed",
-        "order of a set literal",
-        body="for n in {'a', 'bb', 'ccc', 'dddd'}:\n    x = (x + 1) * len(n)\nreturn self.linear(x) / 100",
-        env={"PYTHONHASHSEED": "7"},
-        fresh=True,
-        explained="set",
-    ),
-    Case(
-        "hash seed",
-        "order of a set made on the way",
-        top=_SET,
-        body="for n in list(set(NAMES)):\n    x = (x + 1) * len(n)\nreturn self.linear(x) / 100",
-        env={"PYTHONHASHSEED": "7"},
-        fresh=True,
-        explained="set",
-    ),
-    Case(
-        "hash seed",
-        "hash of a string",
-        body="return self.linear(x) * (hash('subject') % 1009 / 500)",
-        env={"PYTHONHASHSEED": "7"},
-        fresh=True,
-        explained="sets",
-    ),
-    Case(
-        "hash seed",
-        "pop from a set",
-        top=_SET,
-        body="return self.linear(x) * len(set(NAMES).pop())",
-        env={"PYTHONHASHSEED": "7"},
-        fresh=True,
-        explained="set",
     ),
     Case(
         "time of check",

@@ -14,10 +14,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import cases_attributes
 import cases_code
+import cases_dispatch
 import cases_harmless
+import cases_imports
+import cases_inputs
 import cases_kinds
+import cases_modules
+import cases_operators
 import cases_process
+import cases_reads
+import cases_settings
 import cases_state
 import cases_torch
 import cases_values
@@ -27,11 +35,19 @@ from server import Worker, run_fresh
 
 CASES: tuple[Case, ...] = (
     *cases_code.CASES,
+    *cases_dispatch.CASES,
     *cases_values.CASES,
+    *cases_attributes.CASES,
+    *cases_reads.CASES,
     *cases_kinds.CASES,
     *cases_state.CASES,
+    *cases_modules.CASES,
+    *cases_inputs.CASES,
     *cases_torch.CASES,
+    *cases_operators.CASES,
+    *cases_settings.CASES,
     *cases_world.CASES,
+    *cases_imports.CASES,
     *cases_process.CASES,
     *cases_harmless.CASES,
 )
