@@ -212,3 +212,28 @@ def test_a_cached_method_keeps_its_answers_over_many_exports(tmp_path: pathlib.P
         assert_same(wrapped(torch.ones(size, 2)), torch.full((size, 2), 3.0))
         module.k += 1.0
     assert Asks.scale.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize("store", ["empty", "filled"])
+def test_an_answer_of_inference_mode_is_eagers_error(store: str, tmp_path: pathlib.Path) -> None:
+    """Also where the question is an open size, which an export asks anew, outside of inference mode."""
+
+    class Asks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * tensor(x.shape[-1])
+
+    for is_inference in [True] if store == "empty" else [False, True]:
+        tensor.cache_clear()
+        module = Asks()
+        wrapped = rekindle.Module(module, rekindle.Options(log="error", cache_dir=str(tmp_path)))
+        with torch.inference_mode(is_inference):
+            tensor(2)
+        x = torch.ones(2, 2, requires_grad=True)
+        for model in (wrapped, module):
+            if is_inference:
+                with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+                    model(x)
+            else:
+                assert torch.equal(model(x).detach(), x.detach() * 3)
+        rekindle.lookup.store.flush()
+    tensor.cache_clear()

@@ -201,13 +201,15 @@ def state_of(net: torch.nn.Module, module: types.ModuleType, seen: dict[str, Any
 
 
 FLOAT32, BFLOAT16 = 1e-5, 2**-8  # what rounding may change, as a part of a tensor's largest value
+_CANCELLED = 1e-6  # of gradients, where that of the loss is around one
 
 
 def differences(ours: list[tuple[str, Leaf]], theirs: list[tuple[str, Leaf]], rounding: float = FLOAT32) -> list[str]:
     """What differs, a line each: path, what is expected (eager) and what was got."""
     mine, yours = dict(ours), dict(theirs)
     largest = max((_largest(leaf) for path, leaf in theirs if _is_gradient(path)), default=0.0)
-    largest = largest or 1.0  # where eager's are exactly zero they have cancelled, and were as large as what flows in
+    if largest < _CANCELLED:  # eager's have all cancelled, and were as large as what flows in
+        largest = 1.0
     found = [f"{path}: expected {_short(yours[path])}, got nothing" for path in yours if path not in mine]
     found += [f"{path}: expected nothing, got {_short(mine[path])}" for path in mine if path not in yours]
     for path, leaf in yours.items():

@@ -208,9 +208,13 @@ def _refused(path: str, why: str) -> Bypass:
 def _answers(function: Any) -> Answers:
     if not function.cache_info().currsize:
         return {}
-    is_typed = function.cache_parameters()["typed"]
-    found = ((_asked(key, is_typed), answer) for key, answer in answers_of(function))
-    return {_digest(asked): (_digest(answer), asked) for asked, answer in found}
+    is_typed, answers = function.cache_parameters()["typed"], Answers()
+    for key, answer in answers_of(function):
+        asked, digest = _asked(key, is_typed), _digest(answer)
+        known, _ = answers.setdefault(_digest(asked), (digest, asked))
+        if known != digest:  # an open size is a key of its own: a trial may get another answer than eager got
+            answers[_digest(asked)] = (_OPAQUE, asked)
+    return answers
 
 
 def _asked(key: Any, is_typed: bool) -> Asked:
