@@ -1,4 +1,4 @@
-"""Checks that what an entry says can be true: its observations, its description, and what of its contract only Python can tell.
+"""Checks that what an entry says can be true: its observations, and what of its contract only Python can tell.
 
 An entry's content is not trusted. What passes here can be used without further care; what does not is no entry: a miss.
 """
@@ -11,12 +11,8 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.lookup.entry import StoredEntry
+from rekindle.lookup.entry import InvalidEntry, StoredEntry
 from rekindle.sizes.shapes import Shapes
-
-
-class InvalidEntry(ValueError):
-    """Says that an entry is none that an export makes."""
 
 
 def check_observations(observations: Any) -> None:
@@ -40,9 +36,6 @@ def check_entry(entry: StoredEntry) -> None:
     if missing := {"exported", "joint", "contract"} - entry.sections.keys():
         raise InvalidEntry(f"it has no section {min(missing)}")
     check_observations(entry.observations)
-    meta = entry.meta
-    if type(meta) is not dict or type(meta.get("mode")) is not str or type(meta.get("cost_seconds")) not in (int, float):
-        raise InvalidEntry("its description has no mode or no cost")
     try:
         contract = entry.contract
     except _native.RekindleError as error:

@@ -141,7 +141,7 @@ class GraphSource:
         _native.log_warning(
             f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})"
         )
-        self.store.reject(found, why)
+        self.store.reject(found.id, why)
 
     def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> ReadyGraph | None:
         """Returns the graph of an entry that was found; None if it is not for these sizes, or cannot be run and is removed."""
@@ -180,10 +180,10 @@ class GraphSource:
         except (Bypass, PythonOpError):
             raise
         except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had
-            self.store.reject(entry, f"{type(error).__name__}: {first_line(error)}")
+            self.store.reject(entry.id, f"{type(error).__name__}: {first_line(error)}")
             return None
         if self._on_graph is not None:
-            self._on_graph(entry.meta["mode"], entry.sections["exported"])
+            self._on_graph(entry.meta.mode, entry.sections["exported"])
         return graph
 
     def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> ReadyGraph:
@@ -200,7 +200,7 @@ class GraphSource:
         entry, took = self.store.new_entry(wanted.fingerprint, made), made.seconds
         _native.log_info(
             f"exported {type(self._module).__name__} in {took.export:.2f} s, built in {took.build:.2f} s, "
-            f"verified in {took.verify:.2f} s, for {entry.meta['inputs']}{self._sloppiness()}"
+            f"verified in {took.verify:.2f} s, for {entry.meta.inputs}{self._sloppiness()}"
         )
         graph = self._ready(wanted, entry, "export")
         if graph is None:

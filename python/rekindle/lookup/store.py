@@ -19,8 +19,8 @@ import torch
 from rekindle import _native
 from rekindle.errors import first_line
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.lookup.entry import StoredEntry
-from rekindle.lookup.entry_check import InvalidEntry, check_entry, check_observations
+from rekindle.lookup.entry import EntryMeta, InvalidEntry, StoredEntry
+from rekindle.lookup.entry_check import check_entry, check_observations
 from rekindle.lookup.explanation import Explanation, explain_lookup, leaf_tree
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
@@ -99,40 +99,35 @@ class Store:
             check_observations(recorded)
             return recorded
         except (ValueError, RecursionError) as error:
-            self.reject(StoredEntry(entry, [], {}, {}), f"its observations cannot be read: {first_line(error)}")
+            self.reject(entry, f"its observations cannot be read: {first_line(error)}")
             return None
 
     def _load(self, entry: str, observations: list[Any]) -> StoredEntry | None:
         loaded = self._cache.load(entry)
         if loaded is None:
             return None
-        found = StoredEntry(entry, observations, loaded["sections"], json.loads(loaded["meta"]))
-        return found if self._is_entry(found) else None
-
-    def _is_entry(self, found: StoredEntry) -> bool:
-        """Tells whether what was read is an entry; removes it otherwise."""
         try:
+            found = StoredEntry(entry, observations, loaded["sections"], EntryMeta.parse(loaded["meta"]))
             check_entry(found)
         except InvalidEntry as error:
-            self.reject(found, str(error))
-            return False
-        return True
+            self.reject(entry, str(error))
+            return None
+        return found
 
     def new_entry(self, fingerprint: Fingerprint, made: NewEntry) -> StoredEntry:
         """Returns the entry of an export, not published yet."""
         model = model_label(fingerprint)
-        meta = {**_meta(made), "class": model}
         texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
         fields, noted = fingerprint.fields, made.noted  # what else these hold is the module's, and not to be kept alive
         leaves = lambda: leaf_tree(model, fields, texts, noted)  # noqa: E731
-        return StoredEntry("", made.observations, made.sections, meta, leaves)
+        return StoredEntry("", made.observations, made.sections, _meta(made, model), leaves)
 
     def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:
         """Writes the entry in the background; then, or when that is not possible, calls `on_written`."""
         if self._cache is None or self._mode == "readonly":
             on_written()
             return
-        observations, meta = json.dumps(entry.observations).encode(), json.dumps(entry.meta)
+        observations, meta = json.dumps(entry.observations).encode(), entry.meta.text()
 
         def write() -> None:
             try:
@@ -148,7 +143,7 @@ class Store:
 
     def pack(self, entry: StoredEntry) -> bytes:
         """Returns the entry as bytes for another process of the same job: a line of JSON, and a record (formats/entry.h)."""
-        id, record = _native.encode_entry(json.dumps(entry.meta), entry.sections)
+        id, record = _native.encode_entry(entry.meta.text(), entry.sections)
         return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
 
     def adopt(self, prekey: str, packed: bytes, arguments: list[torch.Tensor]) -> StoredEntry | None:
@@ -157,7 +152,7 @@ class Store:
             head, _, record = packed.partition(b"\n")
             about = json.loads(head)
             loaded = _native.decode_entry(record, about["id"])
-            entry = StoredEntry(about["id"], about["observations"], loaded["sections"], json.loads(loaded["meta"]))
+            entry = StoredEntry(about["id"], about["observations"], loaded["sections"], EntryMeta.parse(loaded["meta"]))
             check_entry(entry)
         except (_native.RekindleError, ValueError, KeyError, TypeError) as error:
             _native.log_warning(f"an entry of another rank cannot be used: {error}")
@@ -168,15 +163,15 @@ class Store:
             self.publish(prekey, entry)
         return entry
 
-    def reject(self, entry: StoredEntry, why: str) -> None:
-        """Removes an entry that passed its checksum but cannot be run, with a warning."""
-        _native.log_warning(f"entry {entry.id[:12]} cannot be used and is removed: {why}")
-        if self._cache is None or not entry.id or self._mode == "readonly":
+    def reject(self, entry: str, why: str) -> None:
+        """Removes the entry of this id, which passed its checksum but cannot be run, with a warning."""
+        _native.log_warning(f"entry {entry[:12]} cannot be used and is removed: {why}")
+        if self._cache is None or not entry or self._mode == "readonly":
             return
         try:
-            self._cache.remove(entry.id)
+            self._cache.remove(entry)
         except _native.RekindleError as error:
-            _native.log_warning(f"entry {entry.id[:12]} could not be removed: {error}")
+            _native.log_warning(f"entry {entry[:12]} could not be removed: {error}")
 
     def explain(
         self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]
@@ -223,17 +218,19 @@ def model_label(fingerprint: Fingerprint) -> str:
     return str(dict(fingerprint.fields)["model.class"]).rpartition(" ")[0]
 
 
-def _meta(made: NewEntry) -> dict[str, Any]:
-    return {
-        "model": made.model,
-        "mode": made.mode,
-        "inputs": made.inputs,
-        "created": int(time.time()),
-        "export_seconds": made.seconds.export,
-        "cost_seconds": made.seconds.total,
-        "torch": torch.__version__,
-        "rekindle": __version__,
-    }
+def _meta(made: NewEntry, class_name: str) -> EntryMeta:
+    took = made.seconds
+    return EntryMeta(
+        made.model,
+        class_name,
+        made.mode,
+        made.inputs,
+        int(time.time()),
+        took.export,
+        took.total,
+        str(torch.__version__),
+        __version__,
+    )
 
 
 class _Writer:
