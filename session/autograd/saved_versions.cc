@@ -21,8 +21,8 @@ SavedVersions::SavedVersions(const std::vector<SavedTensor>& saved, std::span<co
     if (one.tensor >= inputs.size() + outputs.size()) continue;
     const at::Tensor& tensor =
         one.tensor < inputs.size() ? inputs[one.tensor] : outputs[one.tensor - inputs.size()];
-    if (tensor.is_inference()) continue;  // which has no version
     const c10::VariableVersion& counter = torch::autograd::impl::version_counter(tensor);
+    if (!counter.enabled()) continue;  // of a tensor of inference mode
     versions_.push_back({&one, counter, counter.current_version()});
   }
 }

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
@@ -75,10 +76,9 @@ void Frame::unbind() {
 void Frame::record_versions() {
   for (const SlotId id : plan_->kept) {
     const Storage storage = plan_->slots[id].storage;
-    if (storage == Storage::kArena || storage == Storage::kHeld || !slots_[id].defined() ||
-        slots_[id].is_inference())
-      continue;
-    versions_.emplace_back(id, slots_[id]._version());
+    if (storage == Storage::kArena || storage == Storage::kHeld || !slots_[id].defined()) continue;
+    const c10::VariableVersion& counter = torch::autograd::impl::version_counter(slots_[id]);
+    if (counter.enabled()) versions_.emplace_back(id, counter.current_version());  // not in inference mode
   }
 }
 

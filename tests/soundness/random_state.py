@@ -75,8 +75,8 @@ class Walk:
         self.leaves.append((path, leaf))
 
     def _tensor(self, path: str, value: torch.Tensor) -> None:
-        with torch.inference_mode(value.is_inference()):
-            plain = value.detach().as_subclass(torch.Tensor)
+        with torch.inference_mode():  # some tensors of inference mode do not say so, after `x.data = y`
+            plain = value.detach().clone().as_subclass(torch.Tensor)
         text = f"{type(value).__name__} {value.dtype} {[*value.shape]} {[*value.stride()]}"
         text += f" leaf={value.is_leaf} req={value.requires_grad}"
         storage = value.untyped_storage()
