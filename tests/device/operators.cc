@@ -1,0 +1,244 @@
+// The operators of the test device: those that make memory or views, and a fallback that runs all others on
+// the CPU over the device's own memory.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <optional>
+
+#include "tests/device/machine.h"
+
+namespace rekindle::testing::device {
+namespace {
+
+using c10::IValue;
+
+at::Device wanted(std::optional<at::Device> device) {
+  return device && device->has_index() ? *device : testing::device::device(current_device());
+}
+
+at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                 std::optional<at::Device> device, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  const c10::DeviceGuard guard(wanted(device));
+  return at::detail::empty_generic(sizes, c10::GetAllocator(kType),
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(type), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> type,
+                         std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+  const c10::DeviceGuard guard(wanted(device));
+  return at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(kType),
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::dtype_or_default(type));
+}
+
+bool is_here(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
+
+// A CPU tensor over the device memory of `tensor`, to be used while a kernel runs.
+at::Tensor on_host(const at::Tensor& tensor) {
+  if (!is_here(tensor)) return tensor;
+  const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
+  if (tensor.numel() == 0) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
+  void* const data = const_cast<void*>(tensor.unsafeGetTensorImpl()->data());
+  return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
+  const bool to_host = !is_here(self), from_host = !is_here(source);
+  const int index = (to_host ? source : self).device().index();
+  {
+    Kernel kernel(index, "aten::copy_");
+    kernel.reads(source);
+    kernel.writes(self);
+    on_host(self).copy_(on_host(source));
+  }
+  if (to_host || from_host) Machine::get().synchronize(index, current_stream(index));
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& self, bool non_blocking) {
+  at::Tensor to = self;
+  return copy_(to, source, non_blocking);
+}
+
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
+                          std::optional<at::MemoryFormat> format) {
+  const at::Tensor like = at::empty(sizes, self.options(), format);
+  c10::TensorImpl* const impl = self.unsafeGetTensorImpl();
+  if (like.storage().nbytes() > self.storage().nbytes()) impl->set_storage_keep_dtype(like.storage());
+  impl->set_sizes_and_strides(sizes, like.strides());
+  return self;
+}
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  Machine::get().record_stream(self.storage().data_ptr().get_context(), stream.device_index(),
+                               static_cast<int>(stream.id()));
+}
+
+// One call of an operator, as it goes over the CPU.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments)
+      : schema_(op.schema()),
+        arguments_(arguments.vec()),
+        device_(device_of_call()),
+        kernel_(device_.index(), schema_.name()),
+        is_random_(op.hasTag(at::Tag::nondeterministic_seeded)) {}
+
+  void run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+    const c10::DeviceGuard guard(device_);
+    torch::jit::Stack inner;
+    for (std::size_t i = 0; i < arguments_.size(); ++i)
+      inner.push_back(host_value(arguments_[i], schema_.arguments()[i]));
+    run_on_host(op, inner);
+    for (const auto& [here, host] : written_) settle(here, host);
+    std::vector<IValue> results;
+    for (std::size_t i = 0; i < inner.size(); ++i) results.push_back(result(inner[i], schema_.returns()[i]));
+    torch::jit::drop(stack, arguments_.size());
+    for (IValue& value : results) stack.push_back(std::move(value));
+  }
+
+ private:
+  at::Device device_of_call() const {
+    std::optional<at::Device> found;
+    const auto see = [&](const at::Tensor& tensor) {
+      if (!is_here(tensor)) return;
+      TORCH_CHECK(!found || *found == tensor.device(), schema_.name(),
+                  ": expected all tensors to be on the same device, but found ", *found, " and ",
+                  tensor.device());
+      found = tensor.device();
+    };
+    for (const IValue& value : arguments_) {
+      if (value.isTensor()) see(value.toTensor());
+      if (value.isTensorList()) std::ranges::for_each(value.toTensorVector(), see);
+      if (value.isDevice() && !found) found = wanted(value.toDevice());
+    }
+    return found.value_or(testing::device::device(current_device()));
+  }
+
+  at::Tensor host_tensor(const at::Tensor& tensor, bool written) {
+    if (!tensor.defined()) return tensor;
+    if (!is_here(tensor)) {
+      TORCH_CHECK(tensor.dim() == 0 && !written, schema_.name(), ": a tensor of sizes ", tensor.sizes(),
+                  " is on the host, the others on ", device_);
+      return tensor;
+    }
+    written ? kernel_.writes(tensor) : kernel_.reads(tensor);
+    at::Tensor host = on_host(tensor);
+    read_.emplace_back(tensor, host);
+    if (written) written_.emplace_back(tensor, host);
+    return host;
+  }
+
+  IValue host_value(const IValue& value, const c10::Argument& argument) {
+    const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (value.isTensor()) return host_tensor(value.toTensor(), written);
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(host_tensor(tensor, written));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const auto& tensor : value.toOptionalTensorVector())
+        list.push_back(tensor ? std::optional(host_tensor(*tensor, written)) : std::nullopt);
+      return list;
+    }
+    if (value.isDevice()) return at::Device(at::kCPU);
+    return value;
+  }
+
+  // Random numbers are drawn from the device's generator, whoever asks for them.
+  void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
+    if (!is_random_) return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    at::Generator &own = Machine::get().generator(device_.index()),
+                  host = at::detail::getDefaultCPUGenerator();
+    const at::Tensor before = host.get_state();
+    host.set_state(own.get_state());
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    own.set_state(host.get_state());
+    host.set_state(before);
+  }
+
+  // An output that had no elements may have some now.
+  static void settle(const at::Tensor& here, const at::Tensor& host) {
+    if (here.sizes() == host.sizes()) return;
+    here.resize_(host.sizes());
+    on_host(here).copy_(host);
+  }
+
+  at::Tensor placed(const at::Tensor& host) {
+    if (!host.defined()) return host;
+    const auto* const data = static_cast<const char*>(host.unsafeGetTensorImpl()->data());
+    for (const auto& [here, alias] : read_) {  // a view of an argument
+      if (!alias.is_alias_of(host) || host.scalar_type() != here.scalar_type() || host.numel() == 0) continue;
+      const auto* const base = static_cast<const char*>(here.storage().data());
+      return here.as_strided(host.sizes(), host.strides(),
+                             (data - base) / static_cast<std::int64_t>(host.element_size()));
+    }
+    at::Tensor here = at::empty_strided(host.sizes(), host.strides(), host.options().device(device_));
+    kernel_.writes(here);
+    on_host(here).copy_(host);
+    return here;
+  }
+
+  IValue result(const IValue& value, const c10::Argument& returned) {
+    if (returned.alias_info() != nullptr && returned.alias_info()->isWrite()) {
+      for (std::size_t i = 0; i < arguments_.size(); ++i) {
+        const auto* const alias = schema_.arguments()[i].alias_info();
+        if (alias != nullptr && alias->beforeSets() == returned.alias_info()->beforeSets())
+          return arguments_[i];
+      }
+    }
+    if (value.isTensor()) return placed(value.toTensor());
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(placed(tensor));
+    return list;
+  }
+
+  const c10::FunctionSchema& schema_;
+  const std::vector<IValue> arguments_;
+  const at::Device device_;
+  Kernel kernel_;
+  const bool is_random_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> read_, written_;  // here, on the host
+};
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::size_t count = op.schema().arguments().size();
+  Call(op, torch::jit::last(*stack, count)).run(op, *stack);
+  if (op.schema().name() == "aten::_local_scalar_dense") {
+    const int index = current_device();
+    Machine::get().synchronize(index, current_stream(index));
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(empty));
+  m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("copy_", TORCH_FN(copy_));
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("resize_", TORCH_FN(resize_));
+  m.impl("record_stream", TORCH_FN(record_stream));
+}
+
+}  // namespace
+}  // namespace rekindle::testing::device
