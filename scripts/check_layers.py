@@ -27,8 +27,9 @@ ROOMS: dict[str, set[str]] = {
     "src/pipeline": {"src/base", "src/graph", "src/autodiff", "src/passes"},
     "export_cache": {"src/base"},
     "kernels": {"src/base"},
+    "device": {"src/base"},
     # A session runs joint graphs, so it knows their contract; rules and passes are not its business.
-    "session": {"src/base", "src/graph", "src/autodiff", "kernels"},
+    "session": {"src/base", "src/graph", "src/autodiff", "kernels", "device"},
 }
 LOWER = set(ROOMS)
 ROOMS |= {
@@ -42,9 +43,9 @@ ROOMS |= {
 
 # Outside headers by prefix, and the paths that may include them. Tests and examples are free.
 OUTSIDE: dict[str, tuple[str, ...]] = {
-    "ATen/": ("kernels", "session", "python"),
-    "c10/": ("kernels", "session", "python"),
-    "torch/": ("kernels", "session", "python"),
+    "ATen/": ("kernels", "device", "session", "python"),
+    "c10/": ("kernels", "device", "session", "python"),
+    "torch/": ("kernels", "device", "session", "python"),
     "cuda": ("kernels/cuda",),
     "pybind11/": ("python",),
     "Python.h": ("python",),

@@ -1,6 +1,5 @@
 #include "session/session.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "device/random_state.h"
 #include "session/autograd/result_node.h"
 #include "session/host_function.h"
 #include "session/lower/op.h"
@@ -32,12 +32,6 @@ void keep_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
     torch::autograd::impl::set_version_counter(kept, torch::autograd::impl::version_counter(outputs[i]));
     frame.bind(root, std::move(kept));
   }
-}
-
-at::Tensor current_random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
 }
 
 // A cache holds names of operators: what they are here and now is looked up before anything runs.
@@ -92,10 +86,10 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   record = record && !joint.gradient_of.empty();
   at::Tensor random_state;
   std::shared_ptr<const Replay> replay = record ? impl_->current_replay() : nullptr;
-  if (replay != nullptr && impl_->draws) random_state = current_random_state();
   const HostScope host(impl_->plans->functions());
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
+  if (replay != nullptr && impl_->draws) random_state = device::random_state(plan.device);
   std::vector<at::Tensor> outputs;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -70,8 +70,8 @@ struct Cut {
 
 // The gradients of one call, themselves differentiable: what a backward with create_graph=True, under vmap or
 // with a cut runs instead of the graph.
-// `inputs`: forward's. `random_state`: of the CPU generator before that forward; undefined when the graph
-// draws nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
+// `inputs`: forward's. `random_state`: of the device's generator before that forward; undefined when the
+// graph draws nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
 // gradient_of or, if the cut is ending, per result of it; undefined for no gradient.
 using Replay = std::function<std::vector<at::Tensor>(
     const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,

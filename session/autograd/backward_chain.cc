@@ -1,5 +1,7 @@
 #include "session/autograd/backward_chain.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <queue>
 #include <utility>
@@ -34,7 +36,8 @@ std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool l
 BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
                            std::vector<std::size_t> delivers, edge_list next)
     : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
-  if (part_ > 0) add_input_metadata(Node::undefined_input());
+  // A link says on which device and stream the engine is to run the node: where the forward was run.
+  if (part_ > 0) add_input_metadata(at::empty({0}, at::TensorOptions().device(backward_->plan()->device)));
 }
 
 std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {

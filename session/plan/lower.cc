@@ -33,6 +33,7 @@ Lowered GraphLowering::run() {
     add_cotangents();
     lower_nodes(partition.backward, programs_.backward);
   }
+  place_constants();
   return {std::move(programs_), std::move(slots_of_values_)};
 }
 
@@ -206,6 +207,13 @@ SlotId GraphLowering::add_output(const Lowering& lowering, std::size_t i, const 
     return programs_.add(Storage::kHeld, empty_of({at::kByte, {0}, {}}, at::kMeta), value);
   return programs_.add(lowering.gives ? Storage::kGiven : Storage::kArena,
                        empty_of(lowering.outputs[i], at::kMeta), value);
+}
+
+// Lowerings read constants on the host; kernels find them on the device.
+void GraphLowering::place_constants() {
+  for (Slot& slot : programs_.slots) {
+    if (slot.storage == Storage::kConstant) slot.constant = slot.constant.to(request_.device);
+  }
 }
 
 // The arena is reused while a kernel still holds on to these.

@@ -11,15 +11,13 @@
 namespace rekindle::session {
 
 struct Buffer {
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;             // rounded up to the alignment in the end
   std::int32_t first = 0, last = 0;  // instruction numbers, both inclusive
-  std::size_t offset = 0;            // result; a multiple of kArenaAlignment
+  std::size_t offset = 0;            // result; a multiple of the alignment
 };
-
-inline constexpr std::size_t kArenaAlignment = 64;
 
 // Sets every offset and returns the arena's size in bytes. Buffers whose
 // lifetimes share an instruction never overlap.
-std::size_t plan_memory(std::vector<Buffer>& buffers);
+std::size_t plan_memory(std::vector<Buffer>& buffers, std::size_t alignment);
 
 }  // namespace rekindle::session

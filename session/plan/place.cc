@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "device/memory.h"
 #include "session/plan/memory_planner.h"
 #include "session/plan/stages.h"
 
@@ -14,7 +15,7 @@ class Placement {
  public:
   Placement(Programs& programs, const KeptValues& kept);
   // Returns the bytes of the arena.
-  std::size_t run();
+  std::size_t run(std::size_t alignment);
 
  private:
   struct Writer {
@@ -46,7 +47,7 @@ Placement::Placement(Programs& programs, const KeptValues& kept)
   std::iota(buffer_of_.begin(), buffer_of_.end(), 0);
 }
 
-std::size_t Placement::run() {
+std::size_t Placement::run(std::size_t alignment) {
   for (std::size_t i = 0; i < instructions_.size(); ++i) {
     for (const SlotId slot : instructions_[i]->outputs)
       writer_[slot] = {instructions_[i], static_cast<std::int32_t>(i)};
@@ -58,7 +59,7 @@ std::size_t Placement::run() {
     if (programs_.slots[owners_[b]].storage == Storage::kFresh)
       buffers_[b].bytes = 0;  // made fresh by a takeover
   }
-  const std::size_t bytes = plan_memory(buffers_);
+  const std::size_t bytes = plan_memory(buffers_, alignment);
   set_offsets();
   return bytes;
 }
@@ -147,7 +148,8 @@ void Placement::take_over_result(SlotId root, SlotId output) {
 }  // namespace
 
 Placed place_slots(const PlanRequest& request, Claimed claimed) {
-  const std::size_t bytes = Placement(claimed.programs, *request.kept).run();
+  const std::size_t bytes =
+      Placement(claimed.programs, *request.kept).run(device::alignment_of(request.device));
   return {std::move(claimed.programs), bytes};
 }
 

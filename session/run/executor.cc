@@ -1,6 +1,7 @@
 // The loop: everything else was decided when the plan was made.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <string>
@@ -113,6 +114,8 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
   // Kernels run below autograd, but some (matmul_out) ask the grad mode
   // themselves before they write into an output.
   const at::NoGradGuard no_grad;
+  const c10::DeviceGuard guard(frame.plan().device);
+  frame.enter_stream();
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];
     try {

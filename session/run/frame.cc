@@ -1,11 +1,11 @@
 #include "session/run/frame.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+
+#include "device/memory.h"
 
 namespace rekindle::session {
 namespace {
@@ -23,16 +23,13 @@ void check_version(const at::Tensor& tensor, std::uint32_t version, const std::s
 
 Frame::Frame(std::shared_ptr<const Plan> plan)
     : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
-  const auto bytes = static_cast<std::int64_t>(plan_->arena_bytes);
-  arena_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(plan_->device));
-  auto* base = static_cast<char*>(arena_.mutable_data_ptr());
+  arena_ = device::allocate(plan_->arena_bytes, plan_->device);
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Slot& slot = plan_->slots[id];
     if (slot.storage == Storage::kConstant) bind(id, slot.constant);
     if (slot.storage != Storage::kArena) continue;
-    const auto options = slot.meta.options().device(plan_->device);
     // The frame owns the memory; these tensors never leave it.
-    bind(id, at::from_blob(base + slot.offset, slot.meta.sizes(), slot.meta.strides(), options));
+    bind(id, device::tensor_over(arena_, slot.offset, slot.meta));
   }
 }
 
@@ -167,13 +164,16 @@ FramePool::Handle FramePool::acquire() {
   std::unique_ptr<Frame> frame;
   {
     const std::lock_guard lock(mutex_);
-    high_water_ = std::max(high_water_, ++in_use_);
     if (!idle_.empty()) {
       frame = std::move(idle_.back());
       idle_.pop_back();
     }
   }
-  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);
+  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);  // may throw for want of memory
+  {
+    const std::lock_guard lock(mutex_);
+    high_water_ = std::max(high_water_, ++in_use_);
+  }
   return Handle(frame.release(), Return{shared_from_this()});
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/stream_order.h"
 #include "session/plan/plan.h"
 #include "src/base/mutex.h"
 
@@ -43,6 +44,8 @@ class Frame {
   const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
   at::Tensor* slots() { return slots_.data(); }
   Held* held() { return held_.data(); }
+  // Lets the device's current stream use the arena: before each part of a program that is run on it.
+  void enter_stream() { order_.enter(arena_); }
   const at::Tensor& operator[](SlotId slot) const { return slots_[slot]; }
 
   // Sets a slot and, from it, its views.
@@ -77,6 +80,7 @@ class Frame {
 
   std::shared_ptr<const Plan> plan_;
   at::Tensor arena_;
+  device::StreamOrder order_;
   std::vector<at::Tensor> slots_;
   std::vector<Held> held_;    // per slot; empty but for kHeld ones
   std::vector<bool> absent_;  // per slot; empty until one is

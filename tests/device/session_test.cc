@@ -1,0 +1,120 @@
+// Sessions on the test device: the results of the CPU, no host access to device memory, no race, no wait.
+#include "session/session.h"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/device/test_device.h"
+#include "tests/session/session_text.h"
+
+using namespace rekindle::testing;
+using rekindle::session::session_of;
+
+namespace {
+
+constexpr const char* kPerceptron = R"(
+graph mlp(%x: float64[4, 8], %w1: float64[16, 8], %b1: float64[16], %w2: float64[3, 16]) {
+  opset 20, rekindle 1
+  %h: float64[4, 16] = rekindle::Linear(%x, %w1, %b1)
+  %a: float64[4, 16] = Gelu(%h)
+  %half: float64[] = Constant() {value = float64[]{0.5}}
+  %s: float64[4, 16] = Mul(%a, %half)
+  %y: float64[4, 3] = rekindle::Linear(%s, %w2)
+  return %y
+}
+)";
+
+at::Tensor eager(const std::vector<at::Tensor>& in) {
+  return at::linear(at::gelu(at::linear(in[0], in[1], in[2])) * 0.5, in[3]);
+}
+
+std::vector<at::Tensor> inputs(at::Device device) {
+  std::vector<at::Tensor> made;
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  for (const std::vector<std::int64_t>& sizes :
+       std::initializer_list<std::vector<std::int64_t>>{{4, 8}, {16, 8}, {16}, {3, 16}})
+    made.push_back(at::randn(sizes, generator, at::kDouble).to(device).requires_grad_());
+  return made;
+}
+
+// Gradients, which are not there any more afterwards.
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& in) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& tensor : in) {
+    gradients.push_back(tensor.grad());
+    tensor.mutable_grad() = at::Tensor();
+  }
+  return gradients;
+}
+
+void check_close(const std::vector<at::Tensor>& ours, const std::vector<at::Tensor>& theirs) {
+  REQUIRE(ours.size() == theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    INFO(i);
+    CHECK(at::allclose(ours[i].detach().cpu(), theirs[i].detach().cpu(), 1e-10, 1e-12));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a session on a device computes what it does on the CPU, without a wait", "[device]") {
+  const auto session = session_of(kPerceptron, {true, true, true, true});
+  for (const int index : {0, 1}) {
+    const auto here = inputs(device::device(index)), there = inputs(at::kCPU);
+    for (int step = 0; step < 3; ++step) {
+      device::reset();
+      const at::Tensor y = session->forward(here, true).at(0);
+      CHECK(y.device() == device::device(index));
+      y.sum().backward();
+      CHECK(device::counts().synchronizations == (step == 0 ? 1 : 0));  // the plan's constant goes there once
+      const at::Tensor expected = eager(there);
+      expected.sum().backward();
+      check_close({y}, {expected});
+      check_close(gradients_of(here), gradients_of(there));
+    }
+  }
+}
+
+TEST_CASE("a forward on one stream and the next on another do not meet in the arena", "[device]") {
+  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto here = inputs(device::device(0)), there = inputs(at::kCPU);
+  device::order(0, 0, 1);
+  for (int step = 0; step < 4; ++step) {
+    const device::StreamScope scope(0, step % 2);
+    const at::Tensor y = session->forward(here, true).at(0);
+    y.sum().backward();
+    check_close({y}, {eager(there)});
+    const auto gradients = gradients_of(here);
+    device::order(0, step % 2, (step + 1) % 2);  // those of the inputs are the user's to order
+  }
+}
+
+TEST_CASE("a backward runs where its forward did, whatever the current stream", "[device]") {
+  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto here = inputs(device::device(0));
+  device::order(0, 0, 2);
+  at::Tensor loss;
+  {
+    const device::StreamScope scope(0, 2);
+    loss = session->forward(here, true).at(0).sum();
+  }
+  CHECK_NOTHROW(loss.backward());
+}
+
+TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]") {
+  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto here = inputs(device::device(0));
+  session->prepare(here, true);
+  device::fail_allocation(1);
+  CHECK_THROWS_AS(session->forward(here, true), c10::OutOfMemoryError);
+  CHECK_NOTHROW(session->forward(here, true));
+  CHECK(session->stats().frames == 1);
+}
+
+TEST_CASE("inputs on two devices are refused", "[device]") {
+  const auto session = session_of(kPerceptron, {true, true, true, true});
+  auto here = inputs(device::device(0));
+  here[1] = here[1].detach().to(device::device(1));
+  CHECK_THROWS_WITH(session->forward(here, true), Catch::Contains("same device"));
+}
