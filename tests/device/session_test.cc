@@ -2,6 +2,8 @@
 #include "session/session.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <catch2/catch.hpp>
 
@@ -48,6 +50,14 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& in) {
   return gradients;
 }
 
+// Of the chain that makes the gradients.
+std::size_t count_nodes(std::shared_ptr<torch::autograd::Node> node) {
+  std::size_t count = 0;
+  for (; node != nullptr && node->name() == "RekindleBackward"; ++count)
+    node = node->num_outputs() == 0 ? nullptr : node->next_edge(node->num_outputs() - 1).function;
+  return count;
+}
+
 void check_close(const std::vector<at::Tensor>& ours, const std::vector<at::Tensor>& theirs) {
   REQUIRE(ours.size() == theirs.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -79,27 +89,41 @@ TEST_CASE("a session on a device computes what it does on the CPU, without a wai
 TEST_CASE("a forward on one stream and the next on another do not meet in the arena", "[device]") {
   const auto session = session_of(kPerceptron, {true, true, true, true});
   const auto here = inputs(device::device(0)), there = inputs(at::kCPU);
-  device::order(0, 0, 1);
+  session->prepare(here, true);
+  device::reset();
+  std::vector<at::Tensor> results;
+  std::vector<std::vector<at::Tensor>> gradients;
   for (int step = 0; step < 4; ++step) {
-    const device::StreamScope scope(0, step % 2);
-    const at::Tensor y = session->forward(here, true).at(0);
-    y.sum().backward();
-    check_close({y}, {eager(there)});
-    const auto gradients = gradients_of(here);
-    device::order(0, step % 2, (step + 1) % 2);  // those of the inputs are the user's to order
+    const device::StreamScope scope(0, 1 + step % 2);
+    results.push_back(session->forward(here, true).at(0));
+    gradients.push_back(torch::autograd::grad({results.back()}, here, {at::ones_like(results.back())}));
   }
+  CHECK(session->stats().frames == 1);
+  CHECK(device::counts().synchronizations == 0);
+  device::reset();
+  const at::Tensor expected = eager(there);
+  expected.sum().backward();
+  const auto wanted = gradients_of(there);
+  for (const at::Tensor& result : results) check_close({result}, {expected});
+  for (const auto& found : gradients) check_close(found, wanted);
 }
 
 TEST_CASE("a backward runs where its forward did, whatever the current stream", "[device]") {
   const auto session = session_of(kPerceptron, {true, true, true, true});
-  const auto here = inputs(device::device(0));
-  device::order(0, 0, 2);
-  at::Tensor loss;
+  const auto here = inputs(device::device(0)), there = inputs(at::kCPU);
+  session->prepare(here, true);
+  device::reset();
+  at::Tensor result, cotangent;
   {
     const device::StreamScope scope(0, 2);
-    loss = session->forward(here, true).at(0).sum();
+    result = session->forward(here, true).at(0);
+    cotangent = at::ones_like(result);
   }
-  CHECK_NOTHROW(loss.backward());
+  REQUIRE(count_nodes(result.grad_fn()) > 1);
+  const auto gradients = torch::autograd::grad({result}, here, {cotangent});
+  device::reset();
+  eager(there).sum().backward();
+  check_close(gradients, gradients_of(there));
 }
 
 TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]") {
