@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "tests/device/test_device.h"
 
 namespace rekindle::testing::device {
 
-inline constexpr std::size_t kAllStreams = kDevices * kStreams;
+inline constexpr std::size_t kAllStreams = std::tuple_size_v<decltype(Counts::kernels_on)>;
 
 // Per stream, how many of its kernels are known to be done.
 class Clock {

@@ -147,6 +147,7 @@ Kernel::Kernel(int index, std::string name) : machine_(Machine::get()), lock_(ma
   clock.join(machine_.host_);
   launch_ = {stream, ++clock[stream], std::move(name)};
   ++machine_.counted.kernels;
+  ++machine_.counted.kernels_on[stream];
   if (machine_.running_++ == 0) machine_.protect(true);
 }
 

@@ -120,7 +120,10 @@ TEST_CASE("a backward runs where its forward did, whatever the current stream", 
     cotangent = at::ones_like(result);
   }
   REQUIRE(count_nodes(result.grad_fn()) > 1);
+  const auto before = device::counts();
   const auto gradients = torch::autograd::grad({result}, here, {cotangent});
+  const auto after = device::counts();
+  CHECK(after.kernels - before.kernels == after.kernels_on[2] - before.kernels_on[2]);
   device::reset();
   eager(there).sum().backward();
   check_close(gradients, gradients_of(there));

@@ -17,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,6 +33,7 @@ inline at::Device device(int index = 0) { return {kType, static_cast<at::DeviceI
 struct Counts {
   std::size_t allocations = 0;
   std::size_t kernels = 0;
+  std::array<std::size_t, kDevices * kStreams> kernels_on{};  // by stream of device 0, then of device 1
   std::size_t synchronizations = 0;  // the host waited: an `.item()`, a copy to the host, a synchronize
 };
 Counts counts();
