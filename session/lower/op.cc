@@ -42,7 +42,14 @@ const at::Tensor& LowerContext::constant(std::size_t i) const {
   if (!is_constant(i))
     throw NeedsData(
         c10::str("input ", i, " must be known before the graph runs, but it is computed from data"));
+  if (!constants_[i].is_cpu()) constants_[i] = constants_[i].cpu();
   return constants_[i];
+}
+
+void LowerContext::set_known(const std::vector<at::Tensor>& known) {
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (known[i].defined()) constants_[i] = known[i];
+  }
 }
 
 Sizes LowerContext::ints(std::size_t i) const {

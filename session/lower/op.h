@@ -86,9 +86,12 @@ class LowerContext {
   LowerContext(const graph::Node& node, std::vector<at::Tensor> metas, std::vector<at::Tensor> constants,
                bool recording = false)
       : node_(node), metas_(std::move(metas)), constants_(std::move(constants)), recording_(recording) {}
-  // For running the node once, on these tensors: all is known.
+  // For running the node once, on these tensors: all is known, though what is on a device costs a wait for
+  // it.
   LowerContext(const graph::Node& node, const std::vector<at::Tensor>& values, bool recording = false)
       : node_(node), metas_(values), constants_(values), recording_(recording), running_(true) {}
+  // Per input: its contents on the host, where they are known without asking the device; else undefined.
+  void set_known(const std::vector<at::Tensor>& known);
   // Per input: whether nothing but this node ever reads its memory; per
   // output: whether it is a result of the graph.
   void set_owners(std::vector<bool> exclusive, std::vector<bool> delivered) {
@@ -110,7 +113,7 @@ class LowerContext {
   std::int64_t rank(std::size_t i) const { return meta(i).dim(); }
   at::ScalarType dtype(std::size_t i) const { return meta(i).scalar_type(); }
   bool is_constant(std::size_t i) const { return i < constants_.size() && constants_[i].defined(); }
-  // The contents of input i, which must be known while planning.
+  // The contents of input i, on the host, which must be known while planning.
   const at::Tensor& constant(std::size_t i) const;
   Sizes ints(std::size_t i) const;
   double scalar(std::size_t i) const;
@@ -133,7 +136,8 @@ class LowerContext {
 
  private:
   const graph::Node& node_;
-  std::vector<at::Tensor> metas_, constants_;
+  std::vector<at::Tensor> metas_;
+  mutable std::vector<at::Tensor> constants_;  // those of a device come to the host when they are asked for
   std::vector<bool> exclusive_, delivered_;
   bool recording_ = false, running_ = false;
 };

@@ -138,7 +138,7 @@ IValue numbers_in(const at::Tensor& tensor, const c10::Type& type) {
     TORCH_CHECK(tensor.numel() == 1, "is ", tensor.numel(), " numbers, not one");
     return type.kind() == TypeKind::IntType ? IValue(tensor.item().toLong()) : IValue(tensor.item());
   }
-  const at::Tensor numbers = tensor.to(at::kLong).contiguous();
+  const at::Tensor numbers = tensor.cpu().to(at::kLong).contiguous();
   const auto* data = numbers.const_data_ptr<std::int64_t>();
   return std::vector<std::int64_t>(data, data + numbers.numel());
 }

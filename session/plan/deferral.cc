@@ -36,12 +36,16 @@ SlotId GraphLowering::input_of_deferred(const graph::Node& node, std::size_t i, 
 }
 
 void GraphLowering::defer(const graph::Node& node, Lower lower, Program& program) {
-  Deferred deferred{
-      .node = &node, .lower = lower, .recording = request_.record, .metas = {}, .delivered = {}, .sized = {}};
+  Deferred deferred;
+  deferred.node = &node;
+  deferred.lower = lower;
+  deferred.recording = request_.record;
   Instruction instruction;
   instruction.node = &node;
-  for (std::size_t i = 0; i < node.inputs().size(); ++i)
+  for (std::size_t i = 0; i < node.inputs().size(); ++i) {
     instruction.inputs.push_back(input_of_deferred(node, i, deferred.metas.emplace_back()));
+    deferred.constants.push_back(slot_at(node.input(i)).constant);
+  }
   own_memory(instruction.inputs);  // a result may be a view
   const std::size_t tensors = node.outputs().size() - (graph::has_tape(node) ? 1 : 0);
   for (std::size_t i = 0; i < node.outputs().size(); ++i) {

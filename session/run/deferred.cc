@@ -49,6 +49,7 @@ NodeResults Deferred::results_of(const Args& args, const Tensors& inputs) const 
   std::vector<Held> held;
   for (std::size_t i = 0; i < inputs.size(); ++i) held.push_back(args.held_in(i));
   LowerContext context(*node, inputs, recording);
+  context.set_known(constants);
   return run_lowering(lower(context), inputs, held);
 }
 

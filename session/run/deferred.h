@@ -17,6 +17,8 @@ struct Deferred {
   bool recording = false;
   // Per input: its layout, where only that is read and it is known beforehand; else undefined.
   std::vector<at::Tensor> metas;
+  // Per input: its contents on the host, where they are known beforehand; else undefined.
+  std::vector<at::Tensor> constants;
   // Per output: whether it is a result of the graph, which must not share memory.
   std::vector<bool> delivered;
   // Outputs whose layout leaves as a meta tensor, after the node's outputs, in this order.

@@ -118,6 +118,13 @@ void Machine::wait(const Event& event, int index, int stream) {
   streams_[stream_of(index, stream)].join(event.clock);
 }
 
+void Machine::meet(int a, int b) {
+  const std::lock_guard lock(mutex_);
+  Clock &one = streams_[stream_of(a, current_stream(a))], &other = streams_[stream_of(b, current_stream(b))];
+  one.join(other);
+  other.join(one);
+}
+
 void Machine::synchronize(int index, int stream) {
   const std::lock_guard lock(mutex_);
   ++counted.synchronizations;

@@ -43,6 +43,8 @@ class Machine {
 
   void record(Event& event, int index, int stream);
   void wait(const Event& event, int index, int stream);
+  // Lets the current streams of two devices wait for each other, as a copy between them does.
+  void meet(int a, int b);
   // Let the host wait for a stream, or for all of a device: -1; or for what a clock knows.
   void synchronize(int index, int stream);
   void synchronize(const Clock& clock);

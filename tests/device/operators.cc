@@ -57,12 +57,15 @@ at::Tensor on_host(const at::Tensor& tensor) {
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   const bool to_host = !is_here(self), from_host = !is_here(source);
   const int index = (to_host ? source : self).device().index();
+  const bool across = !to_host && !from_host && source.device() != self.device();
+  if (across) Machine::get().meet(self.device().index(), source.device().index());
   {
     Kernel kernel(index, "aten::copy_");
     kernel.reads(source);
     kernel.writes(self);
     on_host(self).copy_(on_host(source));
   }
+  if (across) Machine::get().meet(self.device().index(), source.device().index());
   if (to_host || from_host) Machine::get().synchronize(index, current_stream(index));
   return self;
 }

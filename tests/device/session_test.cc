@@ -8,10 +8,10 @@
 #include <catch2/catch.hpp>
 
 #include "tests/device/test_device.h"
-#include "tests/session/session_text.h"
+#include "tests/support/graph_text.h"
 
 using namespace rekindle::testing;
-using rekindle::session::session_of;
+using rekindle::session::Session;
 
 namespace {
 
@@ -26,6 +26,14 @@ graph mlp(%x: float64[4, 8], %w1: float64[16, 8], %b1: float64[16], %w2: float64
   return %y
 }
 )";
+
+std::shared_ptr<Session> perceptron() {
+  auto joint = rekindle::autodiff::differentiate(*graph_from(kPerceptron), {true, true, true, true});
+  REQUIRE(joint.ok());
+  auto session = Session::create(std::move(joint).value());
+  REQUIRE(session.ok());
+  return *session;
+}
 
 at::Tensor eager(const std::vector<at::Tensor>& in) {
   return at::linear(at::gelu(at::linear(in[0], in[1], in[2])) * 0.5, in[3]);
@@ -69,7 +77,7 @@ void check_close(const std::vector<at::Tensor>& ours, const std::vector<at::Tens
 }  // namespace
 
 TEST_CASE("a session on a device computes what it does on the CPU, without a wait", "[device]") {
-  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto session = perceptron();
   for (const int index : {0, 1}) {
     const auto here = inputs(device::device(index)), there = inputs(at::kCPU);
     for (int step = 0; step < 3; ++step) {
@@ -87,7 +95,7 @@ TEST_CASE("a session on a device computes what it does on the CPU, without a wai
 }
 
 TEST_CASE("a forward on one stream and the next on another do not meet in the arena", "[device]") {
-  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto session = perceptron();
   const auto here = inputs(device::device(0)), there = inputs(at::kCPU);
   session->prepare(here, true);
   device::reset();
@@ -109,7 +117,7 @@ TEST_CASE("a forward on one stream and the next on another do not meet in the ar
 }
 
 TEST_CASE("a backward runs where its forward did, whatever the current stream", "[device]") {
-  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto session = perceptron();
   const auto here = inputs(device::device(0)), there = inputs(at::kCPU);
   session->prepare(here, true);
   device::reset();
@@ -130,7 +138,7 @@ TEST_CASE("a backward runs where its forward did, whatever the current stream", 
 }
 
 TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]") {
-  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto session = perceptron();
   const auto here = inputs(device::device(0));
   session->prepare(here, true);
   device::fail_allocation(1);
@@ -140,7 +148,7 @@ TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]"
 }
 
 TEST_CASE("inputs on two devices are refused", "[device]") {
-  const auto session = session_of(kPerceptron, {true, true, true, true});
+  const auto session = perceptron();
   auto here = inputs(device::device(0));
   here[1] = here[1].detach().to(device::device(1));
   CHECK_THROWS_WITH(session->forward(here, true), Catch::Contains("same device"));

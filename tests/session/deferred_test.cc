@@ -15,7 +15,7 @@ namespace {
 
 using rekindle::session::HostFunction;
 using rekindle::session::HostResults;
-using rekindle::session::Session;
+using rekindle::session::TestedSession;
 
 // Twice its input, without a gradient.
 class Detached : public HostFunction {
@@ -33,7 +33,7 @@ class Detached : public HostFunction {
 };
 
 // %h holds those elements of %x for which %m is true; `body` makes the outputs of it.
-std::shared_ptr<Session> session_of(const std::string& body, const std::string& outputs) {
+std::shared_ptr<TestedSession> session_of(const std::string& body, const std::string& outputs) {
   auto session = rekindle::session::session_of(
       "graph t(%x: float64[4, 5], %m: bool[4, 5]) {\n  opset 20, rekindle 1, torch 1\n"
       "  %h: float64[n] = torch::aten.masked_select.default(%x, %m) "
@@ -67,7 +67,7 @@ at::Tensor grad(const std::vector<at::Tensor>& outputs, const at::Tensor& x) {
 }
 
 // Compares two runs, in which the mask has other numbers of elements, with `eager`, which gets %h.
-void check_like(const std::shared_ptr<Session>& session,
+void check_like(const std::shared_ptr<TestedSession>& session,
                 const std::function<std::vector<at::Tensor>(const at::Tensor&)>& eager) {
   for (const double least : {0.0, -1.0}) {
     const at::Tensor x = matrix(), mask = x.detach() > least;
@@ -124,7 +124,7 @@ TEST_CASE("a result that views a value sized by data has memory of its own", "[s
   CHECK_FALSE(ours[1].is_alias_of(ours[0]));
 }
 
-TEST_CASE("an edit of a result shows in a view of it that the backward reads", "[session]") {
+TEST_CASE("an edit of a result shows in a view of it that the backward reads", "[session][host]") {
   const auto session = session_of(
       "%i: int64[1] = Constant() {value = int64[1]{0}}\n%u: float64[1, n] = Unsqueeze(%h, %i)\n"
       "%y: float64[1, n] = torch::aten.sinc.default(%u) {_results = 1, _differentiable = [0]}",

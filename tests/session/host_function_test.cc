@@ -13,7 +13,7 @@ namespace {
 
 using rekindle::session::HostFunction;
 using rekindle::session::HostResults;
-using rekindle::session::Session;
+using rekindle::session::TestedSession;
 
 // Calls what it is made with; counts its calls.
 class Made : public HostFunction {
@@ -44,8 +44,8 @@ const std::string kCall =
     "torch::rekindle.call_host.default(%h) {function = 0, inputs = 1, _results = 1, _differentiable = [0], "
     "_random = 1}";
 
-std::shared_ptr<Session> session_of(const std::shared_ptr<Made>& function, const std::string& outputs = "%y",
-                                    bool gradient = true) {
+std::shared_ptr<TestedSession> session_of(const std::shared_ptr<Made>& function,
+                                          const std::string& outputs = "%y", bool gradient = true) {
   auto session = rekindle::session::session_of(
       "graph t(%x: float64[4, 5]) {\n  opset 20, rekindle 1, torch 1\n"
       "  %h: float64[4, 5] = Tanh(%x)\n  %z: float64[4, 5] = " +
@@ -94,7 +94,7 @@ TEST_CASE("an input is overwritten only where that is declared and nothing else 
   CHECK(at::allclose(both[1], x.tanh()));
 }
 
-TEST_CASE("a result in the memory of an input is copied unless that is declared", "[session]") {
+TEST_CASE("a result in the memory of an input is copied unless that is declared", "[session][host]") {
   const auto function = std::make_shared<Made>();
   function->body = [](const at::Tensor& h) { return h.view(h.sizes()); };
   function->shares = true;

@@ -8,9 +8,9 @@
 
 namespace {
 
-using rekindle::session::Session;
+using rekindle::session::TestedSession;
 
-std::shared_ptr<Session> session_of(const std::string& dtype, std::int64_t columns) {
+std::shared_ptr<TestedSession> session_of(const std::string& dtype, std::int64_t columns) {
   const std::string vector = dtype + "[" + std::to_string(columns) + "]",
                     matrix = dtype + "[4, " + std::to_string(columns) + "]";
   return rekindle::session::session_of("graph t(%x: " + matrix + ", %w: " + vector + ", %b: " + vector +
@@ -44,7 +44,8 @@ TEST_CASE("layer normalization and its gradients are eager's in every dtype", "[
   }
 }
 
-TEST_CASE("over one column, what rounding leaves of a gradient of 0 is what eager leaves", "[session]") {
+TEST_CASE("over one column, what rounding leaves of a gradient of 0 is what eager leaves",
+          "[session][host]") {
   const auto session = session_of("float32", 1);
   const std::vector<at::Tensor> inputs{at::randn({4, 1}).requires_grad_(), at::randn({1}).requires_grad_(),
                                        at::randn({1}).requires_grad_()};

@@ -9,7 +9,7 @@
 
 namespace {
 
-using rekindle::session::Session;
+using rekindle::session::TestedSession;
 using Tensors = std::vector<at::Tensor>;
 
 // Two outputs, so that a backward may be asked for one of them. %g and %d are computed again.
@@ -30,7 +30,7 @@ graph g(%x: float32[n, 64], %w: float32[64, 64], %v: float32[64, 64]) {
 }
 )";
 
-std::shared_ptr<Session> session_of(bool rematerialize) {
+std::shared_ptr<TestedSession> session_of(bool rematerialize) {
   auto joint = rekindle::session::joint_of(kText, {true, true, true});
   if (rematerialize) rekindle::autodiff::rematerialize(joint);
   return rekindle::session::session_of(std::move(joint));
@@ -43,7 +43,7 @@ Tensors inputs_of(std::int64_t rows) {
 }
 
 // The gradients of one forward by the outputs in `asked`, one backward each.
-Tensors gradients(Session& session, const Tensors& in, const std::vector<std::size_t>& asked) {
+Tensors gradients(TestedSession& session, const Tensors& in, const std::vector<std::size_t>& asked) {
   at::manual_seed(2);
   const Tensors outputs = session.forward(in, true);
   for (const std::size_t i : asked) outputs.at(i).backward({}, /*retain_graph=*/true);
@@ -75,7 +75,7 @@ TEST_CASE("gradients are the same bit for bit whichever outputs are asked for", 
 
 TEST_CASE("large values are not saved, small ones are", "[session]") {
   const auto ours = session_of(true), other = session_of(false);
-  const auto saved = [](Session& session, std::int64_t rows) {
+  const auto saved = [](TestedSession& session, std::int64_t rows) {
     session.prepare(inputs_of(rows), true);
     return session.stats().saved_bytes;
   };

@@ -100,7 +100,7 @@ TEST_CASE("retain_graph repeats a backward, without it a second one is refused",
   REQUIRE_THROWS_WITH(loss.backward(), Catch::Contains("second time"));
 }
 
-TEST_CASE("a parameter modified in place between forward and backward is refused", "[session]") {
+TEST_CASE("a parameter modified in place between forward and backward is refused", "[session][host]") {
   const auto session = session_of(kPerceptron, {false, true, true, true});
   const auto in = perceptron_inputs();
   const at::Tensor y = session->forward(in, true).at(0);
@@ -188,7 +188,7 @@ TEST_CASE("an op without a lowering is refused when the session is made", "[sess
   CHECK_THAT(session.error().message, Catch::Contains("MaxRoiPool"));
 }
 
-TEST_CASE("results and gradients lie as they are asked to", "[session]") {
+TEST_CASE("results and gradients lie as they are asked to", "[session][host]") {
   using rekindle::session::ResultLayout;
   rekindle::session::SessionOptions options;
   options.output_layouts = {{ResultLayout::Kind::kOrder, {1, 0}},

@@ -102,7 +102,7 @@ TEST_CASE("a tape is kept for whichever outputs a backward begins at", "[session
   }
 }
 
-TEST_CASE("an input modified in place is found where eager finds it", "[session]") {
+TEST_CASE("an input modified in place is found where eager finds it", "[session][host]") {
   const auto saves_input = session_of(of_matrix(unary("y", "sinc", "x")), {true});
   const auto saves_nothing =
       session_of(of_matrix("%y: float64[4] = torch::aten.diagonal.default(%x) "
