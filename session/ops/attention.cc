@@ -1,8 +1,11 @@
-// ScaledDotProductAttention without dropout, by PyTorch's fused CPU kernels. These have no out
+// ScaledDotProductAttention without dropout, on the CPU by PyTorch's fused kernels. These have no out
 // variant: what they return is copied into planned memory, so that it outlives nothing and
-// views of it are known to the plan.
+// views of it are known to the plan. Other devices compute the scores as a whole.
+#include <ATen/ops/_safe_softmax.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 
@@ -47,6 +50,45 @@ std::optional<at::Tensor> additive_mask(const Args& args, const ScaledDotProduct
   return mask;
 }
 
+// Query, key and value, and scores [B, H, L, S] with the mask on them, in float32 at least.
+struct Scored {
+  at::Tensor query, key, value, scores;
+};
+
+Scored scores_of(const Args& args, const ScaledDotProduct& attention, std::size_t query, std::size_t mask) {
+  const at::ScalarType precise = args.in(query).scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  Scored scored{
+      args.in(query).to(precise), args.in(query + 1).to(precise), args.in(query + 2).to(precise), {}};
+  scored.scores = scored.query.matmul(scored.key.transpose(-2, -1)).mul_(attention.scale);
+  if (attention.causal) {
+    const auto options = scored.scores.options().dtype(at::kBool);
+    const at::Tensor seen = at::ones({scored.scores.size(2), scored.scores.size(3)}, options).tril();
+    scored.scores.masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  if (const auto added = additive_mask(args, attention, mask)) scored.scores.add_(*added);
+  return scored;
+}
+
+void attend(const Args& args, const ScaledDotProduct& attention) {
+  const Scored scored = scores_of(args, attention, 0, 3);
+  args.out(0).copy_(at::_safe_softmax(scored.scores, -1).matmul(scored.value));
+  args.out(1).copy_(at::logsumexp(scored.scores, -1));
+}
+
+// With P the softmax of the scores S: dV = P' dY, dS = P * (dY V' - rowsum(dY * Y)), dQ = dS K, dK = dS' Q,
+// times the scale (Dao et al., "FlashAttention", 2022, algorithm 4).
+void attend_backward(const Args& args, const ScaledDotProduct& attention) {
+  const Scored scored = scores_of(args, attention, 1, 6);
+  const at::Tensor dy = args.in(0).to(scored.query.scalar_type());
+  const at::Tensor weights = at::_safe_softmax(scored.scores, -1);
+  const at::Tensor dot = dy.mul(args.in(4)).sum(-1, /*keepdim=*/true);
+  const at::Tensor ds =
+      dy.matmul(scored.value.transpose(-2, -1)).sub_(dot).mul_(weights).mul_(attention.scale);
+  args.out(0).copy_(ds.matmul(scored.key));
+  args.out(1).copy_(ds.transpose(-2, -1).matmul(scored.query));
+  args.out(2).copy_(weights.transpose(-2, -1).matmul(dy));
+}
+
 Layout heads_first_over_heads_last(at::ScalarType type, const Sizes& sizes) {
   const std::int64_t heads = sizes[1], length = sizes[2], width = sizes[3];
   return {type, sizes, Sizes{length * heads * width, width, heads * width, 1}};
@@ -67,6 +109,7 @@ Lowering lower_scaled_dot_product_attention(const LowerContext& context) {
       args.out(1).fill_(-std::numeric_limits<double>::infinity());
       return;
     }
+    if (!args.in(0).is_cpu()) return attend(args, attention);
     const auto [y, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
         args.in(0), args.in(1), args.in(2), 0.0, attention.causal, additive_mask(args, attention, 3),
         attention.scale);
@@ -88,6 +131,7 @@ Lowering lower_scaled_dot_product_attention_gradient(const LowerContext& context
       for (std::size_t i = 0; i < 3; ++i) args.out(i).zero_();
       return;
     }
+    if (!args.in(0).is_cpu()) return attend_backward(args, attention);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         args.in(0), args.in(1), args.in(2), args.in(3), args.in(4), args.in(5), 0.0, attention.causal,
         additive_mask(args, attention, 6), attention.scale);

@@ -104,6 +104,9 @@ class Call {
     torch::jit::Stack inner;
     for (std::size_t i = 0; i < arguments_.size(); ++i)
       inner.push_back(host_value(arguments_[i], schema_.arguments()[i]));
+    // Such a kernel is no device's but the CPU's.
+    TORCH_CHECK_NOT_IMPLEMENTED(schema_.name().find("_for_cpu") == std::string::npos, schema_.name(),
+                                " is the CPU's own");
     run_on_host(op, inner);
     for (const auto& [here, host] : written_) settle(here, host);
     std::vector<IValue> results;

@@ -27,13 +27,15 @@ graph mlp(%x: float64[4, 8], %w1: float64[16, 8], %b1: float64[16], %w2: float64
 }
 )";
 
-std::shared_ptr<Session> perceptron() {
-  auto joint = rekindle::autodiff::differentiate(*graph_from(kPerceptron), {true, true, true, true});
+std::shared_ptr<Session> made(std::string_view text, const std::vector<bool>& needs_gradient) {
+  auto joint = rekindle::autodiff::differentiate(*graph_from(text), needs_gradient);
   REQUIRE(joint.ok());
   auto session = Session::create(std::move(joint).value());
   REQUIRE(session.ok());
   return *session;
 }
+
+std::shared_ptr<Session> perceptron() { return made(kPerceptron, {true, true, true, true}); }
 
 at::Tensor eager(const std::vector<at::Tensor>& in) {
   return at::linear(at::gelu(at::linear(in[0], in[1], in[2])) * 0.5, in[3]);
@@ -152,4 +154,33 @@ TEST_CASE("inputs on two devices are refused", "[device]") {
   auto here = inputs(device::device(0));
   here[1] = here[1].detach().to(device::device(1));
   CHECK_THROWS_WITH(session->forward(here, true), Catch::Contains("same device"));
+}
+
+TEST_CASE("attention is computed without the CPU's own kernels", "[device]") {
+  for (const bool causal : {false, true}) {
+    const std::string text = R"(
+graph g(%q: float64[2, 3, 5, 4], %k: float64[2, 3, 7, 4], %v: float64[2, 3, 7, 4], %m: float64[5, 7]) {
+  opset 20, rekindle 1
+  %y: float64[2, 3, 5, 4], %l: float64[2, 3, 5] = rekindle::ScaledDotProductAttention(%q, %k, %v, %m))" +
+                             std::string(causal ? " {is_causal = 1}" : "") + R"(
+  return %y
+}
+)";
+    const auto session = made(text, {true, true, true, false});
+    std::vector<at::Tensor> here, there;
+    for (const auto& sizes :
+         std::vector<std::vector<std::int64_t>>{{2, 3, 5, 4}, {2, 3, 7, 4}, {2, 3, 7, 4}, {5, 7}}) {
+      const at::Tensor x = at::randn(sizes, at::kDouble);
+      const bool is_mask = sizes.size() == 2;
+      there.push_back(x.clone().requires_grad_(!is_mask));
+      here.push_back(x.to(device::device(0)).requires_grad_(!is_mask));
+    }
+    const at::Tensor ours = session->forward(here, true).at(0), theirs = session->forward(there, true).at(0);
+    ours.square().sum().backward();
+    theirs.square().sum().backward();
+    check_close({ours}, {theirs});
+    here.pop_back();
+    there.pop_back();
+    check_close(gradients_of(here), gradients_of(there));
+  }
 }
