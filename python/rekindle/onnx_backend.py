@@ -94,8 +94,9 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 class RekindleRep(BackendRep):
     """Runs one prepared model."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        """Imports the model; raises Unsupported or Corruption, naming the node, where that fails."""
+    def __init__(self, model: onnx.ModelProto, device: torch.device | str = "cpu") -> None:
+        """Imports the model, to be run on a device; raises Unsupported or Corruption, naming the node, where that fails."""
+        self._device = torch.device(device)
         self._model = _native.OnnxModel(_inlined(model).SerializeToString())
 
     @property
@@ -116,8 +117,15 @@ class RekindleRep(BackendRep):
             inputs = [inputs.get(name) for name in names]
         elif isinstance(inputs, np.ndarray | torch.Tensor):
             inputs = [inputs]
-        results = self._model.run([to_torch(value) for value in inputs])
-        return namedtupledict("Outputs", self._model.outputs)(*map(to_numpy, results))
+        results = self._model.run([_moved(to_torch(value), self._device) for value in inputs])
+        return namedtupledict("Outputs", self._model.outputs)(*(to_numpy(_moved(one, torch.device("cpu"))) for one in results))
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """Returns a tensor, a list of such or None on a device."""
+    if isinstance(value, list):
+        return [_moved(item, device) for item in value]
+    return value if value is None else value.to(device)
 
 
 class RekindleBackend(Backend):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
+import os
 import re
 import sys
 import warnings
@@ -21,6 +23,7 @@ import onnx.numpy_helper
 import torch
 from onnx.backend.test.case.node import collect_testcases
 from rekindle import _native, onnx_backend
+from test_device import load_test_device
 
 # These draw random numbers; expected is one draw of NumPy's generator. Types and shapes are compared.
 _RANDOM = re.compile(r"test_(bernoulli|training_dropout(?!_zero_ratio))")
@@ -79,12 +82,12 @@ def difference(actual: Any, expected: Any, rtol: float, atol: float, name: str) 
     return f"{(~close).sum()} of {close.size} elements differ; at {place} {actual[at]} for {expected[at]}"
 
 
-def run_case(case: Any) -> Result:
-    """Run all data sets of one test."""
+def run_case(case: Any, device: str = "cpu") -> Result:
+    """Run all data sets of one test on a device, as torch names it."""
     torch.manual_seed(0)
     note = ""
     try:
-        prepared = onnx_backend.prepare(case.model)
+        prepared = onnx_backend.RekindleRep(case.model, device)
         for inputs, expected in case.data_sets:
             outputs = prepared.run(list(inputs))
             for name, actual, wanted in zip(outputs._fields, outputs, expected, strict=True):
@@ -100,6 +103,21 @@ def run_case(case: Any) -> Result:
     return Result(case.name, "interpreted" if prepared.why_interpreted else "planned", note)
 
 
+def _run_apart(case: Any, device: str) -> Result:
+    """Run a case in a process of its own, which ends where the host touches memory of the test device."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.write(writer, json.dumps(asdict(run_case(case, device))).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return Result(**json.loads(text)) if text else Result(case.name, "wrong", f"its process ended with status {status}")
+
+
 def collect(pattern: str = "") -> list[Any]:
     """The tests of the installed wheel whose names match."""
     with warnings.catch_warnings():
@@ -111,9 +129,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Print what is not right, then the counts; 1 when anything is wrong."""
     parser = argparse.ArgumentParser(prog="conformance onnx-node", description=__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="only tests whose name matches")
+    parser.add_argument("--device", default="cpu", help='as torch names it, or "test": that of tests/device')
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     options = parser.parse_args(arguments)
-    results = [run_case(case) for case in collect(options.pattern)]
+    if options.device == "test":
+        load_test_device()
+    run = run_case if options.device == "cpu" else _run_apart
+    results = [run(case, options.device) for case in collect(options.pattern)]
     for result in results:
         if not result.right:
             print(f"{result.outcome:8} {result.name}: {result.reason}")

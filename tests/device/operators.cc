@@ -231,6 +231,34 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
+// What these two ask a backend for is what the operators without the suffix do on the CPU.
+void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  fallback(op, stack);
+}
+
+void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
+  const std::size_t given = op.schema().arguments().size() - 1, sizes_of_bias = 3;
+  const at::Tensor gradient = torch::jit::peek(*stack, 0, given).toTensor();
+  const IValue sizes(std::vector<std::int64_t>{gradient.size(1)});
+  stack->insert(stack->end() - static_cast<std::ptrdiff_t>(given - sizes_of_bias), sizes);
+  fallback(op, stack);
+}
+
+void manual_seed(std::int64_t seed) {
+  for (int i = 0; i < kDevices; ++i)
+    Machine::get().generator(i).set_current_seed(static_cast<std::uint64_t>(seed));
+}
+
+std::int64_t synchronizations() { return static_cast<std::int64_t>(counts().synchronizations); }
+
+// For Python.
+TORCH_LIBRARY(test_device, m) {
+  m.def("manual_seed", manual_seed);
+  m.def("synchronizations", synchronizations);
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -241,6 +269,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("copy_", TORCH_FN(copy_));
+  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("convolution_backward_overrideable",
+         torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("record_stream", TORCH_FN(record_stream));
