@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 24;
+constexpr int kVersion = 25;
 
 using Positions = std::vector<std::size_t>;
 
@@ -141,6 +141,9 @@ struct Contract {
   std::optional<std::vector<SavedGroup>> saved_groups;
   // For each cotangent those whose results lie on its way (results/saved_groups.py); empty where none does.
   std::vector<Positions> inner_results;
+  // Positions in `writes` of tensors that eager's operators write without counting it as a version: the
+  // running statistics of a batch norm.
+  Positions silent_writes;
   // Positions in `writes` of tensors that eager's backward reads.
   Positions saved_writes;
   // What else eager's backward reads that others may write to.

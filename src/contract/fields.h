@@ -26,6 +26,7 @@ void for_each_field(Part& contract, Visit visit) {
   visit("gradient_order", contract.gradient_order);
   visit("saved_groups", contract.saved_groups);
   visit("inner_results", contract.inner_results);
+  visit("silent_writes", contract.silent_writes);
   visit("saved_writes", contract.saved_writes);
   visit("saved_tensors", contract.saved_tensors);
   visit("data_guards", contract.data_guards);

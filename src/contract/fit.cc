@@ -63,6 +63,7 @@ Status check_fit(const Contract& contract, const GraphFacts& facts) {
       {"gradient_layouts", contract.gradient_layouts.size() <= facts.inputs},
       {"gradient_order", all_below(contract.gradient_order, facts.inputs)},
       {"inner_results", inner_fits(contract.inner_results, facts.cotangents)},
+      {"silent_writes", all_below(contract.silent_writes, contract.writes.size())},
       {"saved_writes", all_below(contract.saved_writes, contract.writes.size())},
       {"saved_tensors", tensors_fit(contract.saved_tensors, facts.inputs + results, facts)},
       {"saved_groups", !contract.saved_groups || all_between(*contract.saved_groups, facts)},

@@ -71,6 +71,12 @@ def _write_to(name: str) -> Callable[[Any, Writing, torch.Tensor], None]:
     return run
 
 
+def _write_statistics(model: Any, inner: Writing, x: torch.Tensor) -> None:
+    y = model(x)
+    inner.norm.running_var.add_(1)
+    y.sum().backward()
+
+
 def _evaluated(model: Any, inner: Writing, x: torch.Tensor) -> None:
     y = model(x)
     with torch.no_grad():
@@ -83,6 +89,7 @@ USES = {
     "two calls": _two_calls,
     "write to the counter": _write_to("calls"),
     "write to the mean": _write_to("mean"),
+    "write to running statistics": _write_statistics,
     "a call without gradients": _evaluated,
 }
 

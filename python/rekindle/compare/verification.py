@@ -113,7 +113,7 @@ def compare_session(
         differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            private = [] if eager.held is None else [*eager.held, *expected[: eager.laid_out]]
+            private = [] if eager.held is None else [*eager.held, *expected]
             gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, private)
             found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]

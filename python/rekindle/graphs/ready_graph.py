@@ -19,7 +19,7 @@ from rekindle.export.request import Call
 from rekindle.functions.binding import bind
 from rekindle.graphs.double_backward import DoubleBackward
 from rekindle.graphs.guard_inputs import Watched
-from rekindle.graphs.saved_writes import refuse_later_writes
+from rekindle.graphs.saved_writes import refuse_later_writes, uncount_writes
 from rekindle.graphs.shared_memory import Memory
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
@@ -60,7 +60,7 @@ class ReadyGraph:
         self.structure = Structure(contract.structure)
         self.used, self.record = contract.used, contract.grad
         self.writes = contract.writes
-        self.saved_writes = contract.saved_writes
+        self.saved_writes, self.silent_writes = contract.saved_writes, contract.silent_writes
         self.numbers_at_export: list[int] = contract.shapes.numbers
         self.data_guards, self.sized_by_data = contract.data_guards, contract.sized_by_data
         self.shapes = Shapes.observed(self.observations)
@@ -225,9 +225,11 @@ class ReadyGraph:
             given[position] = inputs[position].detach().clone()
         outputs = self._forward(given)
         written = [inputs[position] for position in self.writes]
+        versions = [tensor._version for tensor in written] if self.silent_writes else []
         try:
             with torch.no_grad():
                 torch._foreach_copy_(written, outputs[-len(self.writes) :])
+            uncount_writes([(written[place], versions[place]) for place in self.silent_writes])
             if self.saved_writes:
                 refuse_later_writes(outputs, [written[place] for place in self.saved_writes])
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))

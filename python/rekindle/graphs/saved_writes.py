@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from rekindle.process.torch_internals import set_version_counters
+
 SAYS = "has been modified by an inplace operation"
 _own = WeakIdKeyDictionary()  # how often Rekindle has written a tensor without a change
 
@@ -21,6 +23,13 @@ def note_own_writes(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
     for tensor, version in versions:
         if tensor._version != version:
             _own[tensor] = _own.get(tensor, 0) + tensor._version - version
+
+
+def uncount_writes(versions: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Sets tensors back to these versions: eager's operators write them without counting it, as a batch norm its statistics."""
+    if versions:
+        tensors, numbers = zip(*versions, strict=True)
+        set_version_counters(tensors, numbers)
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -47,6 +47,7 @@ class GradientContract:
     order: list[int]  # positions of inputs, as a backward meets them
     groups: list[Group] | None  # see results/saved_groups.py
     inner: list[list[int]]  # see results/saved_groups.py
+    silent_writes: list[int]  # places in the writes of those that eager's operators do not count as versions
     saved_writes: list[int]  # see saved_by_backward.py
     saved_tensors: list[Saved]  # see results/saved_groups.py
 
@@ -125,15 +126,20 @@ def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence
         second = call_again(request, writes, perturbed_state(request.call)) if again else None
     further = calls if second is None else [second]
     _check_objects(traced.result.objects, further)
-    eager = further[0] if further and request.call.grad else None
-    written = saved_writes(eager, writes) if eager is not None and writes else []
+    differentiable = [output for output in further[0].outputs if output.requires_grad] if further and request.call.grad else []
+    read = set(saved_writes(further[0], writes)) if differentiable and writes else set()  # before a comparison frees it
     for call in calls:
         gradients = _verify_elsewhere(session, request, built, call)
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)
     layouts = [_ANY if gradient is None else layout_of(gradient, built.has_open_sizes) for gradient in gradients.values]
-    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, written, gradients.saved)
+    silent = [place for place in range(len(writes)) if further and place not in further[0].bumped]
+    results = len(traced.graph.used) + len(built.output_layouts)  # those of the graph's tensors that are inputs or results
+    if len(differentiable) == 1:
+        read.update({tensor - results - traced.effects.kept for tensor, *_ in gradients.saved}.intersection(silent))
+    saved = [one for one in gradients.saved if one[0] < results]
+    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, silent, sorted(read), saved)
 
 
 def _expected(request: ExportRequest, built: Built) -> Expected:

@@ -205,6 +205,7 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
             gradient_order=gradients.order,
             saved_groups=gradients.groups,
             inner_results=gradients.inner,
+            silent_writes=gradients.silent_writes,
             saved_writes=gradients.saved_writes,
             saved_tensors=gradients.saved_tensors,
             data_guards=listed(traced.sizes.data_guards),
