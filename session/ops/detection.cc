@@ -67,7 +67,8 @@ at::Tensor suppressed(const Tensors& in, bool centre) {
     return i < in.size() && in[i].defined() ? in[i].reshape({-1}).select(0, 0).item().toDouble() : fallback;
   };
   const Suppression how{static_cast<std::int64_t>(number(2, 0)), number(3, 0), number(4, -INFINITY)};
-  const at::Tensor boxes = in[0].to(at::kDouble).contiguous(), scores = in[1].to(at::kDouble).contiguous();
+  const at::Tensor boxes = in[0].cpu().to(at::kDouble).contiguous(),
+                   scores = in[1].cpu().to(at::kDouble).contiguous();
   const std::int64_t count = boxes.size(1);
   TORCH_CHECK(boxes.dim() == 3 && boxes.size(2) == 4 && scores.dim() == 3 && scores.size(2) == count &&
                   scores.size(0) == boxes.size(0),
@@ -85,7 +86,7 @@ at::Tensor suppressed(const Tensors& in, bool centre) {
   at::Tensor result =
       at::empty({static_cast<std::int64_t>(rows.size() / 3), 3}, at::TensorOptions().dtype(at::kLong));
   std::copy(rows.begin(), rows.end(), result.mutable_data_ptr<std::int64_t>());
-  return result;
+  return result.to(in[0].device());
 }
 
 Lowering lower_non_max_suppression(const LowerContext& context) {
@@ -169,9 +170,9 @@ Lowering lower_roi_align(const LowerContext& context) {
               context.meta(1).sizes());
   return computed(context.dtype(0), {context.meta(1).size(0), context.meta(0).size(1), how.height, how.width},
                   [how](const Args& args) {
-                    const at::Tensor x = args.in(0).to(at::kDouble),
-                                     rois = args.in(1).to(at::kDouble).contiguous(),
-                                     batches = args.in(2).to(at::kLong);
+                    const at::Tensor x = args.in(0).cpu().to(at::kDouble),
+                                     rois = args.in(1).cpu().to(at::kDouble).contiguous(),
+                                     batches = args.in(2).cpu().to(at::kLong);
                     at::Tensor y = at::zeros(args.out().sizes(), x.options());
                     const auto from = x.accessor<double, 4>();
                     auto to = y.accessor<double, 4>();
@@ -189,7 +190,8 @@ Lowering lower_roi_align(const LowerContext& context) {
 at::Tensor sampled(const at::Tensor& x, const at::Tensor& offset, double row, double column,
                    const Windows& windows) {
   const auto places = [&](std::size_t dim, double first) {
-    const at::Tensor at = at::arange(windows.positions[dim]).to(x.scalar_type());
+    const at::Tensor at =
+        at::arange(windows.positions[dim], x.options().dtype(at::kLong)).to(x.scalar_type());
     return at.mul(static_cast<double>(windows.strides[dim]))
         .add(first - static_cast<double>(windows.begin[dim]));
   };

@@ -40,8 +40,8 @@ Sizes from_last(std::int64_t rank, const std::vector<Padding>& paddings) {
 }
 
 // Where each element along a padded axis of `size` elements comes from.
-at::Tensor sources(const Padding& padding, std::int64_t size, const std::string& mode) {
-  at::Tensor at = at::arange(-padding.begin, size + padding.end);
+at::Tensor sources(const Padding& padding, std::int64_t size, const std::string& mode, at::Device device) {
+  at::Tensor at = at::arange(-padding.begin, size + padding.end, at::TensorOptions(at::kLong).device(device));
   if (mode == "edge") return at.clamp(0, size - 1);
   if (mode == "wrap") return at.remainder(size);
   if (size == 1) return at.mul(0);
@@ -71,7 +71,7 @@ Lowering lower_pad(const LowerContext& context) {
     at::Tensor x = args.in(0);
     for (const Padding& padding : paddings) {
       if (padding.begin == 0 && padding.end == 0) continue;
-      x = x.index_select(padding.axis, sources(padding, x.size(padding.axis), mode));
+      x = x.index_select(padding.axis, sources(padding, x.size(padding.axis), mode, x.device()));
     }
     args.out().copy_(x);
   });

@@ -35,7 +35,7 @@ at::Scalar least(at::ScalarType type) {
   return type == at::kByte ? 0 : -(std::int64_t{1} << (8 * c10::elementSize(type) - 1));
 }
 
-// The number of each spatial element, as MaxPool's second output gives it:
+// On the CPU: the number of each spatial element, as MaxPool's second output gives it:
 // row-major, or column-major (storage_order).
 at::Tensor numbers_of(at::IntArrayRef sizes, bool column_major) {
   const at::IntArrayRef spatial = sizes.slice(2);
@@ -73,7 +73,8 @@ Lowering lower_max_pool(const LowerContext& context) {
     const at::Tensor place = rows.argmax(-1, /*keepdim=*/true);
     args.out(0).copy_(rows.gather(-1, place).squeeze(-1));
     if (!indices) return;
-    const at::Tensor numbers = pad_spatial(numbers_of(x.sizes(), column_major), windows, 0, extra);
+    const at::Tensor numbers =
+        pad_spatial(numbers_of(x.sizes(), column_major).to(x.device()), windows, 0, extra);
     args.out(1).copy_(windows_in_rows(numbers, windows).gather(-1, place).squeeze(-1));
   };
   return lowering;

@@ -106,7 +106,8 @@ at::Tensor weights_of(const Resize& how, const Axis& axis) {
 }
 
 at::Tensor resized(const at::Tensor& x, const Resize& how, const Axis& axis) {
-  const at::Tensor y = x.movedim(axis.axis, -1).matmul(weights_of(how, axis).t()).movedim(-1, axis.axis);
+  const at::Tensor y =
+      x.movedim(axis.axis, -1).matmul(weights_of(how, axis).t().to(x.device())).movedim(-1, axis.axis);
   if (how.coordinates != "tf_crop_and_resize") return y;
   std::vector<double> outside;
   for (std::int64_t i = 0; i < axis.out; ++i) {
@@ -115,7 +116,7 @@ at::Tensor resized(const at::Tensor& x, const Resize& how, const Axis& axis) {
   }
   Sizes along(static_cast<std::size_t>(x.dim()), 1);
   along[static_cast<std::size_t>(axis.axis)] = axis.out;
-  return y.masked_fill(at::tensor(outside).view(along).ne(0), how.extrapolation);
+  return y.masked_fill(at::tensor(outside).view(along).ne(0).to(x.device()), how.extrapolation);
 }
 
 std::vector<double> doubles(const at::Tensor& tensor) {

@@ -45,7 +45,7 @@ Lowering lower_scatter_elements(const LowerContext& context) {
 at::Tensor flat_places(const at::Tensor& indices, const Sizes& sizes) {
   Sizes leading = indices.sizes().vec();
   leading.pop_back();
-  at::Tensor places = at::zeros(leading, at::TensorOptions().dtype(at::kLong));
+  at::Tensor places = at::zeros(leading, indices.options().dtype(at::kLong));
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const at::Tensor index = wrapped(indices.select(-1, static_cast<std::int64_t>(i)), sizes[i]);
     TORCH_CHECK_INDEX(index.numel() == 0 || index.lt(sizes[i]).logical_and(index.ge(0)).all().item().toBool(),
@@ -90,13 +90,14 @@ Lowering lower_gather_nd(const LowerContext& context) {
       inner(begin + indices.back(), sizes.end());
   Sizes result(indices.begin(), indices.end() - 1);
   result.insert(result.end(), inner.begin(), inner.end());
-  return computed(context.dtype(0), result,
-                  [count = product(batches), outer, row = product(inner)](const Args& args) {
-                    const at::Tensor rows = args.in(0).reshape({count * product(outer), row});
-                    at::Tensor places = flat_places(args.in(1), outer).reshape({count, -1});
-                    places = places.add(at::arange(count).mul(product(outer)).unsqueeze(1)).reshape({-1});
-                    args.out().copy_(rows.index_select(0, places).view(args.out().sizes()));
-                  });
+  return computed(
+      context.dtype(0), result, [count = product(batches), outer, row = product(inner)](const Args& args) {
+        const at::Tensor rows = args.in(0).reshape({count * product(outer), row});
+        at::Tensor places = flat_places(args.in(1), outer).reshape({count, -1});
+        places =
+            places.add(at::arange(count, places.options()).mul(product(outer)).unsqueeze(1)).reshape({-1});
+        args.out().copy_(rows.index_select(0, places).view(args.out().sizes()));
+      });
 }
 
 // Inputs: the cache, what is written along its sequence dimension, and where, per batch.
@@ -113,7 +114,8 @@ Lowering lower_tensor_scatter(const LowerContext& context) {
       const std::int64_t start = given ? args.in(2).select(0, b).item().toLong() : 0;
       TORCH_CHECK_INDEX(start >= 0 && (circular || start + length <= most), "writing ", length, " at ", start,
                         " of ", most);
-      const at::Tensor places = at::arange(start, start + length).remainder(most);
+      const at::Tensor places =
+          at::arange(start, start + length, cache.options().dtype(at::kLong)).remainder(most);
       cache.select(0, b).index_copy_(0, places, update.select(0, b));
     }
   });
@@ -128,7 +130,7 @@ Lowering lower_one_hot(const LowerContext& context) {
   along[static_cast<std::size_t>(axis)] = depth;
   return computed(context.dtype(2), sizes, [depth, axis, along](const Args& args) {
     const at::Tensor indices = wrapped(args.in(0), depth).unsqueeze(axis);
-    const at::Tensor on = indices.eq(at::arange(depth).view(along));
+    const at::Tensor on = indices.eq(at::arange(depth, indices.options().dtype(at::kLong)).view(along));
     args.out().copy_(at::where(on, args.in(2).select(0, 1), args.in(2).select(0, 0)));
   });
 }

@@ -66,7 +66,8 @@ Lowering lower_top_k(const LowerContext& context) {
 // The first position of each of `count` classes that `inverse` tells.
 at::Tensor first_positions(const at::Tensor& inverse, std::int64_t count) {
   const at::Tensor first = at::full({count}, inverse.numel(), inverse.options());
-  return first.scatter_reduce(0, inverse, at::arange(inverse.numel()), "amin", /*include_self=*/true);
+  return first.scatter_reduce(0, inverse, at::arange(inverse.numel(), inverse.options()), "amin",
+                              /*include_self=*/true);
 }
 
 // Outputs: y, where each first occurs, which of y each element is, how often each occurs.
@@ -106,7 +107,7 @@ Lowering lower_reverse_sequence(const LowerContext& context) {
               "ReverseSequence needs the first two dimensions");
   return computed(context.dtype(0), context.sizes(0), [batch_axis](const Args& args) {
     const at::Tensor x = args.in(0).movedim(batch_axis, 0);  // [batch, time, ...]
-    const at::Tensor time = at::arange(x.size(1)).unsqueeze(0),
+    const at::Tensor time = at::arange(x.size(1), x.options().dtype(at::kLong)).unsqueeze(0),
                      lengths = args.in(1).to(at::kLong).unsqueeze(1);
     const at::Tensor from = at::where(time.lt(lengths), lengths.sub(1).sub(time), time);
     at::Tensor out = args.out().movedim(batch_axis, 0);

@@ -68,7 +68,7 @@ RunValues split_to_sequence(const graph::Node& node, const RunValues& inputs) {
     }
     return {parts};
   }
-  const at::Tensor split = inputs[1].toTensor().to(at::kLong).contiguous();
+  const at::Tensor split = inputs[1].toTensor().cpu().to(at::kLong).contiguous();
   if (split.dim() == 0) return {x.split(split.item().toLong(), axis)};
   const auto* lengths = split.const_data_ptr<std::int64_t>();
   return {x.split_with_sizes(Sizes(lengths, lengths + split.numel()), axis)};

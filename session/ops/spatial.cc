@@ -96,7 +96,10 @@ Lowering lower_col2im(const LowerContext& context) {
     padded.insert(padded.end(), plane.begin() + 2, plane.end());
     const auto rank = static_cast<std::int64_t>(image.size());
     const at::Tensor places =
-        slide(at::arange(product(plane)).view(plane), windows).reshape({positions, patch}).t().reshape({-1});
+        slide(at::arange(product(plane), args.out().options().dtype(at::kLong)).view(plane), windows)
+            .reshape({positions, patch})
+            .t()
+            .reshape({-1});
     at::Tensor whole = at::zeros({padded[0], padded[1], product(plane)}, args.out().options());
     whole.index_add_(2, places, args.in(0).reshape({padded[0], padded[1], patch * positions}));
     whole = whole.view(padded);

@@ -79,7 +79,7 @@ Lowering lower_tf_idf_vectorizer(const LowerContext& context) {
   TORCH_CHECK(sizes.size() == 1 || sizes.size() == 2, "TfIdfVectorizer of rank ", sizes.size());
   sizes.back() = width;
   return computed(at::kFloat, sizes, [how, width](const Args& args) {
-    const at::Tensor tokens = args.in(0).to(at::kLong).reshape({-1, args.in(0).size(-1)});
+    const at::Tensor tokens = args.in(0).cpu().to(at::kLong).reshape({-1, args.in(0).size(-1)});
     at::Tensor rows = at::zeros({tokens.size(0), width}, at::TensorOptions().dtype(at::kFloat));
     auto to = rows.accessor<float, 2>();
     for (std::int64_t i = 0; i < tokens.size(0); ++i)

@@ -1,6 +1,7 @@
 #include "session/run/interpreter.h"
 
 #include <unordered_map>
+#include <utility>
 
 #include "session/lower/op.h"
 #include "src/base/registry.h"
@@ -29,19 +30,37 @@ RunValues run_lowered(const graph::Node& node, const RunValues& inputs) {
   return results;
 }
 
+// Where a graph runs: on the device of its inputs; where all are on the host, as the number of an iteration
+// is, on that of the graph that it is in.
+thread_local at::Device current_device = at::kCPU;
+
+at::Device device_of(const RunValues& inputs) {
+  for (const RunValue& input : inputs) {
+    if (input.isTensor() && input.toTensor().defined() && !input.toTensor().is_cpu())
+      return input.toTensor().device();
+  }
+  return current_device;
+}
+
 class Run {
  public:
-  explicit Run(const graph::Graph& graph) : graph_(graph) {
+  Run(const graph::Graph& graph, at::Device device)
+      : graph_(graph), outer_(std::exchange(current_device, device)) {
     for (const auto& node : graph.nodes()) {
       for (const graph::Value* input : node->inputs()) ++uses_[input];
     }
     for (const graph::Value* output : graph.outputs()) ++uses_[output];
   }
 
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() { current_device = outer_; }
+
   RunValues operator()(RunValues inputs) {
     TORCH_CHECK(inputs.size() == graph_.inputs().size(), "graph '", graph_.name(), "' takes ",
                 graph_.inputs().size(), " inputs, not ", inputs.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i) values_[graph_.inputs()[i]] = std::move(inputs[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      values_[graph_.inputs()[i]] = placed(std::move(inputs[i]));
     for (const auto& node : graph_.nodes()) run_node(*node);
     RunValues outputs;
     for (const graph::Value* output : graph_.outputs()) outputs.push_back(values_.at(output));
@@ -58,7 +77,8 @@ class Run {
       RunValues results = interpret == nullptr ? run_lowered(node, inputs) : interpret(node, inputs);
       TORCH_CHECK(results.size() >= node.outputs().size(), "it gives ", results.size(),
                   " results, the node has ", node.outputs().size());
-      for (std::size_t i = 0; i < node.outputs().size(); ++i) values_[node.output(i)] = std::move(results[i]);
+      for (std::size_t i = 0; i < node.outputs().size(); ++i)
+        values_[node.output(i)] = placed(std::move(results[i]));
     } catch (c10::Error& error) {
       error.add_context("while running " + graph::describe(node));
       throw;
@@ -68,7 +88,14 @@ class Run {
     }
   }
 
+  // Constants are made on the host.
+  static RunValue placed(RunValue value) {
+    if (!value.isTensor() || !value.toTensor().defined()) return value;
+    return value.toTensor().to(current_device);
+  }
+
   const graph::Graph& graph_;
+  const at::Device outer_;
   std::unordered_map<const graph::Value*, RunValue> values_;
   std::unordered_map<const graph::Value*, std::size_t> uses_;
 };
@@ -87,6 +114,9 @@ Interpret find_interpretation(std::string_view domain, std::string_view op_type)
 
 std::vector<std::string> interpreted_ops() { return interpreters().names(); }
 
-RunValues interpret(const graph::Graph& graph, RunValues inputs) { return Run(graph)(std::move(inputs)); }
+RunValues interpret(const graph::Graph& graph, RunValues inputs) {
+  const at::Device device = device_of(inputs);
+  return Run(graph, device)(std::move(inputs));
+}
 
 }  // namespace rekindle::session

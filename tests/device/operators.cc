@@ -51,7 +51,10 @@ at::Tensor on_host(const at::Tensor& tensor) {
   const auto options = at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU);
   if (tensor.numel() == 0) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
   void* const data = const_cast<void*>(tensor.unsafeGetTensorImpl()->data());
-  return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
+  const at::Tensor host = at::from_blob(data, tensor.sizes(), tensor.strides(), options);
+  host._set_conj(tensor.is_conj());
+  host._set_neg(tensor.is_neg());
+  return host;
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
