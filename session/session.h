@@ -1,8 +1,9 @@
-// Session: an immutable, runnable object made from a joint graph. Plans are made per input layout and reused.
+// Session: runs a joint graph. Plans are made per input layout and reused.
 //
-// A Session owns its graph, its plans (an LRU) and their frames. forward() takes the live tensors of the
-// module as inputs; it never stores a parameter's values. Thread rule: forward() may be called from several
-// threads; each call has a frame of its own until its backward has run or its outputs are gone.
+// The graph and the options stay as they are; the functions that it calls, and the replay, may be replaced
+// between forwards. A Session owns its graph, its plans (an LRU) and their frames. forward() takes the live
+// tensors of the module as inputs; it never stores a parameter's values. Thread rule: forward() may be called
+// from several threads; each call has a frame of its own until its backward has run or its outputs are gone.
 #pragma once
 
 #include <cstddef>
