@@ -83,7 +83,7 @@ void* Machine::allocate(std::size_t bytes) {
   TORCH_CHECK_WITH(OutOfMemoryError, taken_[index] + bytes <= kMemory, "the test device is full");
   char* const pointer = memory_[index] + taken_[index];
   taken_[index] += bytes;
-  blocks_[pointer] = {bytes, stream, true, {}};
+  blocks_[pointer] = {bytes, stream, true, {}, {}};
   protect(true);
   std::memset(pointer, kFreed, bytes);
   if (running_ == 0) protect(false);
@@ -95,6 +95,8 @@ void Machine::release(void* pointer) {
   const std::lock_guard lock(mutex_);
   Block& block = blocks_.at(static_cast<char*>(pointer));
   block.used = false;
+  for (const std::size_t stream : block.streams) block.after.join(streams_[stream]);
+  block.streams.clear();
   live -= block.bytes;
   protect(true);
   std::memset(pointer, kFreed, block.bytes);
@@ -104,7 +106,7 @@ void Machine::release(void* pointer) {
 void Machine::record_stream(void* pointer, int index, int stream) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(static_cast<char*>(pointer));
-  if (found != blocks_.end()) found->second.after.join(streams_[stream_of(index, stream)]);
+  if (found != blocks_.end()) found->second.streams.insert(stream_of(index, stream));
 }
 
 void Machine::record(Event& event, int index, int stream) {

@@ -36,7 +36,7 @@ class Machine {
   // Memory of the current device, for its current stream. Throws c10::OutOfMemoryError.
   void* allocate(std::size_t bytes);
   void release(void* pointer);
-  // Keeps a block from being used again before what is on the stream now.
+  // Keeps a block from being used again before what is on the stream when it is freed.
   void record_stream(void* pointer, int index, int stream);
   // -1: host memory.
   int device_of(const void* pointer) const;
@@ -62,7 +62,8 @@ class Machine {
     std::size_t bytes = 0;
     std::size_t stream = 0;
     bool used = false;
-    Clock after;  // what has to be done before it is used again
+    std::set<std::size_t> streams;  // other streams that use it
+    Clock after;                    // what has to be done before it is used again
   };
 
   Machine();

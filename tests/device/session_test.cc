@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "session/run/interpreter.h"
 #include "tests/device/test_device.h"
 #include "tests/support/graph_text.h"
 
@@ -20,7 +21,7 @@ graph mlp(%x: float64[4, 8], %w1: float64[16, 8], %b1: float64[16], %w2: float64
   opset 20, rekindle 1
   %h: float64[4, 16] = rekindle::Linear(%x, %w1, %b1)
   %a: float64[4, 16] = Gelu(%h)
-  %half: float64[] = Constant() {value = float64[]{0.5}}
+  %half: float64[1] = Constant() {value = float64[1]{0.5}}
   %s: float64[4, 16] = Mul(%a, %half)
   %y: float64[4, 3] = rekindle::Linear(%s, %w2)
   return %y
@@ -137,6 +138,38 @@ TEST_CASE("a backward runs where its forward did, whatever the current stream", 
   device::reset();
   eager(there).sum().backward();
   check_close(gradients, gradients_of(there));
+}
+
+TEST_CASE("the memory of an arena goes to nobody before all streams have used it", "[device]") {
+  auto session = perceptron();
+  const auto here = inputs(device::device(0));
+  session->prepare(here, true);
+  device::reset();
+  for (const int stream : {1, 2}) {
+    const device::StreamScope scope(0, stream);
+    const at::Tensor y = session->forward(here, true).at(0);
+    torch::autograd::grad({y}, here, {at::ones_like(y)});
+  }
+  const auto bytes = static_cast<std::int64_t>(session->stats().arena_bytes);
+  REQUIRE(bytes > 0);
+  session.reset();
+  const device::StreamScope scope(0, 1);
+  const auto options = at::TensorOptions().dtype(at::kByte).device(device::device(0));
+  CHECK_NOTHROW(at::zeros({bytes}, options));
+}
+
+TEST_CASE("a graph that is interpreted reads its constants on the host", "[device]") {
+  const auto graph = graph_from(R"(
+graph g(%x: float64[3]) {
+  opset 20, rekindle 1
+  %axes: int64[1] = Constant() {value = int64[1]{0}}
+  %y: float64[1, 3] = Unsqueeze(%x, %axes)
+  return %y
+}
+)");
+  const at::Tensor x = at::randn({3}, at::kDouble);
+  const auto results = rekindle::session::interpret(*graph, {x.to(device::device(0))});
+  check_close({results.at(0).toTensor()}, {x.unsqueeze(0)});
 }
 
 TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]") {

@@ -36,5 +36,9 @@ FOUND: dict[str, Program] = {
     "random numbers in a cache": _program("cached random numbers", _CALL, "mod.f1.cache_clear()"),
     "what an autograd Function logs": _program("function that logs", _CALL),
     "the end of an object": _program("object that ends", _CALL),
+    "a cached tensor of inference mode": _program(
+        "cached tensor", Step("mod.f1.cache_clear()", 1), Step("call_in_inference_mode", 0, "x(3, 4)"), _CALL
+    ),
+    "running statistics that a backward reads": _program("BatchNorm", Step("call_and_write_state", 0, "x(3, 4)")),
     "two calls before the backwards": _program("counter buffer", Step("call_twice", 0, "x(3, 4)")),
 }
