@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import torch
+from device_of_tests import load_test_device
 from onnx.backend.test.case.node import collect_testcases
 from rekindle import _native, onnx_backend
-from test_device import load_test_device
 
 # These draw random numbers; expected is one draw of NumPy's generator. Types and shapes are compared.
 _RANDOM = re.compile(r"test_(bernoulli|training_dropout(?!_zero_ratio))")

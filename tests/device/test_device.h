@@ -11,7 +11,8 @@
 //
 //     aten::mul on stream 2 reads what aten::add wrote on stream 1, and nothing orders the two
 //
-// Linked into an executable of its own: PrivateUse1 becomes the accelerator of its process.
+// For an executable or a Python process of its own (tests/conformance/device_of_tests.py): PrivateUse1
+// becomes its accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
