@@ -68,6 +68,7 @@ function(rekindle_room name)
 endfunction()
 
 # rekindle_test(NAME rooms...): one Catch2 executable of every tests/NAME/*_test.cc, known to ctest by test case.
+# ctest passes it REKINDLE_TEST_FILTER, where that is set.
 function(rekindle_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*_test.cc)
   if(NOT sources)

@@ -5,7 +5,7 @@
 
 namespace rekindle::device {
 
-// As torch.get_rng_state() has it: uint8, on the CPU.
+// Returns what torch.get_rng_state() does: uint8, on the CPU.
 at::Tensor random_state(at::Device device);
 
 }  // namespace rekindle::device

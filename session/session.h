@@ -50,7 +50,7 @@ struct SessionOptions {
   std::vector<std::size_t> gradient_order;
   // Which backwards of one forward exclude each other; not known: all of them.
   std::optional<std::vector<SavedGroup>> saved_groups;
-  // What of the inputs and outputs eager's backward reads; those that the graph's own reads are seen to
+  // Inputs and outputs that eager's backward reads. The session sees writes to what its own backward reads
   // anyway.
   std::vector<SavedTensor> saved_tensors;
   // Per cotangent: the others whose results lie between its result and the inputs, in eager. Empty: not

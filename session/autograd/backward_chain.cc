@@ -35,10 +35,7 @@ std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool l
 
 BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
                            std::vector<std::size_t> delivers, edge_list next)
-    : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {
-  // A link says on which device and stream the engine is to run the node: where the forward was run.
-  if (part_ > 0) add_input_metadata(at::empty({0}, at::TensorOptions().device(backward_->plan()->device)));
-}
+    : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {}
 
 std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {
   std::vector<bool> wanted(gradients, false);
@@ -68,6 +65,9 @@ std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr
   for (const std::size_t place : places) unplaced[place] = false;
   std::shared_ptr<torch::autograd::Node> next;
   const std::size_t parts = std::max<std::size_t>(plan->deliveries.size(), 1);
+  // The engine runs a node on the device and the stream of its first input: of a link, the forward's.
+  at::Tensor link;
+  if (parts > 1) link = at::empty({0}, at::TensorOptions().device(plan->device));
   for (std::size_t part = parts; part-- > 0;) {
     std::vector<std::size_t> delivers;
     if (part < plan->deliveries.size()) {
@@ -84,6 +84,7 @@ std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr
     if (next != nullptr) edges.emplace_back(next, 0);
     next = std::shared_ptr<torch::autograd::Node>(
         new BackwardNode(state, part, std::move(delivers), std::move(edges)), torch::autograd::deleteNode);
+    if (part > 0) next->add_input_metadata(link);
   }
   return next;
 }

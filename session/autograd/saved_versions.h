@@ -19,7 +19,8 @@ class SavedVersions {
  public:
   using Flags = SavedGroups::Flags;
 
-  // As they are now, after a forward. `saved` has to outlive this. Keeps version counters, no tensors.
+  // Notes the versions as they are now, after a forward. `saved` has to outlive this. It keeps version
+  // counters alive, no tensors.
   SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
                 std::span<const at::Tensor> outputs);
 

@@ -48,8 +48,9 @@ struct Slot {
 
 // How one instruction of the backward handles gradients that are absent: None in eager, where zeros would not
 // do. An autograd Function f may return None as the gradient of its input x: f's instruction `may_give` it.
-// What only multiplies that by a weight is `linear_in` it and is absent, too; a sum with another gradient
-// takes zeros for it, and a second Function's backward, which `takes` it, gets no tensor.
+// An instruction that multiplies that by a weight is `linear_in` it, and its result is absent, too; a sum
+// with another gradient takes zeros for it, and a second Function's backward, which `takes` it, gets no
+// tensor.
 struct Absence {
   bool may_give = false;  // may leave slots of `given` undefined
   bool takes = false;     // runs with absent inputs undefined; otherwise they are filled with zeros before
@@ -125,7 +126,7 @@ struct KeptValues {
   std::unordered_set<std::string> recomputed;  // computed again, unless they are small (rematerialize.h)
   std::unordered_set<std::string> layouts;     // of which the layout is read
 
-  // Whether the slot's value would be computed again, but for its size.
+  // Returns whether a backward would compute the slot's value again if it were larger.
   bool is_kept_small(const Slot& slot) const;
   bool is_read(const Slot& slot) const {
     return slot.value != nullptr && (read.contains(slot.value->name()) || is_kept_small(slot));

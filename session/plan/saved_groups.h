@@ -49,7 +49,7 @@ class SavedGroups {
   BackwardPart left(const Flags& freed) const;
   // The gradients that a backward with just these cotangents may be asked for.
   Flags open(const Flags& freed, const Flags& present) const;
-  // Whether such a backward runs nodes of `group`.
+  // Returns whether such a backward runs nodes of `group`.
   bool runs(const SavedGroup& group, const Flags& present, const Flags& wanted) const;
 
  private:

@@ -146,7 +146,7 @@ struct Contract {
   Positions silent_writes;
   // Positions in `writes` of tensors that eager's backward reads.
   Positions saved_writes;
-  // What else eager's backward reads that others may write to.
+  // Inputs and results that eager's backward reads, and that others may write to.
   std::vector<SavedTensor> saved_tensors;
   // Questions about data, answered by the output before those of `writes`, if there are any.
   std::vector<Question> data_guards;

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import json
 import os
 import re
@@ -108,9 +107,12 @@ def _run_apart(case: Any, device: str) -> Result:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with contextlib.suppress(BaseException):
+        status = 1
+        try:
             os.write(writer, json.dumps(asdict(run_case(case, device))).encode())
-        os._exit(0)
+            status = 0
+        finally:
+            os._exit(status)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         text = pipe.read()

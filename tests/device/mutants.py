@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         "a link of the backward's chain does not say where it runs",
         "session/autograd/backward_chain.cc",
-        "add_input_metadata(at::empty({0}, at::TensorOptions().device(backward_->plan()->device)))",
-        "add_input_metadata(Node::undefined_input())",
+        "next->add_input_metadata(link);",
+        "next->add_input_metadata(torch::autograd::Node::undefined_input());",
         "kernels_on[2]",
     ),
     Mutant(

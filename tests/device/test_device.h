@@ -30,7 +30,7 @@ inline constexpr int kStreams = 4;  // of each device; the first is its default
 
 inline at::Device device(int index = 0) { return {kType, static_cast<at::DeviceIndex>(index)}; }
 
-// What happened since the last reset(), over all devices. Each test case begins with one.
+// Counts what happened since the last reset(), over all devices. Each test case begins with a reset().
 struct Counts {
   std::size_t allocations = 0;
   std::size_t kernels = 0;

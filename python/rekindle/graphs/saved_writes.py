@@ -33,7 +33,7 @@ def uncount_writes(versions: Sequence[tuple[torch.Tensor, int]]) -> None:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    return tensor._version - _own.get(tensor, 0)
+    return tensor._version - _own.get(tensor, 0) if _own else tensor._version
 
 
 def refuse_later_writes(outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:

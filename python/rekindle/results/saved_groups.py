@@ -77,6 +77,8 @@ class AutogradGraph:
         With each: the results and inputs that such a node lies between. Writes the tensors' version counters for a moment, so
         nobody else may have these. What a node of a C++ extension, or of a write to a view, has saved is not told.
         """
+        if not tensors:
+            return []
         between = self._between()
         values = [
             (between[id(node)], value)
