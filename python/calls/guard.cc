@@ -95,7 +95,7 @@ void Guard::add(py::handle object, bool of_attributes, bool weak) {
   container.type = py::type::of(object);
   container.bases = py::reinterpret_borrow<py::object>(of_attributes ? nullptr : bases_of(object.ptr()));
   PyObject* const table = of_attributes ? attributes_of(object.ptr()) : object.ptr();
-  if (of_attributes) container.table = py::reinterpret_borrow<py::object>(table);
+  if (of_attributes) container.table = table;
   container.of_attributes = of_attributes;
   container.weak = weak;
   if (of_attributes) {
@@ -143,7 +143,7 @@ bool Guard::same(const Container& container) {
       if (!same(content, in_slot(object, offset))) return false;
     }
     table = attributes_of(object);
-    if (table != container.table.ptr()) return false;
+    if (table != container.table) return false;
     if (table == nullptr) return true;
   } else if (bases_of(object) != container.bases.ptr()) {
     return false;
@@ -214,7 +214,7 @@ bool Guard::check() const {
 
 int Guard::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants
   for (const Container& container : containers_) {
-    for (const py::object* part : {&container.object, &container.type, &container.bases, &container.table})
+    for (const py::object* part : {&container.object, &container.type, &container.bases})
       Py_VISIT(part->ptr());
     for (const Part& part : container.items) Py_VISIT(part.object.ptr());
     for (const auto& [offset, part] : container.slots) Py_VISIT(part.object.ptr());

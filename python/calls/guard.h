@@ -52,7 +52,7 @@ class Guard {
   struct Container {
     pybind11::object object;       // a weak reference if `weak`
     pybind11::object type, bases;  // its class; of a class, its method resolution order
-    pybind11::object table;        // what the items are in: itself, or the dict of its attributes
+    const void* table = nullptr;   // where the dict of its attributes is: compared, never followed
     bool of_attributes = false, weak = false;
     std::vector<Part> items;  // dict: key, value, key, value, ...; set: a tuple of its items
     std::vector<std::pair<std::ptrdiff_t, Part>> slots;  // where in the object, and what is there

@@ -105,6 +105,36 @@ def test_an_attribute_that_is_replaced_is_gone_at_once(grad: bool, tmp_path: pat
     assert_same(wrapped(rows()), module(rows()))
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_object_and_what_it_held_are_gone_when_the_module_replaces_it(grad: bool, tmp_path: pathlib.Path) -> None:
+    """Although nothing of the model refers to it weakly: the user does, after the call."""
+    module = Holder(Box(k=2.0, inner=Box(k=3.0)), lambda held: held.k * held.inner.k)
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    for _ in range(2):
+        with torch.set_grad_enabled(grad):
+            assert_same(wrapped(rows()), module(rows()))
+    assert rekindle.status(wrapped).source == "export" and rekindle.status(wrapped).eager_calls == 0
+    flush()
+    gc.collect()
+    references = [weakref.ref(module.held), weakref.ref(module.held.inner)]
+    module.held = Box(k=4.0, inner=Box(k=5.0))
+    assert [reference() for reference in references] == [None, None]
+    assert_same(wrapped(rows()), module(rows()))
+
+
+def test_second_gradients_of_a_call_name_the_object_that_is_gone(tmp_path: pathlib.Path) -> None:
+    module = Holder(Box(k=2.0), lambda held: held.k)
+    wrapped = rekindle.Module(module, rekindle.Options(cache_dir=str(tmp_path)))
+    x = rows().requires_grad_()
+    wrapped(x)
+    loss = wrapped(x).pow(2).sum()
+    flush()
+    gc.collect()
+    module.held = Box(k=4.0)
+    with pytest.raises(RuntimeError, match="an object that the module held then is gone; keep it alive"):
+        torch.autograd.grad(loss, x, create_graph=True)
+
+
 class Refers(Holder):
     """Asks whether what it held is still there."""
 

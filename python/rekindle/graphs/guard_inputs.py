@@ -45,7 +45,7 @@ _NAMES = seen_only(operator.attrgetter("__name__", "__qualname__"))
 
 
 def _weakly(value: Any, cells: Cells) -> tuple[Any, Any]:
-    """Returns the cell of _native.Guard, (object, how), for what only weak references may lead to."""
+    """Returns the cell of _native.Guard, (object, how), for what it may not keep alive."""
     if cells.how == "object":
         return value, "weak"
 
@@ -90,7 +90,7 @@ class Watched:
 
     @property
     def weak(self) -> set[int]:
-        """Returns the ids of objects that weak references lead to: nothing that compares may keep them alive."""
+        """Returns the ids of objects that nothing which compares may keep alive: a user can see when they go."""
         return self._weak
 
     @property

@@ -17,7 +17,7 @@ from rekindle.modules.module_tables import named_modules
 
 
 class _Weakly(weakref.ref):  # type: ignore[type-arg]
-    """Refers to what a container held and the user follows by weak references, so that nobody else may keep it alive."""
+    """Refers to what a container held, and does not keep it alive: the user can see when it goes."""
 
 
 class Snapshot:

@@ -37,7 +37,7 @@ class Fingerprint:
 
     fields: Fields  # leaves of the key, in order and uniquely named
     cells: list[tuple[Any, Cells]] = field(repr=False)  # what was read and may change: (value, its cells); see Walker
-    weak: set[int] = field(repr=False)  # identities of those values that a weak reference led to
+    weak: set[int] = field(repr=False)  # identities of those values that nothing which watches may keep alive
     inputs: list[torch.Tensor] = field(repr=False)  # tensors of the call, in the order of the fields
     functions: list[Any] = field(repr=False)  # functions that the fields cover by code
     classes: list[type] = field(repr=False)  # classes that the fields cover by code

@@ -104,9 +104,12 @@ def object_kind(cls: type) -> Kind | None:
     slots = slots_of(cls, base)
     inner = kinds[base]
     skipped, exact = volatile_fields(cls), inner.exact
+    held_weakly = exact is None and cls.__weakrefoffset__ != 0
 
     def leaves(walker: Walker, path: str, value: Any) -> None:
         walker.leaves.append((path, f"object {walker.add_class(cls)}"))
+        if held_weakly:
+            walker.weak.add(id(value))
         if exact is not None:
             inner.leaves(walker, f"{path}.content", exact(value))
         walker.attributes(path, value, skipped)

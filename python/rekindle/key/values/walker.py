@@ -174,7 +174,7 @@ class Walker:
     def __init__(self, deep_classes: bool = True, known: dict[int, tuple[str, Any]] | None = None, level: int = 0) -> None:
         self.leaves: list[Leaf] = []
         self.cells: list[tuple[Any, Cells]] = []  # (value, cells) of everything met that can change, in order
-        self.weak: set[int] = set()  # identities of those values that a weak reference led to
+        self.weak: set[int] = set()  # identities of those values that nothing which watches may keep alive
         self.functions: list[types.FunctionType] = []  # covered by code
         self.registered: list[tuple[Any, str]] = []  # (value, digest) of values of registered types
         self.excluded: frozenset[str] = frozenset()  # attributes to leave out, as of Options.exclude_attributes
