@@ -7,7 +7,7 @@ import pathlib
 import pytest
 import rekindle
 import torch
-from module_support import Twins, rows
+from module_support import Twins, assert_same, rows
 from rekindle.lookup.store import flush
 from torch import nn
 
@@ -142,3 +142,24 @@ def test_a_buffer_that_keeps_the_autograd_graph_stays_in_eager() -> None:
     model = rekindle.Module(KeepsGraph())
     model(rows(1)).sum().backward()
     assert [code for code, _ in rekindle.status(model).bypass] == ["buffer_mutated"]
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (0, 3, 4)])
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm1d(4), nn.BatchNorm1d(4, momentum=None), nn.InstanceNorm1d(4, affine=True, track_running_stats=True)]
+)
+def test_a_norm_of_other_channels_raises_what_eager_does(norm: nn.Module, sizes: tuple[int, ...]) -> None:
+    """What a trace runs in a norm's place takes more than the norm, and would write to other statistics."""
+    twins = Twins(nn.Sequential(nn.Linear(4, 4), norm), log="error")
+    errors: list[str] = []
+    for _ in range(2):
+        for module in (twins.eager, twins.wrapped):
+            try:
+                with torch.no_grad():
+                    module(torch.zeros(sizes))
+                errors.append("")
+            except (RuntimeError, ValueError) as error:
+                errors.append(str(error))
+    assert len(set(errors)) == 1 and (errors[0] or sizes[0] == 0)
+    for name, theirs in twins.eager.state_dict().items():
+        assert_same(twins.module.state_dict()[name], theirs, name)

@@ -19,10 +19,17 @@ from rekindle.process.torch_internals import IntType, traced_graph, traced_value
 from rekindle.reasons import Bypass, Reason
 
 
+def _raise_as(function: Any, *args: Any) -> None:
+    """Raises what `function` does for these arguments: what runs in its place may take more than it."""
+    with untraced(), torch.no_grad():
+        function(*(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args))
+
+
 def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
 ) -> Any:
     """Runs torch.batch_norm, whose operator writes the running statistics without a word, with writes that are seen."""
+    _raise_as(torch.batch_norm, x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     with untraced():
         empty = x.numel() == 0
     if training and empty:
@@ -87,6 +94,7 @@ def _instance_norm(
     """Runs torch.instance_norm in the same way: a batch norm of one sample whose channels are all samples' channels."""
     if not use_input or mean is None:
         return torch.instance_norm(x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
+    _raise_as(torch.instance_norm, x, weight, bias, mean, variance, use_input, momentum, eps, cudnn)
     samples, channels, *rest = sizes = sizes_to_follow(x)
     repeated = [None if each is None else each.repeat(samples) for each in (weight, bias, mean, variance)]
     normalize = torch.ops.aten._native_batch_norm_legit_functional
@@ -136,7 +144,7 @@ def _fill_diagonal(target: Any, value: float, wrap: bool = False) -> Any:
         mask = everywhere.tril() & everywhere.triu()
     else:
         with untraced():
-            mask = torch.zeros(target.shape, dtype=torch.bool).fill_diagonal_(True, wrap)
+            mask = torch.zeros(target.shape, dtype=torch.bool, device=target.device).fill_diagonal_(True, wrap)
     return _overwrite(target, target.masked_fill(mask, value), lambda: target.fill_diagonal_(value, wrap))
 
 
@@ -168,7 +176,7 @@ def _set_item(target: Any, index: Any, value: Any) -> None:
     places = index if type(index) is tuple else (index,)
     has_ellipsis = any(place is Ellipsis for place in places)
     with untraced():
-        given = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        given = value if isinstance(value, torch.Tensor) else torch.tensor(value, device=target.device)
     parts[(*places, slice(None)) if has_ellipsis else places] = torch.view_as_real(given.to(target.dtype).resolve_conj())
     with untraced():
         target[index] = value
