@@ -84,12 +84,12 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
 std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, bool record) {
   const autodiff::JointGraph& joint = impl_->plans->joint();
   record = record && !joint.gradient_of.empty();
-  at::Tensor random_state;
+  device::RandomStates random_states;
   std::shared_ptr<const Replay> replay = record ? impl_->current_replay() : nullptr;
   const HostScope host(impl_->plans->functions());
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
-  if (replay != nullptr && impl_->draws) random_state = device::random_state(plan.device);
+  if (replay != nullptr && impl_->draws) random_states = device::random_states();
   std::vector<at::Tensor> outputs;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -108,7 +108,7 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
   SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs);
   connect(results, impl_->plans, std::move(frame), std::move(versions),
-          {std::move(replay), std::move(random_state)}, torch::autograd::collect_next_edges(differentiable));
+          {std::move(replay), std::move(random_states)}, torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }
 

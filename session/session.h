@@ -71,11 +71,11 @@ struct Cut {
 
 // The gradients of one call, themselves differentiable: what a backward with create_graph=True, under vmap or
 // with a cut runs instead of the graph.
-// `inputs`: forward's. `random_state`: of the device's generator before that forward; undefined when the
-// graph draws nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
+// `inputs`: forward's. `random_states`: device::RandomStates before that forward; empty when the graph draws
+// nothing. `cotangents`: in joint order, undefined where there is none. Returns one tensor per
 // gradient_of or, if the cut is ending, per result of it; undefined for no gradient.
 using Replay = std::function<std::vector<at::Tensor>(
-    const std::vector<at::Tensor>& inputs, const at::Tensor& random_state,
+    const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& random_states,
     const std::vector<at::Tensor>& cotangents, const Cut& cut)>;
 
 // Code that the graph calls by number; see host_function.h.

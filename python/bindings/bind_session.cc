@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "device/random_state.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
 #include "python/calls/ambient.h"
@@ -111,11 +112,11 @@ class Functions {
 session::Replay in_python(py::object replay) {
   using Tensors = std::vector<at::Tensor>;
   const auto kept = std::make_shared<Owned<py::object>>(std::move(replay));
-  return [kept](const Tensors& inputs, const at::Tensor& random_state, const Tensors& cotangents,
+  return [kept](const Tensors& inputs, const Tensors& random_states, const Tensors& cotangents,
                 const session::Cut& cut) {
     const py::gil_scoped_acquire gil;
     Tensors gradients;
-    for (const py::handle gradient : (**kept)(inputs, random_state, cotangents, cut.results, cut.ending))
+    for (const py::handle gradient : (**kept)(inputs, random_states, cotangents, cut.results, cut.ending))
       gradients.push_back(gradient.is_none() ? at::Tensor() : gradient.cast<at::Tensor>());
     return gradients;
   };
@@ -295,6 +296,9 @@ void bind_session(py::module_& m) {
   m.def("ambient_fields", &ambient_fields);
   m.def("ambient_state", &ambient_state);
   m.def("set_ambient_state", &set_ambient_state);
+  m.def("random_states", &device::random_states);
+  m.def("set_random_states", &device::set_random_states);
+  m.def("seed_random_states", &device::seed_random_states);
 }
 
 }  // namespace rekindle::python

@@ -17,8 +17,8 @@ namespace rekindle::session {
 
 // What a differentiable backward of one forward needs beside its frame; see Replay.
 struct ReplayState {
-  std::shared_ptr<const Replay> replay;  // null: none was given
-  at::Tensor random_state;
+  std::shared_ptr<const Replay> replay;   // null: none was given
+  std::vector<at::Tensor> random_states;  // see device/random_state.h; empty: the graph draws nothing
 };
 
 // What one forward left for its backwards, and how far each backward in flight is. Shared by a chain's nodes.

@@ -63,8 +63,10 @@ struct Call {
     HostFunction& callee = HostScope::function(function);
     std::vector<at::Tensor> inputs;
     std::vector<bool> own(exclusive.size(), false);
+    std::optional<at::Device> device;
     for (std::size_t i = 0; i < exclusive.size(); ++i) {
       inputs.push_back(args.in(i));
+      if (!device && inputs[i].defined()) device = inputs[i].device();
       if (!inputs[i].defined() || !callee.writes(i) || (exclusive[i] && callee.may_overwrite(i))) continue;
       inputs[i] = inputs[i].clone();
       own[i] = true;
@@ -83,6 +85,8 @@ struct Call {
     for (std::size_t i = 0; i < planned.size(); ++i) {
       TORCH_CHECK(results.tensors[i].scalar_type() == dtypes[i], "a function returned ",
                   results.tensors[i].toString(), " where ", dtypes[i], " was exported");
+      TORCH_CHECK(!device || results.tensors[i].device() == *device, "a function returned a tensor on ",
+                  results.tensors[i].device(), ", it was given tensors on ", *device);
       args.out(i) = settled(results.tensors[i].detach(), planned[i], results.copy[i]);
     }
   }

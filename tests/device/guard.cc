@@ -1,5 +1,6 @@
 // What PyTorch asks of a device type: devices, streams, events, memory, generators.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -64,7 +65,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-struct Allocator final : c10::Allocator {
+struct Allocator final : c10::DeviceAllocator {
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    Machine::get().record_stream(data.get_context(), stream.device_index(), static_cast<int>(stream.id()));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(at::DeviceIndex) override { return {}; }
+  void resetAccumulatedStats(at::DeviceIndex) override {}
+  void resetPeakStats(at::DeviceIndex) override {}
   c10::DataPtr allocate(std::size_t bytes) override {
     void* const memory = Machine::get().allocate(bytes);
     return {memory, memory, [](void* pointer) { Machine::get().release(pointer); }, device(current_device())};

@@ -1,13 +1,16 @@
 // The operators of the test device: those that make memory or views, and a fallback that runs all others on
 // the CPU over the device's own memory.
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
@@ -85,6 +88,18 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
   if (like.storage().nbytes() > self.storage().nbytes()) impl->set_storage_keep_dtype(like.storage());
   impl->set_sizes_and_strides(sizes, like.strides());
   return self;
+}
+
+// Storages that are too small would become the CPU's.
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset, at::IntArrayRef sizes,
+                        at::IntArrayRef strides) {
+  const std::size_t element = self.dtype().itemsize(), first = static_cast<std::size_t>(offset);
+  const std::size_t needed = strides.data() == nullptr
+                                 ? at::detail::computeStorageNbytesContiguous(sizes, element, first)
+                                 : at::detail::computeStorageNbytes(sizes, strides, element, first);
+  TORCH_CHECK(source.nbytes() >= needed, "a storage of ", source.nbytes(), " bytes is set, ", needed,
+              " are needed");
+  return at::native::set_storage_cpu_(self, std::move(source), offset, sizes, strides);
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
@@ -254,11 +269,23 @@ void manual_seed(std::int64_t seed) {
     Machine::get().generator(i).set_current_seed(static_cast<std::uint64_t>(seed));
 }
 
+at::Tensor random_state(std::int64_t index) {
+  return Machine::get().generator(static_cast<int>(index)).get_state();
+}
+
+void set_random_state(std::int64_t index, const at::Tensor& state) {
+  Machine::get().generator(static_cast<int>(index)).set_state(state);
+}
+
 std::int64_t synchronizations() { return static_cast<std::int64_t>(counts().synchronizations); }
 
 // For Python.
 TORCH_LIBRARY(test_device, m) {
   m.def("manual_seed", manual_seed);
+  m.def("random_state", random_state);
+  m.def("set_random_state", set_random_state);
+  m.def("fail_allocation", [](std::int64_t n) { fail_allocation(static_cast<std::size_t>(n)); });
+  m.def("live_bytes", [] { return static_cast<std::int64_t>(live_bytes()); });
   m.def("synchronizations", synchronizations);
 }
 
@@ -277,7 +304,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("resize_", TORCH_FN(resize_));
+  m.impl("set_.source_Storage", TORCH_FN(at::native::set_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   m.impl("record_stream", TORCH_FN(record_stream));
+}
+
+// What CUDA casts in a region of autocast.
+#define REKINDLE_TEST_HALF(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+#define REKINDLE_TEST_FLOAT(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+#define REKINDLE_TEST_FLOAT_BY_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
+#define REKINDLE_TEST_WIDEST(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m){
+    AT_FORALL_LOWER_PRECISION_FP(REKINDLE_TEST_HALF) AT_FORALL_FP32(REKINDLE_TEST_FLOAT)
+        AT_FORALL_FP32_SET_OPT_DTYPE(REKINDLE_TEST_FLOAT_BY_DTYPE) AT_FORALL_PROMOTE(REKINDLE_TEST_WIDEST)}
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace

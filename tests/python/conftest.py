@@ -7,6 +7,19 @@ import pathlib
 
 import pytest
 import torch
+from device_of_tests import load_test_device
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="where the tests make their tensors: cpu, cuda, or test (tests/device)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    device = config.getoption("--device")
+    if device == "test":
+        load_test_device()
+    if device != "cpu":
+        torch.set_default_device(device)
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process import process_state
 from rekindle.process.exporting import exporting
+from rekindle.process.random_states import random_states, set_random_states
 from rekindle.process.torch_internals import tracing_state
 from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
 from rekindle.results.contract import flatten_arguments
@@ -69,7 +70,7 @@ class Runtime:
             return self._eager(kind, args, kwargs)
         if self._status.source == "eager":
             self._status.source = graph.source
-        random_state = torch.get_rng_state() if graph.keeps_random_state else None
+        before = random_states() if graph.keeps_random_state else []
         failure: Failure | None = None
         of_call: Bypass | None = None
         try:
@@ -81,8 +82,7 @@ class Runtime:
             raise
         except Exception as error:
             failure = Failure.of(error)
-        if random_state is not None:  # what the graph drew before, eager draws again
-            torch.set_rng_state(random_state)
+        set_random_states(before)  # what the graph drew, eager draws again
         if failure is None:
             return self._eager(kind, args, kwargs, of_call)
         return self._eager_instead(kind, graph, failure, args, kwargs)

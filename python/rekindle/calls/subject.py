@@ -16,6 +16,7 @@ from rekindle.key.values.walker import label
 from rekindle.lookup.explanation import Explanation
 from rekindle.lookup.store import Store
 from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.modules.tensor_kinds import has_sessions
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import contract
@@ -59,9 +60,7 @@ class Subject:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Call:
         """Returns the call, whose tensors are `arguments`; raises Bypass for one that no graph can serve."""
         parameters, buffers = named_parameters(self._module), named_buffers(self._module)
-        for tensor in [*arguments, *parameters.values(), *buffers.values()]:
-            if tensor.device.type != "cpu":
-                raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {tensor.device}; sessions run on the CPU so far")
+        _check_devices(arguments, {**parameters, **buffers})
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
@@ -91,3 +90,16 @@ class Subject:
             return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
         except Bypass as bypass:
             return Explanation(label(type(self._module)), "bypass", str(bypass.reason), bypass.message)
+
+
+def _check_devices(arguments: list[torch.Tensor], state: dict[str, torch.Tensor]) -> None:
+    """Raises Bypass for tensors that are on a device without sessions, or not all on one."""
+    names: dict[torch.device, str] = {}
+    for name, tensor in (*((f"argument {i}", tensor) for i, tensor in enumerate(arguments)), *state.items()):
+        names.setdefault(tensor.device, name)
+    for device in names:
+        if not has_sessions(device.type):
+            raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a tensor is on {device}; sessions run on the CPU and on CUDA")
+    if len(names) > 1:
+        places = ", ".join(f"{name} on {device}" for device, name in names.items())
+        raise Bypass(Reason.UNSUPPORTED_DEVICE, f"a session runs on one device, but {places}; move them to one")

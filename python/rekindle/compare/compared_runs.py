@@ -23,6 +23,7 @@ from rekindle.compare.verification import Again, Doubt, compared, differentiatio
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.process import world
+from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass
 from rekindle.results.contract import flatten_arguments, rebuild_arguments
 from rekindle.results.layouts import copied, same_strides
@@ -47,19 +48,19 @@ class _Run:
 
     structure: Any  # of the result
     values: list[tuple[str, str, Any]]  # (what, kind, value), in the same order at each run
-    random_state: torch.Tensor  # of the CPU generator after the call
+    random_states: RandomStates  # after the call
 
 
 @contextmanager
 def _state_kept(module: nn.Module) -> Iterator[None]:
     buffers = [(part._buffers, dict(part._buffers)) for part in named_modules(module).values()]
     contents = [(buffer, copied(buffer)) for buffer in named_buffers(module).values()]
-    state = torch.get_rng_state()
+    states = random_states()
     try:
-        with world.random_states_kept():
+        with world.interpreter_random_states_kept():
             yield
     finally:
-        torch.set_rng_state(state)
+        set_random_states(states)
         for table, before in buffers:
             if any(table.get(name) is not buffer for name, buffer in before.items()) or table.keys() != before.keys():
                 table.clear()
@@ -81,16 +82,16 @@ def _run(callee: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], k
     tensors = [copied(tensor) for tensor in flatten_arguments(args, kwargs)]
     own_args, own_kwargs = rebuild_arguments(args, kwargs, tensors)
     result = callee(*own_args, **own_kwargs)
-    random_state = torch.get_rng_state()
+    drawn = random_states()
     structure, results = _flattened(result, "result")
     wanted = {f"input {i}": tensor for i, tensor in enumerate(tensors) if tensor.requires_grad}
     wanted |= {name: parameter for name, parameter in named_parameters(module).items() if parameter.requires_grad}
-    gradients = _gradients(list(results.values()), wanted, random_state)
+    gradients = _gradients(list(results.values()), wanted, drawn)
     values = [(what, "result", x.detach() if isinstance(x, torch.Tensor) else x) for what, x in results.items()]
     values += [(f"input {i} after the call", "result", tensor.detach()) for i, tensor in enumerate(tensors)]
     values += [(what, "gradient", x) for what, x in zip(wanted, gradients, strict=True)]
     values += [(what, "buffer", copied(buffer).detach()) for what, buffer in named_buffers(module).items()]
-    return _Run(structure, values, random_state)
+    return _Run(structure, values, drawn)
 
 
 def _flattened(result: Any, path: str, above: tuple[Any, ...] = ()) -> tuple[Any, dict[str, Any]]:
@@ -116,10 +117,10 @@ def _flattened(result: Any, path: str, above: tuple[Any, ...] = ()) -> tuple[Any
     return structure, found
 
 
-def _gradients(leaves: list[Any], wanted: dict[str, torch.Tensor], random_state: torch.Tensor) -> list[torch.Tensor | None]:
+def _gradients(leaves: list[Any], wanted: dict[str, torch.Tensor], states: RandomStates) -> list[torch.Tensor | None]:
     outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     tensors = list(wanted.values())
-    differentiate = differentiation(outputs, tensors, random_state, False) if torch.is_grad_enabled() else None
+    differentiate = differentiation(outputs, tensors, states, False) if torch.is_grad_enabled() else None
     return [None] * len(tensors) if differentiate is None else differentiate(outputs)
 
 
@@ -142,7 +143,7 @@ def _rows(ours: _Run, eager: _Run, again: Again) -> list[Row]:
         for (what, kind, mine), (_, _, theirs) in zip(ours.values, eager.values, strict=False)
         if same and kind == "result" and _lies_otherwise(mine, theirs)
     ]
-    draws = Row("random state", "random", torch.equal(ours.random_state, eager.random_state))
+    draws = Row("random state", "random", random_states_equal(ours.random_states, eager.random_states))
     return [Row("structure of the result", "result", same), *rows, *strides, draws]
 
 

@@ -55,8 +55,8 @@ class _Factors:
 
     def __init__(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self._noise = torch.rand(2 * _PERIOD, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
-        self._made: dict[tuple[torch.dtype, torch.dtype], torch.Tensor] = {}
+        self._noise = torch.rand(2 * _PERIOD, generator=generator, dtype=torch.float64, device="cpu").mul_(2).sub_(1)
+        self._made: dict[tuple[torch.dtype, torch.dtype, torch.device], torch.Tensor] = {}
         self._start = 0
 
     def apply(self, tensor: torch.Tensor, of: torch.dtype) -> None:
@@ -66,10 +66,11 @@ class _Factors:
             flat = torch.view_as_real(flat).view(-1)
         kept = flat.clone()
         compute = torch.promote_types(flat.dtype, torch.float32)
-        if (of, compute) not in self._made:
-            self._made[of, compute] = (1 + torch.finfo(of).eps * self._noise).to(compute)
+        key = (of, compute, flat.device)
+        if key not in self._made:
+            self._made[key] = (1 + torch.finfo(of).eps * self._noise).to(compute).to(flat.device)
         self._start = (self._start + 7_919) % _PERIOD
-        factors = self._made[of, compute][self._start : self._start + _PERIOD]
+        factors = self._made[key][self._start : self._start + _PERIOD]
         whole = flat.numel() // _PERIOD * _PERIOD
         flat[:whole].view(-1, _PERIOD).mul_(factors)
         flat[whole:].mul_(factors[: flat.numel() - whole])
@@ -171,13 +172,13 @@ class Exact(DispatchMode):
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns the tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
         if tensor._is_zerotensor():  # it has no memory
-            return torch.zeros(tensor.shape, dtype=torch.float64)
+            return torch.zeros(tensor.shape, dtype=torch.float64, device=tensor.device)
         memory = tensor.untyped_storage()
         count = memory.nbytes() // tensor.element_size()
         if not tensor.is_floating_point() or count == 0:
             return tensor
         if memory.data_ptr() not in self._memories:
-            whole = torch.empty(0, dtype=tensor.dtype).set_(memory, 0, (count,), (1,))
+            whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(memory, 0, (count,), (1,))
             self._memories[memory.data_ptr()] = (memory, whole.to(torch.float64, copy=True))
         whole = self._memories[memory.data_ptr()][1]
         return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

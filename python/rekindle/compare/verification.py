@@ -21,6 +21,7 @@ from torch.autograd.graph import _engine_run_backward
 from rekindle import _native
 from rekindle.compare.contributions import Contributions
 from rekindle.compare.distance import Distance, near
+from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import same_strides
 from rekindle.results.saved_groups import AutogradGraph, Group, Saved
@@ -42,7 +43,7 @@ class Expected:
 
     inputs: list[torch.Tensor]  # of the graph: gradients are compared with respect to those that require one
     outputs: Sequence[torch.Tensor | None]  # of the graph; None for what eager does not have
-    random_states: tuple[torch.Tensor, torch.Tensor]  # of the CPU generator before and after
+    random_states: tuple[RandomStates, RandomStates]  # before and after
     autocast_dtypes: Iterable[torch.dtype] = ()  # those in which autocast computed some of it
     laid_out: int = 0  # how many of the first outputs have to have eager's strides, too
     again: Again | None = None  # runs eager once more
@@ -102,10 +103,10 @@ def compare_session(
     """
     inputs, states = eager.inputs, eager.random_states
     try:
-        torch.set_rng_state(states[0])
+        set_random_states(states[0])
         actual = session.forward(inputs, grad)
         check(actual)
-        if not torch.equal(torch.get_rng_state(), states[1]):
+        if not random_states_equal(random_states(), states[1]):
             raise _failed("the graph draws other random numbers than eager")
         expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, eager.outputs, strict=True)]
         least = max((_TOLERANCE.get(dtype, 0.0) for dtype in {*eager.autocast_dtypes, *(x.dtype for x in inputs)}), default=0.0)
@@ -121,7 +122,7 @@ def compare_session(
             _settle(doubts, eager.again, differentiate, states[0])
         return gradients
     finally:
-        torch.set_rng_state(states[0])
+        set_random_states(states[0])
 
 
 def _gradients_of_eager(
@@ -171,7 +172,7 @@ def _norm(tensor: torch.Tensor) -> float:
 
 
 def differentiation(
-    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], random_state: torch.Tensor, keep: bool
+    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], states: RandomStates, keep: bool
 ) -> Differentiate | None:
     """Returns what differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
     positions = {i for i, tensor in enumerate(inputs) if tensor.requires_grad}
@@ -184,7 +185,7 @@ def differentiation(
 
     def differentiate(results: Sequence[torch.Tensor], only: Container[int] = positions) -> list[torch.Tensor | None]:
         """Computes the gradients of the inputs whose positions are in `only`."""
-        torch.set_rng_state(random_state)  # the backward of an autograd Function may draw
+        set_random_states(states)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
         found = iter(_engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
@@ -212,7 +213,7 @@ def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:
 
 def _cotangent(output: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
     """Makes random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
-    numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64) * scale
+    numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64, device="cpu") * scale
     return torch.empty_like(output, requires_grad=False).copy_(numbers)
 
 
@@ -245,12 +246,12 @@ def compared(what: str, position: int, ours: torch.Tensor, theirs: torch.Tensor)
     return [] if distance.is_near else [Doubt(position, what, ours, theirs, distance)]
 
 
-def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentiate | None, state: torch.Tensor) -> None:
+def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentiate | None, states: RandomStates) -> None:
     """Raises Bypass for the first doubt that eager's rounding does not explain."""
     if again is None or _has_company():
         doubts = [doubt for doubt in doubts if doubt.distance.norm > doubt.bound]
     if again is not None and doubts:
-        doubts = unexplained(doubts, _again(doubts, again, differentiate, state))
+        doubts = unexplained(doubts, _again(doubts, again, differentiate, states))
     if doubts:
         raise doubts[0].failed()
 
@@ -261,12 +262,12 @@ def _has_company() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | None, state: torch.Tensor) -> Again:
+def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | None, states: RandomStates) -> Again:
     """Returns what computes eager's doubtful results again, by position."""
     positions = {doubt.position for doubt in doubts}
 
     def run() -> list[torch.Tensor | None]:
-        torch.set_rng_state(state)
+        set_random_states(states)
         outputs = again()
         only = {position - len(outputs) for position in positions}
         return [*outputs, *(differentiate(outputs, only) if differentiate is not None and max(only) >= 0 else [])]

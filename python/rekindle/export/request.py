@@ -37,6 +37,11 @@ class Call:
         return [*self.arguments, *self.parameters.values(), *self.buffers.values()]
 
     @property
+    def device(self) -> torch.device:
+        """Returns the device that its tensors are on, all of them; the CPU if there are none."""
+        return next((tensor.device for tensor in self.tensors), torch.device("cpu"))
+
+    @property
     def state(self) -> dict[str, torch.Tensor]:
         """Returns parameters and buffers of the module, by name."""
         return {**self.parameters, **self.buffers}

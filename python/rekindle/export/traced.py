@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rekindle.export.unchecked import Allowed
+from rekindle.process.random_states import RandomStates
 from rekindle.sizes.shapes import Place
 
 
@@ -70,7 +71,7 @@ class EagerRun:
     """Holds what eager ran with during the export."""
 
     given: list[torch.Tensor] = field(repr=False)  # the call's private tensors, as they were before
-    random_states: tuple[torch.Tensor, torch.Tensor] = field(repr=False)  # of the CPU generator before and after
+    random_states: tuple[RandomStates, RandomStates] = field(repr=False)  # before and after
     autocast_dtypes: frozenset[torch.dtype]  # those in which autocast computed some of it
     allowed: Allowed  # what the forward may be tried on besides the call
 

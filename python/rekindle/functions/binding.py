@@ -16,13 +16,15 @@ from rekindle.functions.calls import Call, Rule, resolve
 from rekindle.functions.references import follow, show
 from rekindle.functions.registry import declaration_of
 from rekindle.reasons import Bypass, Reason, SizedByData
+from rekindle.results.call_device import on_device
 
 
-def bind(named: Call | _native.FunctionCall, model: nn.Module) -> Any:
+def bind(named: Call | _native.FunctionCall, model: nn.Module, device: torch.device | None = None) -> Any:
     """Returns what the graph calls, a _native.PythonOp.
 
-    call: the call as an entry names it (functions/calls.py)
+    call: the call as an entry names it (functions/calls.py), or as its export does
     model: the live module that its paths start from
+    device: of the module's call, where an entry names the call
 
     Raises Bypass(python_op) when a path leads nowhere, or not to an autograd Function, and PythonOpError for a declaration that
     does not fit the call.
@@ -30,7 +32,8 @@ def bind(named: Call | _native.FunctionCall, model: nn.Module) -> Any:
     call = Call.copy_of(named)
     try:
         function = follow(call.function, model)
-        arguments = [resolve(value, model, [None] * len(call.tensors)) for value in call.arguments]
+        described = call.arguments if device is None else on_device(call.arguments, device)
+        arguments = [resolve(value, model, [None] * len(call.tensors)) for value in described]
     except LookupError as error:
         raise Bypass(Reason.PYTHON_OP, f"an autograd Function of the cached graph cannot be called: {error}") from error
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import CheckpointFunction, _NoopSaveInputs
 from rekindle.functions.interception import Handler, intercepted
 from rekindle.functions.quantized import matmul_4bit
 from rekindle.functions.registry import declaration_of
+from rekindle.process.random_states import random_states, random_states_equal
 from rekindle.reasons import Bypass, Reason
 
 
@@ -57,9 +58,9 @@ def _traced(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: Any) -> Any:
     """Runs a re-entrant activation checkpoint with eager's numbers and gradients, and its forward once instead of twice."""
-    before = torch.get_rng_state()
+    before = random_states()
     result = run(*arguments)
-    if not preserve_rng_state and not torch.equal(before, torch.get_rng_state()):
+    if not preserve_rng_state and not random_states_equal(before, random_states()):
         raise Bypass(
             Reason.PYTHON_OP, "a checkpoint with preserve_rng_state=False draws other numbers in its backward than in its forward"
         )
@@ -71,7 +72,7 @@ def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: A
 def _save_inputs(*arguments: Any) -> torch.Tensor:
     """Returns what a checkpoint that is not re-entrant keeps its inputs in: an empty tensor, which nothing reads."""
     assert any(isinstance(each, torch.Tensor) for each in tree_leaves(arguments))
-    return torch.empty((0,))
+    return torch.empty((0,), device="cpu")
 
 
 def checkpoints_inlined(

@@ -55,7 +55,7 @@ def observed(functions: set[type]) -> Iterator[list[Observed]]:
         if depth == 0 and function in functions:
             results = result if isinstance(result, tuple) else (result,)
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
-            found.append(Observed.of(function, tensors_among(arguments), tensors or [torch.zeros(())]))
+            found.append(Observed.of(function, tensors_among(arguments), tensors or [torch.zeros((), device="cpu")]))
         return result
 
     with checkpoints_inlined(watch):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rekindle.modules.tensor_kinds import PLAIN, keys_of
+from rekindle.modules.tensor_kinds import is_plain_kind, keys_of
 from rekindle.results import structure
 from rekindle.results.layouts import arrangement
 from rekindle.sizes.shapes import is_open
@@ -60,7 +60,7 @@ def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], o
         if position == len(tensors):
             tensors.append(value)
         keys = keys_of(value)
-        if keys not in PLAIN and value.is_cpu:  # it may have no sizes or strides
+        if not is_plain_kind(value):  # it may have no sizes or strides
             return (position, type(value), keys)
         meaning = (value.dtype, value.device, value.requires_grad, keys)
         if value.__dict__:  # such a call never runs from a graph, unless it is a tensor of the module

@@ -24,7 +24,9 @@ from rekindle.graphs.snapshot import Snapshot
 from rekindle.modules.hooks import without_hooks
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.partial_capture import as_made, run_eager
+from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import outside_of_transforms, version_kept
+from rekindle.results.call_device import on_device
 from rekindle.results.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.sizes.shapes import Shapes
 
@@ -60,9 +62,9 @@ class DoubleBackward:
     ) -> None:
         self._module = call.module
         self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in call.arguments]
-        self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0) for _ in call.arguments])
+        self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0, device="cpu") for _ in call.arguments])
         self._state, self._used, self._writes = contract.state, contract.used, contract.writes
-        self._structure = contract.structure
+        self._structure = on_device(contract.structure, call.device)
         self._shapes = shapes
         self._gradient_of = gradient_of
         self._guard, self._snapshot = guard, snapshot
@@ -70,7 +72,7 @@ class DoubleBackward:
     def __call__(
         self,
         inputs: list[torch.Tensor],
-        random_state: torch.Tensor | None,
+        random_states_before: RandomStates,
         cotangents: list[torch.Tensor | None],
         cut: list[int],
         ending: bool,
@@ -78,7 +80,7 @@ class DoubleBackward:
         """Returns a gradient per `gradient_of` or, if `ending`, per result in `cut`; None for no gradient.
 
         inputs: those of the graph, which are the contract's `used`
-        random_state: of the CPU generator before the forward; None when the graph draws nothing
+        random_states_before: before the forward; empty when the graph draws nothing
         cotangents: one per result that requires a gradient; None where there is none
         cut: positions of results from which the backward goes on with their own cotangents only
         ending: whether what comes to these is asked for, and not the gradients of the inputs
@@ -104,7 +106,7 @@ class DoubleBackward:
         with as_made(self._module), self._snapshot.restored():
             with self._snapshot.switches(), torch.enable_grad(), outside_of_transforms():
                 self._check(every)
-                outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_state)
+                outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_states_before)
             with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
                 gradients = _differentiate(outputs, wanted, cotangents, create_graph)
             return [coming.get(i) for i in cut] if ending else gradients
@@ -140,9 +142,9 @@ class DoubleBackward:
         kwargs: dict[str, Any],
         arguments: list[torch.Tensor],
         state: list[torch.Tensor | None],
-        random_state: torch.Tensor | None,
+        random_states_before: RandomStates,
     ) -> list[torch.Tensor]:
-        now = torch.get_rng_state()
+        now = random_states()
         buffers = [(buffer, buffer.detach().clone()) for buffer in named_buffers(self._module).values()]
         live = named_buffers(self._module)
         versions = [(buffer, buffer._version) for buffer, _ in buffers]
@@ -151,11 +153,10 @@ class DoubleBackward:
                 before = state[position - len(arguments)] if position >= len(arguments) else None
                 if before is not None:
                     live[self._state[position - len(arguments)]].detach().copy_(before)
-            if random_state is not None:
-                torch.set_rng_state(random_state)
+            set_random_states(random_states_before)
             result = run_eager(self._module, args, kwargs)
         finally:
-            torch.set_rng_state(now)
+            set_random_states(now)
             with torch.no_grad():
                 for buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already

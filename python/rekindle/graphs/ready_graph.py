@@ -28,6 +28,7 @@ from rekindle.modules.module_tables import named_modules
 from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
 from rekindle.recording import cached_functions
 from rekindle.recording.observations import verify
+from rekindle.results.call_device import on_device
 from rekindle.results.contract import Structure
 from rekindle.sizes.shapes import Shapes, sizes_of
 
@@ -57,7 +58,7 @@ class ReadyGraph:
 
     def __post_init__(self) -> None:
         contract = self.contract  # each read of a field of it makes a copy
-        self.structure = Structure(contract.structure)
+        self.structure: Structure | None = None  # None: it has to be armed
         self.used, self.record = contract.used, contract.grad
         self.writes = contract.writes
         self.saved_writes, self.silent_writes = contract.saved_writes, contract.silent_writes
@@ -69,11 +70,13 @@ class ReadyGraph:
         """Binds the module's live state and remembers what it looks like. Raises Bypass where it cannot serve the call."""
         state = call.state
         self.state = [state[name] for name in self.contract.state]
-        self.bind_functions(call.module)
+        self.bind_functions(call.module, call.device)
+        described = on_device(self.contract.structure, call.device)
+        self.structure = Structure(described)
         writes_arguments = any(i < len(call.arguments) for i in self.writes)
         self.keeps_random_state = bool(self.contract.functions) or writes_arguments or self.depends_on_data or self.contract.draws
         cached_functions.ask_again(self.observations)
-        self.served = self._served()
+        self.served = self._served(described)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
         self.guard = _native.Guard([], self.state, watched.items, watched.cells, watched.weak)
@@ -91,14 +94,17 @@ class ReadyGraph:
                 DoubleBackward(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot)
             )
 
-    def _served(self) -> Any:
+    def _served(self, described: Any) -> Any:
         if self.writes or self.depends_on_data or self.numbers_at_export:
             return None
-        return self.session.served_call(self.state, self.used, self.record, self.contract.structure)
+        return self.session.served_call(self.state, self.used, self.record, described)
 
-    def bind_functions(self, module: torch.nn.Module) -> None:
-        """Lets the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there."""
-        functions = [bind(call, module) for call in self.contract.functions]
+    def bind_functions(self, module: torch.nn.Module, device: torch.device) -> None:
+        """Lets the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there.
+
+        device: of the calls
+        """
+        functions = [bind(call, module, device) for call in self.contract.functions]
         self.session.set_functions(functions)
         if self.guards is not None:
             self.guards.set_functions(functions)

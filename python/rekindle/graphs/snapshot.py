@@ -14,6 +14,7 @@ from rekindle import _native
 from rekindle.graphs.call_key import tables_of
 from rekindle.key.ambient import PLACES
 from rekindle.modules.module_tables import named_modules
+from rekindle.process.torch_internals import function_modes, under_function_modes, without_function_modes
 
 
 class _Weakly(weakref.ref):  # type: ignore[type-arg]
@@ -38,6 +39,7 @@ class Snapshot:
         self._contents = [(table, _copy(table, weak)) for table in tables.values()]
         self._flags = [(tensor, tensor.requires_grad) for tensor in state]
         self._ambient = _native.ambient_state()
+        self._modes = function_modes()  # of this thread: a backward may run in another, which has no default device
         self._places = [(namespace, name, namespace[name]) for namespace, name in PLACES]
 
     @contextlib.contextmanager
@@ -64,7 +66,8 @@ class Snapshot:
         torch.autocast_increment_nesting()
         try:
             self._set(self._ambient, self._places)
-            yield
+            with without_function_modes(), under_function_modes(self._modes):
+                yield
         finally:
             self._set(now, places)
             if torch.autocast_decrement_nesting() == 0:

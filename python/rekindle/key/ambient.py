@@ -32,7 +32,7 @@ def add_ambient(walker: Walker) -> None:
     _refuse_modes()
     for name, value in _native.ambient_fields():
         walker.emit(f"ambient.{name}", value)
-    walker.emit("ambient.default_device", str(torch.get_default_device()))
+    walker.emit("ambient.default_device", walker.devices.name(torch.get_default_device()))
     for namespace, name in PLACES:
         walker.emit(f"ambient.{namespace['__name__']}.{name}", namespace[name])
 

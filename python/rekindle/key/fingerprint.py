@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from rekindle.key.ambient import add_ambient
 from rekindle.key.module_tree import add_module_tree, module_paths
@@ -24,7 +26,9 @@ from rekindle.key.values.classes import one_pass
 from rekindle.key.values.tensors import DeviceNames
 from rekindle.key.values.walker import Walker, register_digest
 from rekindle.key.versions import add_versions
+from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.process.digest import Leaf, digest_leaves
+from rekindle.process.torch_internals import disabled_torch_function
 
 __all__ = ["Fields", "Fingerprint", "describe", "register_digest"]
 
@@ -81,16 +85,28 @@ def describe(
     """
     walker = Walker()
     walker.excluded = frozenset(excluded)
-    devices = DeviceNames()
+    walker.devices = DeviceNames(_device_of(module, args, kwargs))
     with one_pass(module_paths(module)):
         for name, value in options_fields.items():
             walker.walk(f"option.{name}", value)
         add_ambient(walker)
-        state = add_module_tree(walker, module, devices)
-        inputs = add_signature(walker, args, dict(kwargs), devices, open_sizes)
+        if walker.devices.architecture is not None:
+            walker.emit("device.architecture", walker.devices.architecture)
+        state = add_module_tree(walker, module)
+        inputs = add_signature(walker, args, dict(kwargs), open_sizes)
         add_memory(walker, state, inputs)
         add_patches(walker)
         add_registries(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
     return Fingerprint(walker.leaves, walker.cells, walker.weak, inputs, walker.functions, classes, walker.registered)
+
+
+def _device_of(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Returns the device of a call's tensors; where they are not on one, no graph serves the call."""
+    state = (*named_parameters(module).values(), *named_buffers(module).values())
+    first = next(iter(state), None)
+    if first is None:
+        first = next((leaf for leaf in tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)), None)
+    with disabled_torch_function():
+        return None if first is None else first.device

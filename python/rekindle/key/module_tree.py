@@ -40,7 +40,7 @@ _BOOKKEEPING = frozenset(
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 
 
-def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.DeviceNames) -> list[tuple[str, torch.Tensor]]:
+def add_module_tree(walker: Walker, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Adds the leaves of `root` and all below it, and returns its parameters and buffers, as (path, tensor) in order.
 
     Raises Bypass for what cannot be digested, and for hooks, but for those of `root` itself, which run around it.
@@ -50,7 +50,7 @@ def add_module_tree(walker: Walker, root: torch.nn.Module, devices: tensors.Devi
         if hooks:
             raise _hooked("torch.nn.Module (global)", name, hooks)
         walker.watch(hooks, ITEMS)
-    walk = _TreeWalk(walker, devices, root)
+    walk = _TreeWalk(walker, root)
     walk.add("model", root)
     return walk.state
 
@@ -61,10 +61,9 @@ class _TreeWalk:
     with_hooks: the module whose own hooks are let through
     """
 
-    def __init__(self, walker: Walker, devices: tensors.DeviceNames, with_hooks: torch.nn.Module) -> None:
+    def __init__(self, walker: Walker, with_hooks: torch.nn.Module) -> None:
         self._walker = walker
         self._with_hooks = with_hooks
-        self._devices = devices
         self.state: list[tuple[str, torch.Tensor]] = []  # parameters and buffers met, by path
 
     def add(self, path: str, module: torch.nn.Module) -> None:
@@ -133,7 +132,7 @@ class _TreeWalk:
         if walker.seen(path, tensor):
             return
         self.state.append((path, tensor))
-        walker.emit(path, tensors.describe(tensor, self._devices) + suffix)
+        walker.emit(path, tensors.describe(tensor, self._walker.devices) + suffix)
         tensor_attributes(walker, path, tensor)
 
 

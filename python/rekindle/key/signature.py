@@ -41,9 +41,7 @@ class Found:
     tensors: list[torch.Tensor] = field(default_factory=list)  # in the order of the leaves
 
 
-def add_signature(
-    walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], devices: tensors.DeviceNames, open_sizes: bool = False
-) -> list[torch.Tensor]:
+def add_signature(walker: Walker, args: tuple[Any, ...], kwargs: dict[str, Any], open_sizes: bool = False) -> list[torch.Tensor]:
     """Adds the leaves of the call's inputs and returns its tensors in order; raises Bypass(unsupported_input).
 
     open_sizes: as of tensors.describe
@@ -51,16 +49,16 @@ def add_signature(
     found = Found(open_sizes)
     walker.emit("input", f"args[{len(args)}] kwargs[{len(kwargs)}]")
     for index, value in enumerate(args):
-        _add(walker, f"input.args[{index}]", value, devices, found)
+        _add(walker, f"input.args[{index}]", value, found)
     for name, value in kwargs.items():
-        _add(walker, f"input.{name}", value, devices, found)
+        _add(walker, f"input.{name}", value, found)
     return found.tensors
 
 
-def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, found: Found) -> None:
+def _add(walker: Walker, path: str, value: Any, found: Found) -> None:
     kind = type(value)
     if isinstance(value, torch.Tensor):
-        _add_tensor(walker, path, value, devices, found.open_sizes)
+        _add_tensor(walker, path, value, found.open_sizes)
         found.tensors.append(value)
     elif kind in _PLAIN or isinstance(value, enum.Enum) or (kind.__module__ == "numpy" and isinstance(value, numbers.Number)):
         walker.walk(path, value)
@@ -70,7 +68,7 @@ def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, fo
             walker.emit(f"{path}.class", walker.add_class(kind))
         for key, item in items:
             walker.walk(f"{path} key", key)
-            _add(walker, f"{path}[{key!r}]", item, devices, found)
+            _add(walker, f"{path}[{key!r}]", item, found)
     else:
         raise _unsupported(
             path,
@@ -79,14 +77,14 @@ def _add(walker: Walker, path: str, value: Any, devices: tensors.DeviceNames, fo
         )
 
 
-def _add_tensor(walker: Walker, path: str, value: torch.Tensor, devices: tensors.DeviceNames, open_sizes: bool) -> None:
+def _add_tensor(walker: Walker, path: str, value: torch.Tensor, open_sizes: bool) -> None:
     if not tensors.is_plain(value):
         kind = type(value)
         raise _unsupported(path, f"a tensor subclass {kind.__module__}.{kind.__qualname__}", "pass a plain tensor")
     if (other := unlike_plain(value)) is not None:
         raise _unsupported(path, other, "pass a dense tensor without names")
     if not walker.seen(path, value):
-        walker.emit(path, tensors.describe(value, devices, open_sizes))
+        walker.emit(path, tensors.describe(value, walker.devices, open_sizes))
         if value.__dict__:  # a trace runs on other tensors, which have none
             name = next(iter(value.__dict__))
             raise _unsupported(path, f"a tensor with an attribute {name!r}", "pass what it holds as an argument of its own")

@@ -12,6 +12,7 @@ import torch
 
 from rekindle import _native
 from rekindle.lookup.entry import InvalidEntry, StoredEntry
+from rekindle.results.call_device import OF_CALL
 from rekindle.sizes.shapes import Shapes
 
 
@@ -48,6 +49,8 @@ def check_entry(entry: StoredEntry) -> None:
 def _is_torchs(kind: str, name: str) -> bool:
     if kind == "dtype":
         return isinstance(getattr(torch, name, None), torch.dtype)
+    if name == OF_CALL:
+        return True
     try:
         torch.device(name)
     except RuntimeError:

@@ -176,7 +176,7 @@ class GraphSource:
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
             check_fit(made, session, len(call.arguments), call.state)
             graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
-            graph.bind_functions(self._module)
+            graph.bind_functions(self._module, call.device)
         except (Bypass, PythonOpError):
             raise
         except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had

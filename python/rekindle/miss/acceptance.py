@@ -29,6 +29,7 @@ from rekindle.miss.perturbation import SecondCall, as_of_graph, call_again, outp
 from rekindle.miss.saved_by_backward import saved_writes
 from rekindle.miss.sized import LeftOpen, listed
 from rekindle.process import world
+from rekindle.process.random_states import set_random_states
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.recording.recorder import Recorder
 from rekindle.results.contract import with_numbers
@@ -227,4 +228,4 @@ def _verify_second(session: Any, request: ExportRequest, built: Built, second: S
         message = f"for other numbers in the inputs, {bypass.message}; something is computed outside of torch"
         raise Bypass(bypass.reason, message) from bypass
     finally:
-        torch.set_rng_state(traced.run.random_states[0])
+        set_random_states(traced.run.random_states[0])

@@ -20,6 +20,7 @@ from rekindle.export.torchscript.module_state import attributes_kept, state_kept
 from rekindle.export.traced import Effects
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.partial_capture import run_eager
+from rekindle.process.random_states import RandomStates, random_states, seed_random_states, set_random_states
 from rekindle.reasons import Bypass
 from rekindle.results.contract import flatten_outputs
 from rekindle.results.layouts import arranged_like, copied
@@ -45,7 +46,7 @@ class SecondCall(Outcome):
     """Holds what eager made of perturbed inputs."""
 
     tensors: list[torch.Tensor]  # arguments, parameters and buffers before the call
-    random_states: tuple[torch.Tensor, torch.Tensor]  # of the CPU generator before and after
+    random_states: tuple[RandomStates, RandomStates]  # before and after
     sizes: Mapping[str, int] = field(default_factory=dict)  # of symbols, where they differ from the call's
     numbers: list[int] | None = None  # as in Result of export/traced.py; None for those of the export
 
@@ -80,20 +81,20 @@ def call_again(
     """
     call, generator = request.call, torch.Generator().manual_seed(_SEED)
     arguments = [_perturbed(x, generator, True) for x in (call.arguments if arguments is None else arguments)]
-    before = torch.get_rng_state()
+    before = random_states()
     try:
-        torch.set_rng_state(torch.Generator().manual_seed(_SEED).get_state())
-        states = [torch.get_rng_state()]
+        seed_random_states(_SEED)
+        states = [random_states()]
         tensors = _with_state(call, arguments, changed)
         made = _run(request, writes, tensors)
-        states.append(torch.get_rng_state())
+        states.append(random_states())
     except Bypass:
         raise
     except Exception as error:  # of the user's forward, which may well refuse numbers that nobody gave it
         _native.log_debug(f"{type(call.module).__name__} was not tried on perturbed inputs: {type(error).__name__}: {error}")
         return None
     finally:
-        torch.set_rng_state(before)
+        set_random_states(before)
     return SecondCall(made.structure, made.outputs, made.objects, made.bumped, made.held, tensors, (states[0], states[1]))
 
 
@@ -134,7 +135,7 @@ def resized(arguments: Sequence[torch.Tensor], shapes: Shapes, sizes: Mapping[st
         changed = tensor.detach()
         for axis, dim in enumerate(dims):
             if isinstance(dim, str) and dim in sizes:
-                changed = changed.index_select(axis, torch.arange(sizes[dim]) % tensor.shape[axis])
+                changed = changed.index_select(axis, torch.arange(sizes[dim], device=tensor.device) % tensor.shape[axis])
         same = changed.shape == tensor.shape
         made.append(tensor if same else arranged_like(changed, tensor).requires_grad_(tensor.requires_grad))
     return made
@@ -148,12 +149,12 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
 
     def change(copy: torch.Tensor) -> None:
         if copy.is_floating_point() or copy.is_complex():
-            noise = torch.rand(min(copy.numel(), _PERIOD), generator=generator, dtype=torch.float64)
+            noise = torch.rand(min(copy.numel(), _PERIOD), generator=generator, dtype=torch.float64, device="cpu")
             copy.mul_(_filling(0.5 + noise, copy))
             if isinstance(tensor, nn.Parameter):  # where zeros are numbers like others
                 copy.add_(_filling(0.02 * (noise - 0.5), copy))
         elif is_argument and copy.dtype is not torch.bool and copy.numel() > 1:
-            order = torch.randperm(copy.numel(), generator=generator)
+            order = torch.randperm(copy.numel(), generator=generator, device="cpu").to(copy.device)
             copy.copy_(copy.reshape(-1)[order].reshape(copy.shape))
 
     changed = copied(tensor, change)
@@ -165,4 +166,4 @@ def _filling(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if numbers.numel() == 0:
         return torch.empty_like(like)
     times = -(-like.numel() // numbers.numel())
-    return numbers.to(like.dtype).repeat(times)[: like.numel()].reshape(like.shape)
+    return numbers.to(like.dtype).to(like.device).repeat(times)[: like.numel()].reshape(like.shape)

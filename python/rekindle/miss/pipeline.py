@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from rekindle import _native
 from rekindle.export.copies.private_copy import PrivateCopies
 from rekindle.export.request import Call, ExportPlan, ExportRequest
@@ -32,12 +30,14 @@ from rekindle.miss.sized import listed
 from rekindle.process import signal_handlers, world
 from rekindle.process.exporting import exporting
 from rekindle.process.process_state import owned
+from rekindle.process.random_states import random_states_equal
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions
 from rekindle.recording.observations import lasting
 from rekindle.recording.recorder import Recorder
 from rekindle.recording.undo import Undo
 from rekindle.recording.warnings_shown import not_shown
+from rekindle.results.call_device import without_index
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
     undo = Undo(fingerprint)
     recorder = Recorder(fingerprint, undo)
     with noting() as noted:
-        with undo.around(), world.random_states_kept():
+        with undo.around(), world.interpreter_random_states_kept():
             traced = adapter.export(replace(request, watch=recorder))
         changed = fingerprint.difference(request.describe(request.call))
     if changed is not None:
@@ -132,11 +132,11 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
     undo.keep_answers()
     exported_at = time.perf_counter()
     alone = _why_alone(traced, recorder)
-    with undo.around(), world.random_states_kept(), not_shown(), checkpoints_inlined():
+    with undo.around(), world.interpreter_random_states_kept(), not_shown(), checkpoints_inlined():
         sized = try_sizes(request, traced, alone)
     built = build(request.call, traced, sized)
     built_at = time.perf_counter()
-    with undo.around(), world.random_states_kept(), not_shown():
+    with undo.around(), world.interpreter_random_states_kept(), not_shown():
         accepted = accept(request, built, alone, functools.partial(Recorder, fingerprint, undo))
     contract = _contract(request.call, accepted)
     sections = _sections(contract, accepted)
@@ -191,12 +191,12 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
     losses = [output.dim() == 0 for output in differentiable]
     try:
         return _native.Contract.make(
-            structure=traced.result.structure,
+            structure=without_index(traced.result.structure, call.device),
             used=traced.graph.used,
             state=[*call.parameters, *call.buffers],
             grad=call.grad,
             writes=traced.effects.writes,
-            functions=[vars(one) for one in built.sized.functions],
+            functions=[without_index(vars(one), call.device) for one in built.sized.functions],
             # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
             expected_cotangents=losses if any(losses) else [True] * len(losses),
             shapes=accepted.left.contract(call.arguments, traced),
@@ -210,7 +210,7 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
             saved_tensors=gradients.saved_tensors,
             data_guards=listed(traced.sizes.data_guards),
             sized_by_data=traced.sizes.sized_by_data,
-            draws=not torch.equal(*traced.run.random_states),
+            draws=not random_states_equal(*traced.run.random_states),
         )
     except _native.RekindleError as error:
         raise Bypass(Reason.EXPORT_FAILED, str(error)) from error

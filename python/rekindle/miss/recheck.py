@@ -14,6 +14,7 @@ from rekindle.export.request import ExportRequest
 from rekindle.functions.binding import bind
 from rekindle.miss.acceptance import verify
 from rekindle.miss.sized import LeftOpen
+from rekindle.process.random_states import set_random_states
 from rekindle.reasons import Bypass
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def disagreement(joint: bytes, contract: _native.Contract, made: NewEntry, reque
         if cached != fresh:
             return f"the contract says {name}={cached!r}, that of a fresh export {fresh!r}"
     built, call = made.accepted.built, request.call
-    state = built.traced.run.random_states[0]
-    torch.set_rng_state(state)
+    states = built.traced.run.random_states[0]
+    set_random_states(states)
     module = request.copies.around(built.traced.run.given).module
     session = _native.Session(made.sections["joint"], [], layouts)
     session.set_functions([bind(one, module) for one in built.sized.functions])
@@ -52,7 +53,7 @@ def disagreement(joint: bytes, contract: _native.Contract, made: NewEntry, reque
     except Bypass as bypass:
         return bypass.message
     finally:
-        torch.set_rng_state(state)
+        set_random_states(states)
     return None
 
 

@@ -7,9 +7,11 @@ that a plain tensor has not.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from rekindle.process.torch_internals import dispatch_keys
+from rekindle.process.torch_internals import dispatch_keys, name_of_private_device
 
 
 def keys_of(tensor: torch.Tensor) -> int:
@@ -17,22 +19,32 @@ def keys_of(tensor: torch.Tensor) -> int:
     return dispatch_keys(tensor).raw_repr()
 
 
-def _plain() -> frozenset[int]:
+@functools.cache
+def _plain_keys(device: str) -> frozenset[int]:
+    """Returns the numbers of all plain tensors on this type of device."""
     found = set()
     for inference in (False, True):
         with torch.inference_mode(inference):
-            real, complex_ = torch.empty(1, device="cpu"), torch.empty(1, dtype=torch.complex64, device="cpu")
+            real, complex_ = torch.empty(0, device=device), torch.empty(0, dtype=torch.complex64, device=device)
             for tensor in (real, torch._neg_view(real), complex_, complex_.conj(), torch._neg_view(complex_.conj())):
                 found.add(keys_of(tensor))
     return frozenset(found)
 
 
-PLAIN = _plain()
+def is_plain_kind(tensor: torch.Tensor) -> bool:
+    """Tells whether a tensor is dispatched as plain ones on its device are; also for what is on a device without sessions."""
+    device = tensor.device.type
+    return not has_sessions(device) or keys_of(tensor) in _plain_keys(device)
+
+
+def has_sessions(device: str) -> bool:
+    """Tells whether sessions run on devices of this type: the CPU, CUDA, and what a backend of its own registers with PyTorch."""
+    return device in ("cpu", "cuda", name_of_private_device())
 
 
 def unlike_plain(tensor: torch.Tensor) -> str | None:
-    """Says how a tensor differs from a plain one, for a message; None if it does not, or is not on the CPU."""
-    if not tensor.is_cpu or keys_of(tensor) in PLAIN:
+    """Says how a tensor differs from a plain one, for a message; None if it does not, or is on a device without sessions."""
+    if is_plain_kind(tensor):
         return None
     if tensor.is_nested:
         return "a nested tensor"

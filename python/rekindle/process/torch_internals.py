@@ -39,6 +39,10 @@ TupleType = torch._C.TupleType
 schema_named: Callable[[str, str], Any] = torch._C._get_schema
 
 
+# What a backend that PyTorch does not know has named its devices; "privateuseone" where there is none.
+name_of_private_device: Callable[[], str] = torch._C._get_privateuse1_backend_name
+
+
 def scalar_type(value: Value) -> str | None:
     """Names a tensor's dtype as the trace does ("Float"); None for a value that is no tensor, or whose dtype is unknown."""
     return value.type().scalarType() if isinstance(value.type(), TensorType) else None
@@ -155,6 +159,31 @@ pop_function_mode: Callable[[], Any] = _pop_mode
 push_function_mode: Callable[[Any], None] = _push_mode
 operator_modes: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
 without_operator_modes: Callable[[], contextlib.AbstractContextManager[Any]] = _disable_current_modes
+
+
+@contextlib.contextmanager
+def without_function_modes() -> Iterator[list[Any]]:
+    """Runs the block without the modes that see functions of torch, as that of a default device; yields them, outermost first."""
+    modes = [pop_function_mode() for _ in range(count_function_modes())][::-1]
+    try:
+        yield modes
+    finally:
+        for mode in modes:
+            push_function_mode(mode)
+
+
+@contextlib.contextmanager
+def under_function_modes(modes: list[Any]) -> Iterator[None]:
+    """Puts modes, which are not entered anew, around the block."""
+    for mode in modes:
+        push_function_mode(mode)
+    try:
+        yield
+    finally:
+        for _ in modes:
+            pop_function_mode()
+
+
 # The `__torch_dispatch__` of a class that leaves operators what they are.
 NO_TORCH_DISPATCH: Any = torch._C._disabled_torch_dispatch_impl
 

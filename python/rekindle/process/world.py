@@ -96,7 +96,7 @@ class EnvironmentReads:
             self.texts[name] = env_now(name)
 
 
-def random_states() -> tuple[Any, ...]:
+def interpreter_random_states() -> tuple[Any, ...]:
     """Returns the states of Python's and NumPy's global generators, comparable with `==`."""
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
@@ -106,7 +106,7 @@ def random_states() -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def random_states_kept() -> Iterator[None]:
+def interpreter_random_states_kept() -> Iterator[None]:
     """Puts Python's and NumPy's global generators back after the block: the call that follows draws from them as eager's."""
     python = random.getstate()
     numpy = sys.modules.get("numpy.random")

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from rekindle.functions.calls import describe_plain, resolve
@@ -34,6 +33,7 @@ from rekindle.key.values.tensors import CONTENT_LIMIT
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
 from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
+from rekindle.process.random_states import random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.traced_sizes import CLOSED, swapped
 
@@ -176,15 +176,15 @@ def ask_again(recorded: Iterable[Sequence[str | None]]) -> None:
 
 
 def _ask(function: Any, told: Any) -> None:
-    state = torch.get_rng_state()
+    state = random_states()
     try:
         arguments, keywords = (resolve(part, _NOBODY, []) for part in told)
         function(*arguments, **keywords)
     except Exception as error:  # which eager may not meet, or at another time
-        torch.set_rng_state(state)
+        set_random_states(state)
         raise _refused(label(function), f"which raised {type(error).__name__}") from error
-    if not torch.equal(state, torch.get_rng_state()):
-        torch.set_rng_state(state)
+    if not random_states_equal(state, random_states()):
+        set_random_states(state)
         raise _refused(label(function), "which draws random numbers")
 
 

@@ -73,7 +73,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         self._outside = {id(frame): frame for frame in frames_from(sys._getframe(1))}
         self._asides = Asides(self._outside)
-        self._random = world.random_states()
+        self._random = world.interpreter_random_states()
         self._environment = world.EnvironmentReads(read_is_ours)
         self._code = CodeReads(self._notes, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
@@ -279,7 +279,7 @@ class Recorder:
             self._notes.searched(name)
 
     def _finish(self) -> None:
-        if world.random_states() != self._random:
+        if world.interpreter_random_states() != self._random:
             raise Bypass(
                 Reason.NONDETERMINISTIC,
                 "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",

@@ -32,7 +32,7 @@ def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda
         dense = given.clone(memory_format=torch.preserve_format)
         change(dense)
         return dense.requires_grad_(tensor.requires_grad)
-    places = torch.arange(_extent(given)).as_strided(given.shape, given.stride()).unique()
+    places = torch.arange(_extent(given), device=given.device).as_strided(given.shape, given.stride()).unique()
     numbers = given.as_strided((_extent(given),), (1,), given.storage_offset())[places]
     change(numbers)
     memory = torch.zeros(_extent(given), dtype=given.dtype, device=given.device)

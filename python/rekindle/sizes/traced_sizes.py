@@ -169,7 +169,7 @@ def _traced(function: Callable[..., torch.Tensor], a: Any, b: Any) -> torch.Tens
     """Computes with two numbers in the trace, whatever modes there are. One of both is a tensor of the trace."""
     with disabled_torch_function():
         first, second = _tensor_of(a), _tensor_of(b)
-        return function(first if isinstance(first, torch.Tensor) else torch.full((), first), second)
+        return function(first if isinstance(first, torch.Tensor) else torch.full((), first, device="cpu"), second)
 
 
 def _define_arithmetic(name: str) -> None:

@@ -29,12 +29,14 @@ from rekindle.export.torchscript.traced_module import Findings, TracedModule
 from rekindle.export.traced import AskedSizes, EagerRun, SizeGuard, Traced, TracedGraph
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.process.process_state import changed
+from rekindle.process.random_states import random_states, set_random_states
 from rekindle.process.torch_internals import (
     CUSTOM_OPERATORS,
     exporter_log_is_on,
     exporter_settings,
     import_exporter,
     set_exporter_log,
+    without_function_modes,
 )
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording.warnings_shown import of_traces
@@ -102,14 +104,14 @@ def export(request: ExportRequest) -> Traced:
     functions = Functions(private.module, plan.inline_functions, plan.sized_functions)
     traced = TracedModule(request, functions, private)
     names = [_name_of_argument(i) for i in range(len(call.arguments))] + [*call.parameters] + [*call.buffers]
-    random_state = torch.get_rng_state()
+    before_draws = random_states()
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
         with attributes_kept(private.module), torch.set_grad_enabled(call.grad):
             model = _run_exporter(traced, tuple(tensors), names, functions, _open_dims(plan.shapes))
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)
-        torch.set_rng_state(random_state)
+        set_random_states(before_draws)
     if before != _contents(private):
         raise Bypass(Reason.STATE_MUTATED, "the forward writes a parameter in place")
     found = traced.found
@@ -118,6 +120,7 @@ def export(request: ExportRequest) -> Traced:
     _check_unchanged(call, tensors, buffers_before, writes)
     _check_same(request, fingerprint, private)
     check_strides(found.result.structure, call.arguments)
+    _check_devices(found.result.outputs, call.device)
     given = list(tensors)
     for i in writes:
         given[i] = buffers_before[i] if i in buffers_before else copied(call.arguments[i])
@@ -128,7 +131,7 @@ def export(request: ExportRequest) -> Traced:
         found.result,
         found.effects,
         _asked(found),
-        EagerRun(given, (random_state, found.random_state), found.autocast_dtypes, found.allowed),
+        EagerRun(given, (before_draws, found.random_states), found.autocast_dtypes, found.allowed),
     )
 
 
@@ -147,6 +150,14 @@ def _described(request: ExportRequest, private: Call) -> Fingerprint:
     if (why := live.besides_memory().difference(found.besides_memory())) is not None:
         raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
     return found
+
+
+def _check_devices(outputs: list[torch.Tensor], device: torch.device) -> None:
+    """Raises Bypass for an output that eager does not have on the device of the call: a graph has all of them there."""
+    for output in outputs:
+        if output.device != device:
+            message = f"a result is on {output.device}, the call's tensors are on {device}; move it outside of the forward"
+            raise Bypass(Reason.UNSUPPORTED_DEVICE, message)
 
 
 def _check_same(request: ExportRequest, fingerprint: Fingerprint, private: Call) -> None:
@@ -194,7 +205,8 @@ def _run_exporter(
     buffer = io.BytesIO()
     opsets: dict[str, int] = {}
     open_inputs = [names.index(name) for name, _ in open_dims]
-    with _failures_as_bypass(), _quiet() as warned, registered(), corrected(opsets, functions, open_inputs):
+    converting = corrected(opsets, functions, open_inputs)
+    with _failures_as_bypass(), _quiet() as warned, registered(), converting, without_function_modes() as traced.modes:
         torch.onnx.export(
             traced,
             tensors,

@@ -54,11 +54,11 @@ def _result(g: Any) -> torch.dtype:
 
 
 def _number(g: Any, value: Any, dtype: torch.dtype) -> Any:
-    return g.op("Constant", value_t=torch.tensor(value, dtype=dtype))
+    return g.op("Constant", value_t=torch.tensor(value, dtype=dtype, device="cpu"))
 
 
 def _ints(g: Any, values: list[int]) -> Any:
-    return g.op("Constant", value_t=torch.tensor(values, dtype=torch.int64))
+    return g.op("Constant", value_t=torch.tensor(values, dtype=torch.int64, device="cpu"))
 
 
 def _cast(g: Any, x: Any, dtype: torch.dtype) -> Any:
@@ -147,7 +147,7 @@ def dropout(g: Any, x: Any, probability: Any, train: Any) -> Any:
     p = float(_get(probability, "f"))
     if not _get(train, "b") or p == 0 or 0 in _traced_sizes(g):
         return g.op("Identity", x)
-    ratio, training = _number(g, p, torch.float64), g.op("Constant", value_t=torch.tensor(True))
+    ratio, training = _number(g, p, torch.float64), g.op("Constant", value_t=torch.tensor(True, device="cpu"))
     return g.op("Dropout", x, ratio, training, outputs=2)[0]
 
 

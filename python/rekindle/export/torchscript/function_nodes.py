@@ -97,12 +97,18 @@ class Functions:
             call.dirty = _dirty(function, given, writes)
             why = f"the autograd Function {function.__qualname__} writes in place to memory that is read later"
             self._mode.wrote_unseen([*writes.memories.values()], tensors, why)
-            tensors = tensors or [torch.zeros(())]  # something that shows that it ran
+            device = self._mode.device
+            tensors = tensors or [torch.zeros((), device=device)]  # something that shows that it ran
+            if (other := next((tensor.device for tensor in tensors if tensor.device != device), None)) is not None:
+                message = f"the autograd Function {function.__qualname__} returns a tensor on {other}, the call's are on {device}"
+                raise Bypass(Reason.PYTHON_OP, message)
             if any(tensor.layout is not torch.strided for tensor in tensors):
                 raise Bypass(
                     Reason.PYTHON_OP, f"the autograd Function {function.__qualname__} returns a tensor that is not dense"
                 )
-            stand_ins = [torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) for tensor in tensors]
+            stand_ins = [
+                torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device) for tensor in tensors
+            ]
         with torch.no_grad():
             recorded = _Recorded.apply(len(self.calls), stand_ins, *given)
         for tensor, stand_in in zip(tensors, recorded, strict=True):

@@ -81,7 +81,7 @@ def _computed(graph: Any, made: Node, kind: Any, value: Value) -> Value:
     stacked.insertBefore(made)
     stacked.addInput(items.output())
     stacked.addInput(_constant_int(graph, stacked, 0))
-    stacked.output().inferTypeFrom(torch.empty(len(list(items.inputs())), dtype=torch.int64))
+    stacked.output().inferTypeFrom(torch.empty(len(list(items.inputs())), dtype=torch.int64, device="cpu"))
     return stacked.output()
 
 
@@ -92,12 +92,12 @@ def _as_number(graph: Any, made: Node, value: Value) -> Value:
     node = graph.create("prim::NumToTensor")
     node.insertBefore(made)
     node.addInput(value)
-    node.output().inferTypeFrom(torch.tensor(0))
+    node.output().inferTypeFrom(torch.tensor(0, device="cpu"))
     return node.output()
 
 
 def _integer(graph: Any, made: Node, number: int) -> Value:
-    constant = torch.tensor(number, dtype=torch.int64)
+    constant = torch.tensor(number, dtype=torch.int64, device="cpu")
     node = graph.create("prim::Constant")
     node.insertBefore(made)
     node.t_("value", constant)
@@ -145,10 +145,10 @@ def _as_tensor(graph: Any, made: Node, value: Value) -> Value:
         return value
     dtypes = [DTYPES.get(scalar_type(item) or "") for item in made.inputs()]
     beside = next((dtype for dtype in dtypes if dtype is not None), torch.get_default_dtype())
-    dtype = torch.result_type(torch.empty(1, dtype=beside), number)
+    dtype = torch.result_type(torch.empty(1, dtype=beside, device="cpu"), number)
     if dtype in (torch.float16, torch.bfloat16) and any(has_dimensions(item) for item in made.inputs()):
         dtype = torch.float64
-    constant = torch.tensor(number, dtype=dtype)
+    constant = torch.tensor(number, dtype=dtype, device="cpu")
     node = graph.create("prim::Constant")
     node.insertBefore(made)
     node.t_("value", constant)
@@ -166,10 +166,10 @@ def _add_attribute(made: Node, name: str, kind: Any, value: Any) -> None:
     if isinstance(kind, (IntType, BoolType)):
         made.is_(name, [int(item) for item in value]) if many else made.i_(name, int(value))
     elif isinstance(kind, FloatType):
-        made.t_(name, torch.tensor(value, dtype=torch.float64))
+        made.t_(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
     elif isinstance(kind, NumberType) and not many:
         parts = [value.real, value.imag] if isinstance(value, complex) else value
-        made.t_(name, torch.tensor(parts, dtype=_NUMBERS[type(value)]))
+        made.t_(name, torch.tensor(parts, dtype=_NUMBERS[type(value)], device="cpu"))
     elif isinstance(kind, (StringType, DeviceObjType)) and not many:
         made.s_(name, str(value))
     else:

@@ -46,7 +46,8 @@ def _fits(value: Value, dtype: str) -> bool:
     if isinstance(number, torch.Tensor) and number.dim() == 0:
         number = number.item()
     if isinstance(number, (bool, int, float)):
-        return bool(torch.tensor(number, dtype=DTYPES[dtype]).double() == torch.tensor(number, dtype=torch.float64))
+        rounded, exact = (torch.tensor(number, dtype=one, device="cpu").double() for one in (DTYPES[dtype], torch.float64))
+        return bool(rounded == exact)
     is_scalar = isinstance(value.type(), TensorType) and value.type().sizes() == []
     return not is_scalar or scalar_type(value) == dtype
 
@@ -65,7 +66,7 @@ def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
     def test(node: Node) -> bool:
         numbers = (constant_argument(node, name) for name in names)
         return scalar_type(next(node.inputs())) != "Double" or all(
-            number is not None and torch.tensor(number, dtype=torch.float32).item() == number for number in numbers
+            number is not None and torch.tensor(number, dtype=torch.float32, device="cpu").item() == number for number in numbers
         )
 
     return test

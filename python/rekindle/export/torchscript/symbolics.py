@@ -127,7 +127,7 @@ def _lengths(g: Any, query: Any, key: Any) -> Any:
     """
     traced = list(g.original_node.inputs())[:2]
     if not any(map(has_open_sizes, traced)):
-        return g.op("Constant", value_t=torch.tensor([sizes_seen(value)[-2] for value in traced]))
+        return g.op("Constant", value_t=torch.tensor([sizes_seen(value)[-2] for value in traced], device="cpu"))
     return g.op("Concat", *(g.op("Shape", x, start_i=-2, end_i=-1) for x in (query, key)), axis_i=0)
 
 
@@ -143,7 +143,7 @@ def _attention_in_parts(g: Any, inputs: tuple[Any, Any, Any], mask: Any, probabi
         query, key, value = (g.op("Cast", x, to_i=_FLOAT32) for x in (query, key, value))
 
     def number(x: float) -> Any:
-        return g.op("Constant", value_t=torch.tensor(x, dtype=dtype))
+        return g.op("Constant", value_t=torch.tensor(x, dtype=dtype, device="cpu"))
 
     root = number(math.sqrt(factor))
     rank = _traced(g, 0).dim()
@@ -151,7 +151,7 @@ def _attention_in_parts(g: Any, inputs: tuple[Any, Any, Any], mask: Any, probabi
     scores = g.op("MatMul", g.op("Mul", query, root), g.op("Transpose", g.op("Mul", key, root), perm_i=turn))
     if causal:
         sizes = _lengths(g, query, key)
-        everywhere = g.op("Expand", g.op("Constant", value_t=torch.ones(1, 1, dtype=torch.bool)), sizes)
+        everywhere = g.op("Expand", g.op("Constant", value_t=torch.ones(1, 1, dtype=torch.bool, device="cpu")), sizes)
         mask = g.op("Trilu", everywhere, upper_i=0)
     if mask is not None and (causal or _traced(g, 3).scalarType() == "Bool"):
         mask = g.op("Where", mask, number(0.0), number(-math.inf))
@@ -159,15 +159,15 @@ def _attention_in_parts(g: Any, inputs: tuple[Any, Any, Any], mask: Any, probabi
         mask = g.op("Cast", mask, to_i=_FLOAT32)
     weights = g.op("Softmax", scores, axis_i=-1) if mask is None else _safe_softmax(g, g.op("Add", scores, mask), number)
     if probability > 0.0:
-        ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float64))
-        weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
+        ratio = g.op("Constant", value_t=torch.tensor(probability, dtype=torch.float64, device="cpu"))
+        weights, _ = g.op("Dropout", weights, ratio, g.op("Constant", value_t=torch.tensor(True, device="cpu")), outputs=2)
     result = g.op("MatMul", weights, value)
     return g.op("Cast", result, to_i=_REDUCED[_traced(g, 0).scalarType()]) if reduced else result
 
 
 def _safe_softmax(g: Any, scores: Any, number: Callable[[float], Any]) -> Any:
     """Writes aten::_safe_softmax: zeros, and no gradient, for rows of minus infinity alone."""
-    highest = g.op("ReduceMax", scores, g.op("Constant", value_t=torch.tensor([-1])), keepdims_i=1)
+    highest = g.op("ReduceMax", scores, g.op("Constant", value_t=torch.tensor([-1], device="cpu")), keepdims_i=1)
     masked = g.op("Equal", highest, number(-math.inf))
     weights = g.op("Softmax", g.op("Where", masked, number(0.0), scores), axis_i=-1)
     return g.op("Where", masked, number(0.0), weights)
@@ -183,7 +183,7 @@ def _in_shape_of_places(g: Any, x: Any, places: list[Any], values: Any) -> Any:
     together = places[0]
     for place in places[1:]:
         together = g.op("Add", together, place)
-    first, end = (g.op("Constant", value_t=torch.tensor([number])) for number in (len(places), 1 << 31))
+    first, end = (g.op("Constant", value_t=torch.tensor([number], device="cpu")) for number in (len(places), 1 << 31))
     rest = g.op("Slice", g.op("Shape", x), first, end)  # torch's own inference of shapes does not read Shape's attribute `start`
     shape = g.op("Concat", g.op("Shape", together), rest, axis_i=0)
     if _is_repeated(g, places):

@@ -26,7 +26,8 @@ from rekindle.export.trace.view_records import steps_in_result
 from rekindle.export.traced import Effects, Result
 from rekindle.export.unchecked import Allowed
 from rekindle.modules.partial_capture import run_eager
-from rekindle.process.torch_internals import set_exporter_log, traced_graph, untraced
+from rekindle.process.random_states import RandomStates, random_states
+from rekindle.process.torch_internals import set_exporter_log, traced_graph, under_function_modes, untraced
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
 from rekindle.results.contract import flatten_outputs
@@ -40,7 +41,7 @@ class Findings:
 
     result: Result
     effects: Effects
-    random_state: torch.Tensor  # of the CPU generator, after it
+    random_states: RandomStates  # after it
     sizes: SizeTrace  # what it asked of sizes
     data_guards: list[Guard]  # what it asked of those that depend on data
     sized_by_data: bool  # whether there are any of these
@@ -54,6 +55,7 @@ class TracedModule(nn.Module):
     def __init__(self, request: ExportRequest, functions: Functions, private: Call) -> None:
         super().__init__()
         self.request, self.functions, self.private = request, functions, private  # private: the copy that runs
+        self.modes: list[Any] = []  # of the user, to be put around the forward; the exporter's own code runs without them
         self.found: Findings | None = None  # of the last run; None before
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -61,7 +63,8 @@ class TracedModule(nn.Module):
         set_exporter_log(False)  # the exporter has just switched it on, whatever it was told
         versions = [tensor._version for tensor in tensors]
         sizes, data, assumptions = SizeTrace(user_place), DataSizes(), Assumptions()
-        mode, result = self._run(tensors, sizes, data, assumptions)
+        with under_function_modes(self.modes):
+            mode, result = self._run(tensors, sizes, data, assumptions)
         objects: list[Any] = []
         with untraced():
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
@@ -82,7 +85,7 @@ class TracedModule(nn.Module):
         outputs += effects + written
         result = Result(layout, outputs, [number.value for number in sizes.numbers], objects)
         self.found = Findings(
-            result, Effects(len(effects), writes), torch.get_rng_state(), sizes, guards, data.any,
+            result, Effects(len(effects), writes), random_states(), sizes, guards, data.any,
             frozenset(mode.autocast_dtypes), mode.allowed,
         )  # fmt: skip
         answers = sizes.answers()

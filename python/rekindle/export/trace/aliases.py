@@ -246,7 +246,7 @@ class Aliases:
             if tensor.dtype is not memory.flat.dtype:
                 raise Bypass(Reason.UNSUPPORTED_OP, "memory that is written in place is seen as two dtypes; write to a clone")
             if memory.numbered is None or self._views is None:
-                numbers = torch.arange(memory.flat.numel())
+                numbers = torch.arange(memory.flat.numel(), device=tensor.device)
                 return numbers.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
             steps = self._views.steps(tensor, memory.owner)
         if steps is None:
@@ -268,7 +268,7 @@ def _may_overlap(tensor: torch.Tensor) -> bool:
 def _numbered(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the numbers of the tensor's elements in their order, in its shape: int64, traced."""
     numel = functools.reduce(operator.mul, tensor.shape, 1)  # a trace has these for tensors
-    return torch.arange(numel).reshape(tuple(tensor.shape))
+    return torch.arange(numel, device=tensor.device).reshape(tuple(tensor.shape))
 
 
 def _fills(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> bool:

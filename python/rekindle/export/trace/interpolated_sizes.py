@@ -17,7 +17,7 @@ class SizeInTrace(int):
     def float(self) -> torch.Tensor:
         """Returns the size as torch.Tensor.float would give it."""
         with untraced():
-            return torch.tensor(float(self), dtype=torch.float32)
+            return torch.tensor(float(self), dtype=torch.float32, device="cpu")
 
 
 def interpolates(asking: types.FrameType) -> bool:

@@ -33,6 +33,7 @@ from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, counts_bat
 from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import ViewRecords
 from rekindle.export.unchecked import Allowed, allowed_by
+from rekindle.process.random_states import drawn_between, position_of, random_states
 from rekindle.process.torch_internals import set_tracing_state, traced_value, tracing_state, untraced
 from rekindle.reasons import Bypass, Reason, SizedByData
 
@@ -63,7 +64,7 @@ class TraceMode(TorchFunctionMode):
         self._given = {id(tensor) for tensor in (*parameters, *writable)}
         self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # addresses; empty ones share 0
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
-        self._grad = call.grad
+        self._grad, self.device = call.grad, call.device
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
         self._sizes = sizes
         self._data = data
@@ -222,10 +223,13 @@ class TraceMode(TorchFunctionMode):
     def _traced_with_draws(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Keeps what draws random numbers, whether its results are read or not: the next draw gives what follows."""
         with untraced():
-            before = torch.get_rng_state()
+            before = random_states()
         result = self._traced(function, args, kwargs)
         with untraced():
-            drew = not torch.equal(before, torch.get_rng_state())
+            drew = drawn_between(before, random_states())
+            if drew - {position_of(self.device)}:
+                message = f"{user_place()} draws random numbers elsewhere than on {self.device}, where the call's tensors are"
+                raise Bypass(Reason.UNSUPPORTED_DEVICE, f"{message}; name the device")
         drawn = tensors_of(result)
         if drew and drawn:
             self._drawn.update(traced_value(value).unique() for value in drawn)

@@ -35,8 +35,8 @@ def make_ints(graph: Any) -> None:
             if _is_constant(value) and scalar_type(value) == "Bool" and value.type().dim() == 0:
                 made = graph.create("prim::Constant")
                 made.insertBefore(node)
-                made.t_("value", torch.tensor(int(value.toIValue())))
-                made.output().inferTypeFrom(torch.tensor(0))
+                made.t_("value", torch.tensor(int(value.toIValue()), device="cpu"))
+                made.output().inferTypeFrom(torch.tensor(0, device="cpu"))
                 node.replaceInput(i, made.output())
 
 

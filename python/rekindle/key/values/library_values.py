@@ -17,7 +17,7 @@ from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, opaque
 from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import CustomOperator
 
-_TEXTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
+_TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
 
 
 @handles(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, cells=(TENSOR, OBJECT))
@@ -35,6 +35,11 @@ def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
 @handles(*_TEXTS, cells=IMMUTABLE)
 def _text(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__name__} {value}"))
+
+
+@handles(torch.device, cells=IMMUTABLE)
+def _device(walker: Walker, path: str, value: torch.device) -> None:
+    walker.leaves.append((path, f"device {walker.devices.name(value)}"))
 
 
 @handles(torch.Size, cells=IMMUTABLE)

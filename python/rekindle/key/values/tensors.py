@@ -16,18 +16,27 @@ _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 class DeviceNames:
-    """Names devices by order of first use, so that ranks that differ only in the device index agree."""
+    """Names devices, that of a call without its index, so that ranks that differ only in it agree.
 
-    def __init__(self) -> None:
-        self._names: dict[torch.device, str] = {}
+    of_call: the device of a call's tensors; None where there is no call
+    """
+
+    def __init__(self, of_call: torch.device | None = None) -> None:
+        self.of_call = of_call
+
+    @property
+    def architecture(self) -> str | None:
+        """Names what graphs are made for of the call's device, as `sm_90`; None for the CPU."""
+        if self.of_call is None or self.of_call.type == "cpu":
+            return None
+        if self.of_call.type != "cuda":
+            return self.of_call.type
+        found = torch.cuda.get_device_properties(self.of_call)
+        return getattr(found, "gcnArchName", "") if torch.version.hip else f"sm_{found.major}{found.minor}"
 
     def name(self, device: torch.device) -> str:
-        """Returns `cpu`, or the device's type and its place among those of that type, as `cuda#0`."""
-        known = self._names.get(device)
-        if known is None:
-            place = sum(other.type == device.type for other in self._names)
-            known = self._names[device] = device.type if device.type == "cpu" else f"{device.type}#{place}"
-        return known
+        """Returns `cuda#` for the device of the call, and `cpu` or `cuda:1` for another."""
+        return f"{device.type}#" if device == self.of_call and device.type != "cpu" else str(device)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 
 from rekindle.key.values.cells import OBJECT, Cells, own_dict
 from rekindle.key.values.ingredients import note
-from rekindle.key.values.tensors import CONTENT_LIMIT
+from rekindle.key.values.tensors import CONTENT_LIMIT, DeviceNames
 from rekindle.process.digest import Leaf, digest128, digest_leaves
 from rekindle.reasons import Bypass, Reason
 
@@ -177,6 +177,7 @@ class Walker:
         self.weak: set[int] = set()  # identities of those values that nothing which watches may keep alive
         self.functions: list[types.FunctionType] = []  # covered by code
         self.registered: list[tuple[Any, str]] = []  # (value, digest) of values of registered types
+        self.devices = DeviceNames()  # names devices
         self.excluded: frozenset[str] = frozenset()  # attributes to leave out, as of Options.exclude_attributes
         self.classes: dict[int, type] = {}  # covered by code
         self.named: list[Any] = []  # classes and modules that were only named
