@@ -25,4 +25,9 @@ at::Tensor tensor_over(const at::Tensor& memory, std::size_t offset, const at::T
       .make_tensor();
 }
 
+void move_over(const at::Tensor& tensor, const at::Tensor& memory, std::size_t offset) {
+  auto* const bytes = static_cast<char*>(memory.mutable_data_ptr());
+  tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({bytes + offset, memory.device()});
+}
+
 }  // namespace rekindle::device

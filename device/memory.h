@@ -19,4 +19,7 @@ at::Tensor allocate(std::size_t bytes, at::Device device);
 // two such tensors do not count as views of each other.
 at::Tensor tensor_over(const at::Tensor& memory, std::size_t offset, const at::Tensor& meta);
 
+// Lets a tensor of tensor_over(), and its views, see another piece of memory on the same device.
+void move_over(const at::Tensor& tensor, const at::Tensor& memory, std::size_t offset);
+
 }  // namespace rekindle::device

@@ -19,4 +19,8 @@ void StreamOrder::enter(const at::Tensor& memory) {
   last_ = now;
 }
 
+bool StreamOrder::is_of_current_stream(at::Device device) const {
+  return !last_ || last_ == c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
 }  // namespace rekindle::device

@@ -17,6 +17,9 @@ class StreamOrder {
   // allocator does not give the memory to others before that stream has done so. Does nothing on the CPU.
   void enter(const at::Tensor& memory);
 
+  // Whether the device's current stream was the last to use it, or nobody has yet. True on the CPU.
+  bool is_of_current_stream(at::Device device) const;
+
  private:
   std::optional<c10::Stream> last_;
 };

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "device/arena_pool.h"
 #include "device/random_state.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
@@ -296,6 +297,7 @@ void bind_session(py::module_& m) {
   m.def("ambient_fields", &ambient_fields);
   m.def("ambient_state", &ambient_state);
   m.def("set_ambient_state", &set_ambient_state);
+  m.def("release_idle_arenas", &device::ArenaPool::release_all);
   m.def("random_states", &device::random_states);
   m.def("set_random_states", &device::set_random_states);
   m.def("seed_random_states", &device::seed_random_states);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/memory.h"
 
@@ -23,14 +24,32 @@ void check_version(const at::Tensor& tensor, std::uint32_t version, const std::s
 
 Frame::Frame(std::shared_ptr<const Plan> plan)
     : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
-  arena_ = device::allocate(plan_->arena_bytes, plan_->device);
+  for (SlotId id = 1; id < slots_.size(); ++id) {
+    if (plan_->slots[id].storage == Storage::kConstant) bind(id, plan_->slots[id].constant);
+  }
+}
+
+Frame::~Frame() { give_back_arena(); }
+
+void Frame::take_arena() {
+  arena_ = device::ArenaPool::of(plan_->device).take(plan_->arena_bytes);
+  const at::Tensor& memory = arena_->memory;
+  const void* const before = std::exchange(place_, memory.const_data_ptr());
+  if (before == place_ && before != nullptr) return;
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Slot& slot = plan_->slots[id];
-    if (slot.storage == Storage::kConstant) bind(id, slot.constant);
     if (slot.storage != Storage::kArena) continue;
-    // The frame owns the memory; these tensors never leave it.
-    bind(id, device::tensor_over(arena_, slot.offset, slot.meta));
+    // The arena owns the memory; these tensors never leave the frame.
+    if (slots_[id].defined()) {
+      device::move_over(slots_[id], memory, slot.offset);
+    } else {
+      bind(id, device::tensor_over(memory, slot.offset, slot.meta));
+    }
   }
+}
+
+void Frame::give_back_arena() {
+  if (arena_ != nullptr) device::ArenaPool::of(plan_->device).give_back(std::move(arena_));
 }
 
 void Frame::bind(SlotId slot, at::Tensor tensor) {
@@ -128,6 +147,7 @@ SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bo
 
 std::unique_ptr<Frame> Frame::copy_for_backward() const {
   auto copy = std::make_unique<Frame>(plan_);
+  copy->take_arena();
   for (const SlotId id : plan_->saved) copy->take(id, slots_[id], held_[id]);
   return copy;
 }
@@ -155,6 +175,7 @@ void Frame::take(SlotId slot, const at::Tensor& tensor, const Held& held) {
 void FramePool::Return::operator()(Frame* frame) const {
   std::unique_ptr<Frame> owned(frame);
   owned->unbind();
+  owned->give_back_arena();
   const std::lock_guard lock(pool->mutex_);
   --pool->in_use_;
   pool->idle_.push_back(std::move(owned));
@@ -169,7 +190,8 @@ FramePool::Handle FramePool::acquire() {
       idle_.pop_back();
     }
   }
-  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);  // may throw for want of memory
+  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);
+  frame->take_arena();  // may throw for want of memory
   {
     const std::lock_guard lock(mutex_);
     high_water_ = std::max(high_water_, ++in_use_);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/stream_order.h"
+#include "device/arena_pool.h"
 #include "session/plan/plan.h"
 #include "src/base/mutex.h"
 
@@ -35,8 +35,9 @@ class SavedValues : public std::map<std::pair<std::string, bool>, SavedValue> {
 
 class Frame {
  public:
-  // Allocates the arena and prepares a tensor for every arena and constant slot and their views.
+  // Prepares a tensor for every constant slot and its views; take_arena() comes before the first run.
   explicit Frame(std::shared_ptr<const Plan> plan);
+  ~Frame();
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
@@ -44,8 +45,12 @@ class Frame {
   const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
   at::Tensor* slots() { return slots_.data(); }
   Held* held() { return held_.data(); }
+  // Takes an arena from the device's pool for the intermediates, or gives it back, with what it holds. Taking
+  // throws c10::OutOfMemoryError.
+  void take_arena();
+  void give_back_arena();
   // Lets the device's current stream use the arena: before each part of a program that is run on it.
-  void enter_stream() { order_.enter(arena_); }
+  void enter_stream() { arena_->order.enter(arena_->memory); }
   const at::Tensor& operator[](SlotId slot) const { return slots_[slot]; }
 
   // Sets a slot and, from it, its views.
@@ -79,8 +84,8 @@ class Frame {
   void take(SlotId slot, const at::Tensor& tensor, const Held& held);
 
   std::shared_ptr<const Plan> plan_;
-  at::Tensor arena_;
-  device::StreamOrder order_;
+  std::unique_ptr<device::Arena> arena_;
+  const void* place_ = nullptr;  // where the arena was that the slots see
   std::vector<at::Tensor> slots_;
   std::vector<Held> held_;    // per slot; empty but for kHeld ones
   std::vector<bool> absent_;  // per slot; empty until one is

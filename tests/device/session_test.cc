@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "device/arena_pool.h"
 #include "session/run/interpreter.h"
 #include "tests/device/test_device.h"
 #include "tests/support/graph_text.h"
@@ -180,6 +181,28 @@ TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]"
   CHECK_THROWS_AS(session->forward(here, true), c10::OutOfMemoryError);
   CHECK_NOTHROW(session->forward(here, true));
   CHECK(session->stats().frames == 1);
+}
+
+TEST_CASE("the pool takes no arena for used that it could not allocate", "[device]") {
+  rekindle::device::ArenaPool pool(device::device(0));
+  pool.give_back(pool.take(1024));
+  device::fail_allocation(1);
+  CHECK_THROWS_AS(pool.take(4096), c10::OutOfMemoryError);
+  pool.give_back(pool.take(1024));
+  CHECK(pool.idle_bytes() == 1024);
+}
+
+TEST_CASE("an arena stays with the stream that used it last", "[device]") {
+  rekindle::device::ArenaPool pool(device::device(0));
+  auto first = pool.take(1024), second = pool.take(1024);
+  {
+    const device::StreamScope scope(0, 1);
+    first->order.enter(first->memory);
+  }
+  const void* const place = second->memory.const_data_ptr();
+  pool.give_back(std::move(second));
+  pool.give_back(std::move(first));
+  CHECK(pool.take(1024)->memory.const_data_ptr() == place);
 }
 
 TEST_CASE("inputs on two devices are refused", "[device]") {
