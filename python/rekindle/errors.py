@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 
 class RekindleError(RuntimeError):
     """Stands above the other exceptions, as their base class."""
@@ -25,6 +27,13 @@ class PythonOpError(RekindleError, ValueError):
 
 # What torch's own checks raise: kernels, and sessions that make a plan.
 OF_TORCH = (RuntimeError, IndexError, ValueError, TypeError)
+
+
+def ran_out_of_memory(error: BaseException | None) -> bool:
+    """Tells whether an error, or what led to it, is that a device has no memory left."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def first_line(error: BaseException) -> str:

@@ -33,6 +33,7 @@ class Reason(enum.StrEnum):
     UNSUPPORTED_DEVICE = "unsupported_device"  # a device without a session
     DATA_PARALLEL = "data_parallel"  # nn.DataParallel replicates modules per call
     CHANGED_DURING_EXPORT = "changed_during_export"  # an input of the key moved while the export ran
+    OUT_OF_MEMORY = "out_of_memory"  # the device had no memory left for an export
     BUSY = "busy"  # another thread exports, and seems to wait for this one
 
     @property
@@ -82,7 +83,18 @@ class Disturbed(Bypass):
     """Says that an export failed while other threads were at work, which may be why: the next call may fare better."""
 
 
-class Busy(Bypass):
+class Passing(Bypass):
+    """Says why this call runs in eager, and nothing about the next."""
+
+
+class OutOfMemory(Passing):
+    """Says that an export did not get the memory that it needs beside the model's."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.OUT_OF_MEMORY, message)
+
+
+class Busy(Passing):
     """Says that another thread's export does not end while this one waits for it, and nothing about the module."""
 
     def __init__(self, message: str) -> None:

@@ -13,8 +13,9 @@ import numpy
 import rekindle
 import torch
 from rekindle.compare.rounding import judge
+from rekindle.process.random_states import random_states
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 # A gradient that is zero but for rounding, before a normalization say, is as exact as the largest one beside it.
@@ -60,10 +61,10 @@ def step(called: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, 
     outputs = leaves_of(called(*args, **kwargs))
     roots = [x for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
     generator = torch.Generator().manual_seed(seed)
-    cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots]
+    cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root) for root in roots]
     if roots:
         torch.autograd.backward(roots, cotangents)
-    random_state = torch.get_rng_state()
+    random_state = torch.cat([state for state in random_states() if state is not None])
     leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.is_leaf]
     wanted = [x for x in [*leaves, *module.parameters()] if x.requires_grad]
     gradients = [None if x.grad is None else _kept(x.grad) for x in wanted]
@@ -146,8 +147,23 @@ def _tensor_difference(mine: Any, theirs: Any, floor: float) -> str:
     return ""
 
 
-def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: rekindle.Options) -> Outcome:
-    """Run one call in eager and through Rekindle, twice each."""
+def on_device(value: Any, device: str) -> Any:
+    """Arguments of a call, made on the CPU, as they are for a module on `device`."""
+
+    def moved(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().to(device).requires_grad_(leaf.requires_grad)
+        return torch.device(device) if leaf == torch.device("cpu") or leaf == "cpu" else leaf
+
+    return value if device == "cpu" else tree_map(moved, value)
+
+
+def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: rekindle.Options, device: str = "cpu") -> Outcome:
+    """Run one call in eager and through Rekindle, twice each, on `device`."""
+    try:
+        module, args, kwargs = module.to(device), on_device(args, device), on_device(kwargs, device)
+    except (RuntimeError, NotImplementedError) as error:
+        return Outcome(name, "skipped", reason=f"{type(error).__name__}: {_first_line(error)}")
     untouched = copy.deepcopy(module)
 
     def in_eager(calls: int) -> list[Step]:

@@ -22,6 +22,7 @@ import programs
 import rekindle
 import torch
 from comparison import Outcome
+from device_of_tests import load_test_device
 
 _SUITES = {
     "opinfo": opinfo.run,  # torch's operator database
@@ -92,16 +93,19 @@ def main() -> int:
         choices=("float32", "float64", "bfloat16"),
         help="of operators and modules",
     )
+    parser.add_argument("--device", default="cpu", help='as torch names it, or "test": that of tests/device')
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
+    if arguments.device == "test":
+        load_test_device()
     with tempfile.TemporaryDirectory() as directory:
         options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off")
         of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
         run = _SUITES[arguments.suite]
-        outcomes = list(_shown(run(arguments.only, arguments.samples or sys.maxsize, options, **of_dtype)))
+        outcomes = list(_shown(run(arguments.only, arguments.samples or sys.maxsize, options, arguments.device, **of_dtype)))
     if arguments.json:
         counts = {place: len(names) for place, names in summarize(outcomes).items()}
         print(json.dumps({"counts": counts, "outcomes": [vars(outcome) for outcome in outcomes]}, indent=1))

@@ -17,6 +17,7 @@ def load_test_device() -> None:
     index_of = lambda device: torch.device(device).index or 0  # noqa: E731
     module = types.ModuleType("torch.test")
     vars(module).update(
+        _initialized=True,
         _is_in_bad_fork=lambda: False,
         manual_seed_all=own.manual_seed,
         get_rng_state=lambda device="test": own.random_state(index_of(device)),

@@ -10,7 +10,9 @@ import torch
 from comparison import Outcome, try_call
 
 
-def run(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
+def run(
+    pattern: str, samples: int, options: rekindle.Options, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Iterator[Outcome]:
     """One outcome a set of inputs, named `module#number`; the first `samples` of each module of torch.nn, in training and, where
     it differs, in evaluation."""
     from torch.testing._internal.common_modules import module_db
@@ -25,4 +27,4 @@ def run(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtyp
             for i, given in enumerate(itertools.islice(found, samples)):
                 made, call = given.constructor_input, given.forward_input
                 module = info.module_cls(*made.args, **made.kwargs).to(dtype).train(training)
-                yield try_call(f"{name}#{i}", module, call.args, call.kwargs, options)
+                yield try_call(f"{name}#{i}", module, call.args, call.kwargs, options, device)

@@ -50,7 +50,9 @@ def _function(op: Any) -> Any:
     return found
 
 
-def run(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtype = torch.float32) -> Iterator[Outcome]:
+def run(
+    pattern: str, samples: int, options: rekindle.Options, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Iterator[Outcome]:
     """One outcome a sample, named `operator#number`; the first `samples` of each operator.
 
     Forward and backward; of bfloat16 the forward only, and of the operators that have it.
@@ -62,4 +64,4 @@ def run(pattern: str, samples: int, options: rekindle.Options, dtype: torch.dtyp
         torch.manual_seed(0)
         found = op.sample_inputs("cpu", dtype, requires_grad=differentiated)
         for i, sample in enumerate(itertools.islice(found, samples)):
-            yield try_call(f"{_name(op)}#{i}", Calls(_function(op)), (sample.input, *sample.args), sample.kwargs, options)
+            yield try_call(f"{_name(op)}#{i}", Calls(_function(op)), (sample.input, *sample.args), sample.kwargs, options, device)

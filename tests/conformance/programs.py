@@ -191,12 +191,12 @@ def _range(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def run(pattern: str, samples: int, options: rekindle.Options) -> Iterator[Outcome]:
+def run(pattern: str, samples: int, options: rekindle.Options, device: str = "cpu") -> Iterator[Outcome]:
     """One outcome a program, named `program seed`: seeds 0 to `samples`, or those in `pattern`, as "3,17" or "10000-10999"."""
     seeds = [seed for part in pattern.split(",") for seed in _range(part)] if pattern else range(samples)
     for seed in seeds:
         program, inputs = draw(seed)
-        outcome = try_call(f"program {seed}", program, tuple(inputs), {}, options)
+        outcome = try_call(f"program {seed}", program, tuple(inputs), {}, options, device)
         if outcome.place == "eager" and outcome.reason.startswith(_DEFECTS):
             outcome = dataclasses.replace(outcome, right=False)
         if not outcome.right and pattern == str(seed):

@@ -17,14 +17,20 @@ _TEST = _ROOT / "build" / "tests" / "device_test"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one file, and a text that a failing test prints for it."""
+    """A change of one file, and a text that a failing test prints for it.
+
+    tests: what pytest is given; empty: the tests are those of device_test, which is built anew
+    """
 
     name: str
     file: str
     old: str
     new: str
     says: str
+    tests: tuple[str, ...] = ()
 
+
+_CALLS, _MEMORY = ("tests/device/test_calls.py",), ("tests/device/test_memory.py",)
 
 MUTANTS = (
     Mutant(
@@ -57,9 +63,9 @@ MUTANTS = (
     ),
     Mutant(
         "the arena is on the host",
-        "session/run/frame.cc",
-        "device::allocate(plan_->arena_bytes, plan_->device)",
-        "device::allocate(plan_->arena_bytes, at::kCPU)",
+        "device/arena_pool.cc",
+        "allocate(bytes, device_)",
+        "allocate(bytes, at::kCPU)",
         "on the host",
     ),
     Mutant(
@@ -72,9 +78,8 @@ MUTANTS = (
     Mutant(
         "a frame counts as used before its memory is there",
         "session/run/frame.cc",
-        "  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);",
-        "  ++in_use_, high_water_ = std::max(high_water_, in_use_);\n"
-        "  if (frame == nullptr) frame = std::make_unique<Frame>(plan_), --in_use_;",
+        "  frame->take_arena();",
+        "  ++in_use_, high_water_ = std::max(high_water_, in_use_);\n  frame->take_arena(), --in_use_;",
         "stats().frames == 1",
     ),
     Mutant(
@@ -90,6 +95,107 @@ MUTANTS = (
         "    guard.recordDataPtrOnStream(memory.storage().data_ptr(), now);\n",
         "",
         "race: ",
+    ),
+    Mutant(
+        "a frame goes on using the arena that it gave back",
+        "session/run/frame.cc",
+        "if (before == place_ && before != nullptr) return;",
+        "if (before != nullptr) return;",
+        "race: ",
+    ),
+    Mutant(
+        "the pool counts memory that it did not get",
+        "device/arena_pool.cc",
+        "    used_bytes_ -= bytes;\n    throw;",
+        "    throw;",
+        "pool.idle_bytes() == 1024",
+    ),
+    Mutant(
+        "an arena goes to another stream than that which used it last",
+        "device/arena_pool.cc",
+        " || !one->arena->order.is_of_current_stream(device_)",
+        "",
+        "const_data_ptr() == place",
+    ),
+    Mutant(
+        "an entry holds the index of the device that made it",
+        "python/rekindle/results/call_device.py",
+        'return value if device.type == "cpu" else _renamed(value, {str(device): OF_CALL})',
+        "return value",
+        "test:0, in eager test:1",
+        _CALLS,
+    ),
+    Mutant(
+        "the key holds the index of the device",
+        "python/rekindle/key/values/tensors.py",
+        'return f"{device.type}#" if device == self.of_call and device.type != "cpu" else str(device)',
+        "return str(device)",
+        "test_an_entry_of_one_index_serves_another",
+        _CALLS,
+    ),
+    Mutant(
+        "the device's generator is not put back after a trial",
+        "python/rekindle/process/random_states.py",
+        "_native.set_random_states(states)",
+        "_native.set_random_states(states[:1])",
+        "other random numbers were drawn",
+        _CALLS,
+    ),
+    Mutant(
+        "random numbers of another device's generator are drawn from the call's",
+        "python/rekindle/export/trace/trace_mode.py",
+        "if drew - {position_of(self.device)}:",
+        "if False:",
+        "test_a_call_on_two_devices_is_eagers[noise of the host]",
+        _CALLS,
+    ),
+    Mutant(
+        "a result that eager has on the host stays on the device",
+        "python/rekindle/export/torchscript/adapter.py",
+        "if output.device != device:",
+        "if False:",
+        "test_a_call_on_two_devices_is_eagers[a result on the host]",
+        _CALLS,
+    ),
+    Mutant(
+        "the exporter makes its own tensors on the user's default device",
+        "python/rekindle/process/torch_internals.py",
+        "modes = [pop_function_mode() for _ in range(count_function_modes())][::-1]",
+        "modes: list[Any] = []",
+        "Segmentation fault",
+        _CALLS,
+    ),
+    Mutant(
+        "a backward in the device's thread runs without the user's default device",
+        "python/rekindle/graphs/snapshot.py",
+        "with without_function_modes(), under_function_modes(self._modes):",
+        "with contextlib.nullcontext():",
+        "was changed between a forward and its backward",
+        _CALLS,
+    ),
+    Mutant(
+        "what a backward reads in the device's thread is not seen",
+        "python/rekindle/compare/verification.py",
+        "torch.autograd.set_multithreading_enabled(False)",
+        "torch.autograd.set_multithreading_enabled(True)",
+        "test_what_a_function_reads_and_its_backward_are_part_of_the_key",
+        ("--device", "test", "tests/python/test_python_ops.py"),
+    ),
+    Mutant(
+        "an export without memory is an export that failed",
+        "python/rekindle/calls/failures.py",
+        "    if ran_out_of_memory(error):\n",
+        "    if False:\n",
+        "export_failed",
+        _MEMORY,
+    ),
+    Mutant(
+        "a run without memory is not tried again",
+        "python/rekindle/calls/runtime.py",
+        "if _native.release_idle_arenas() == 0:",
+        "if True:",
+        "the graph needs more memory for a call than there was left",
+        _MEMORY,
     ),
 )
 
@@ -110,9 +216,12 @@ def _outcome(mutant: Mutant) -> str:
         return f"is out of date: {mutant.file} has its place {text.count(mutant.old)} times"
     try:
         path.write_text(text.replace(mutant.old, mutant.new))
-        if failure := _build():
+        if not mutant.tests and (failure := _build()):
             return f"does not compile:\n{failure}"
-        run = subprocess.run([_TEST, "~[host]"], capture_output=True, text=True, check=False)
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *mutant.tests]
+        run = subprocess.run(
+            pytest if mutant.tests else [_TEST, "~[host]"], cwd=_ROOT, capture_output=True, text=True, check=False
+        )
     finally:
         path.write_text(text)
     if run.returncode == 0:

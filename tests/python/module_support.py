@@ -10,6 +10,7 @@ from typing import Any
 
 import rekindle
 import torch
+from rekindle.process.random_states import random_states, random_states_equal, set_random_states
 from rekindle.results.structure import is_plain_class
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -71,12 +72,12 @@ class Twins:
 
     def both(self, action: Callable[[Any], Any]) -> tuple[Any, Any]:
         """(eager's, ours): results of `action` on either model."""
-        state = torch.get_rng_state()
+        states = random_states()
         theirs = action(self.eager)
-        after = torch.get_rng_state()
-        torch.set_rng_state(state)
+        after = random_states()
+        set_random_states(states)
         ours = action(self.wrapped)
-        assert torch.equal(after, torch.get_rng_state()), "another amount of random numbers was drawn"
+        assert random_states_equal(after, random_states()), "another amount of random numbers was drawn"
         return theirs, ours
 
     def call(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import rekindle
 import torch
+from rekindle.process.random_states import random_states
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -75,7 +76,7 @@ def _observed(run: Callable[[nn.Module], Any], model: nn.Module, module: nn.Modu
         "result": result,
         "state": {name: value.detach().clone() for name, value in module.state_dict().items()},
         "gradients": {name: parameter.grad for name, parameter in module.named_parameters()},
-        "random state": torch.get_rng_state(),
+        "random states": random_states(),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 import rekindle
 import torch
 from fingerprint_support import World
-from module_support import rows
+from module_support import Twins, rows
 from rekindle import _native
 from rekindle.key.ambient import PLACES
 from torch import nn
@@ -157,3 +157,14 @@ def test_older_and_newer_names_of_the_precision_together_are_no_error() -> None:
     with CHANGES["fp32_precision.generic.all"](), CHANGES["fp32_precision.cuda.matmul"]():
         for _ in range(2):
             torch.testing.assert_close(wrapped(rows()), model(rows()))
+
+
+def test_a_call_inside_of_a_capture_is_eagers(monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = Twins(nn.Linear(4, 4), log="error")
+    twins.call(torch.randn(3, 4))
+    monkeypatch.setattr("rekindle.calls.runtime.is_capturing", lambda: True)
+    twins.call(torch.randn(3, 4))
+    assert twins.reasons() == ["mode_stack"] and twins.status.eager_calls == 1
+    monkeypatch.undo()
+    twins.call(torch.randn(3, 4))
+    assert twins.status.eager_calls == 1

@@ -188,7 +188,7 @@ class Calls:
         roots = _roots(self._results(args, kwargs))
         wanted = [p for p in rekindle.unwrap(self.model).parameters() if p.requires_grad]
         if roots and wanted:
-            self.seen["gradient"] = torch.autograd.grad(roots[0].sum(), wanted[:1], allow_unused=True)
+            self.seen["gradient"] = torch.autograd.grad(roots[0], wanted[:1], self._given(roots)[0], allow_unused=True)
 
     def call_with_hooks(self, *args: Any, **kwargs: Any) -> None:
         """Hooks of a result, and its gradient."""

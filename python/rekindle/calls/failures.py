@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
-from rekindle.errors import FallbackError, first_line
-from rekindle.reasons import Bypass, Reason
+from rekindle import _native
+from rekindle.errors import FallbackError, first_line, ran_out_of_memory
+from rekindle.reasons import Bypass, OutOfMemory, Reason
 
 _PLACE = re.compile(r"while running node '.*")
 
@@ -35,11 +37,31 @@ class Failure:
 
     def bypass(self) -> Bypass:
         """Returns why the call ran in eager, for a call that eager has no error in."""
+        if issubclass(self.kind, torch.OutOfMemoryError):
+            return OutOfMemory(f"the graph needs more memory for a call than there was left: {self.message}")
         where = f" {self.place}" if self.place is not None else ""
         return Bypass(
             Reason.GRAPH_FAILED,
             f"the graph raised {self.kind.__name__}: {self.message}{where}, where the forward raises nothing or goes on",
         )
+
+
+def why_no_graph(error: Exception) -> Bypass:
+    """Returns why there is no graph for a call whose look-up, or export, raised `error`."""
+    if ran_out_of_memory(error):
+        _native.release_idle_arenas()
+        return OutOfMemory(f"an export needs memory beside the model's, and there was none left: {first_line(error)}")
+    if isinstance(error, Bypass):
+        return error.forgotten()
+    return Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}")
+
+
+def why_not_described(error: Exception) -> Bypass:
+    """Returns why a call has no key, where describing its arguments raised `error`."""
+    if ran_out_of_memory(error):
+        return why_no_graph(error)
+    why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
+    return Bypass(Reason.UNSUPPORTED_INPUT, why)
 
 
 def forbidden(module: nn.Module, bypass: Bypass) -> FallbackError:

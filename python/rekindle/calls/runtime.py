@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,9 +12,9 @@ from torch import nn
 
 from rekindle import _native
 from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
-from rekindle.calls.failures import Failure, forbidden
+from rekindle.calls.failures import Failure, forbidden, why_no_graph, why_not_described
 from rekindle.calls.subject import Subject
-from rekindle.errors import PythonOpError, first_line
+from rekindle.errors import PythonOpError
 from rekindle.graphs.call_key import kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
@@ -28,10 +27,12 @@ from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process import process_state
 from rekindle.process.exporting import exporting
-from rekindle.process.random_states import random_states, set_random_states
-from rekindle.process.torch_internals import tracing_state
-from rekindle.reasons import Busy, Bypass, Reason, SharedMemory, SizedByData
+from rekindle.process.random_states import RandomStates, random_states, set_random_states
+from rekindle.process.torch_internals import is_capturing, tracing_state
+from rekindle.reasons import Busy, Bypass, Passing, Reason, SharedMemory, SizedByData
 from rekindle.results.contract import flatten_arguments
+
+_CAPTURED = Bypass(Reason.MODE_STACK, "a CUDA graph is captured around the call; a session's memory is no part of it")
 
 
 class Runtime:
@@ -58,6 +59,10 @@ class Runtime:
         """Returns the result of the module's forward, from a graph or eager; hooks of the module are left to the caller."""
         if exporting.active or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
+        if is_capturing():  # a replay would find other memory in an arena, and the same random numbers
+            self._note(_CAPTURED)
+            self._leave_to_eager(_CAPTURED)
+            return run_eager(self._module, args, kwargs)
         arguments: list[torch.Tensor] = []
         kind = self._kinds.find(args, kwargs, arguments)
         if kind is None and tracing_state() is not None:
@@ -74,7 +79,7 @@ class Runtime:
         failure: Failure | None = None
         of_call: Bypass | None = None
         try:
-            return graph.run(arguments)
+            return self._run(graph, arguments, before)
         except Bypass as bypass:  # an operator did otherwise than when it was exported, or inputs that are written share memory
             self._leave(kind, graph, bypass)
             of_call = bypass.forgotten()
@@ -87,6 +92,17 @@ class Runtime:
             return self._eager(kind, args, kwargs, of_call)
         return self._eager_instead(kind, graph, failure, args, kwargs)
 
+    @staticmethod
+    def _run(graph: ReadyGraph, arguments: list[torch.Tensor], before: RandomStates) -> Any:
+        """Runs a graph; once more, from the random states `before`, where idle arenas have taken the memory that it needs."""
+        try:
+            return graph.run(arguments)
+        except torch.OutOfMemoryError:
+            if _native.release_idle_arenas() == 0:
+                raise
+        set_random_states(before)
+        return graph.run(arguments)
+
     def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> CallKind:
         """Returns the kind of a call, a refused one if it cannot be described; adds the call's tensors to `arguments`."""
         try:
@@ -94,30 +110,19 @@ class Runtime:
             kind = self._kinds.get(key)
             return self._new_kind(key, args, kwargs) if kind is None else self._kinds.keep(kind, args, kwargs)
         except Exception as error:  # a container that holds itself, a hash that raises
-            why = f"an argument cannot be described: {type(error).__name__}; pass tensors, plain values, or containers of them"
+            why = why_not_described(error)
         kind = CallKind(attempts=MAX_ATTEMPTS)
-        self._refuse(kind, Bypass(Reason.UNSUPPORTED_INPUT, why))
+        self._refuse(kind, why)
         return kind
 
     def current_status(self) -> Status:
         """Returns a copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
-        stats = [graph.session.stats() for graph in self._kinds.graphs()]
-        whole = Status(**{**self._status.__dict__, "bypass": list(self._status.bypass), "parts": []})
-        whole.plans = sum(stat["plans"] for stat in stats)
-        whole.plan_seconds = sum(stat["plan_seconds"] for stat in stats)
-        whole.arena_bytes = max((stat["arena_bytes"] for stat in stats), default=0)
-        if self._runtimes:
-            self._add_parts(whole)
+        whole = self._status.with_sessions([graph.session.stats() for graph in self._kinds.graphs()])
+        found = {name: (runtime, runtime.current_status()) for name, runtime in self._runtimes.copy().items()}
+        if found:
+            parts = {name: (status, runtime._as_part(status)) for name, (runtime, status) in found.items()}
+            whole.add_parts(self._as_part(whole), parts)
         return whole
-
-    def _add_parts(self, whole: Status) -> None:
-        whole.parts.append(self._as_part(whole))
-        for name, runtime in self._runtimes.copy().items():
-            status = runtime.current_status()
-            whole.add(status)
-            for part in status.parts or [runtime._as_part(status)]:
-                if part.source != "none":
-                    whole.parts.append(replace(part, name=".".join(filter(None, (name, part.name)))))
 
     def _as_part(self, status: Status) -> Part:
         return Part("", status.source, self._why_eager if status.source == "eager" else None)
@@ -135,9 +140,9 @@ class Runtime:
         try:
             with process_state.locked(self._lock):
                 return self._prepare_alone(kind, args, kwargs)
-        except Busy as busy:  # which says nothing about the next call
-            self._note(busy.forgotten())
-            self._leave_to_eager(busy)
+        except Passing as passing:
+            self._note(passing.forgotten())
+            self._leave_to_eager(passing)
             return None
 
     def _prepare_alone(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph | None:
@@ -145,12 +150,13 @@ class Runtime:
             graph = self._find_or_export(kind, args, kwargs)
             kind.refusal = None
             return graph
-        except (Busy, PythonOpError):
+        except (Passing, PythonOpError):
             raise
-        except Bypass as bypass:
-            self._refuse(kind, bypass.forgotten())
         except Exception as error:  # nothing that goes wrong here is an error of the call
-            self._refuse(kind, Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}"))
+            bypass = why_no_graph(error)
+            if isinstance(bypass, Passing) and kind.attempts < MAX_ATTEMPTS:
+                raise bypass from None
+            self._refuse(kind, bypass)
             return None
 
     def _refuse(self, kind: CallKind, bypass: Bypass) -> None:
@@ -195,7 +201,7 @@ class Runtime:
             raise
         bypass = failure.bypass()
         with contextlib.suppress(Busy), process_state.locked(self._lock):
-            graph.failures += 1
+            graph.failures += not isinstance(bypass, Passing)
             if graph.failures < MAX_ATTEMPTS:
                 self._note(bypass)
             else:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rekindle import _native
 from rekindle.compare.distance import Distance
 from rekindle.compare.rounding_parts import IN_PARTS
+from rekindle.errors import ran_out_of_memory
 from rekindle.process.dispatch_mode import DispatchMode
 from rekindle.results.layouts import is_dense
 
@@ -203,7 +204,9 @@ class Exact(DispatchMode):
                 return result
             try:
                 exact = function(*exact_args, **exact_kwargs) if parts is None else self._by(parts, exact_args, args[0].dtype)
-            except RuntimeError:  # of what does not take doubles
+            except RuntimeError as error:  # of what does not take doubles
+                if ran_out_of_memory(error):
+                    raise
                 exact = result
             self._take(results, [value for value in tree_leaves(exact) if isinstance(value, torch.Tensor)], rounds)
         return result
@@ -279,6 +282,8 @@ def noisy(run: Callable[[], Sequence[torch.Tensor | None]]) -> Iterator[list[tor
             with Noise(seed):
                 found = [None if x is None else x.detach() for x in run()]
         except Exception as error:  # of the user's forward, which may check what it computes
+            if ran_out_of_memory(error):
+                raise
             _native.log_debug(f"rounding could not be sampled: {type(error).__name__}: {error}")
             return
         yield found

@@ -188,7 +188,10 @@ def differentiation(
         set_random_states(states)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
-        found = iter(_engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
+        with torch.autograd.set_multithreading_enabled(False):  # what is watched, or changed, is of this thread alone
+            found = iter(
+                _engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ()
+            )
         return [_in_memory(next(found)) if i in positions and i in only else None for i in range(len(inputs))]
 
     return differentiate

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from rekindle import _native
-from rekindle.errors import OF_TORCH, first_line
+from rekindle.errors import OF_TORCH, first_line, ran_out_of_memory
 from rekindle.export.request import Call
 from rekindle.functions.binding import bind
 from rekindle.graphs.double_backward import DoubleBackward
@@ -152,6 +152,8 @@ class ReadyGraph:
         try:
             self.session.prepare(inputs, self.record)
         except OF_TORCH as error:
+            if ran_out_of_memory(error):
+                raise
             _native.log_debug(f"a graph has no plan for sizes {sizes}: {first_line(error)}")
             return False
         return True
@@ -213,6 +215,8 @@ class ReadyGraph:
 
     def _raise_bypass(self, error: Exception) -> None:
         """Raises Bypass if an error of a run means that the graph is not for the call; otherwise returns."""
+        if ran_out_of_memory(error):
+            return
         if isinstance(error, _native.PlanMismatch) and not self.contract.functions:
             raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
         if self.depends_on_data:  # where eager branches, or checks, the graph goes on

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.errors import PythonOpError, first_line
+from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
 from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.fingerprint import Fingerprint
@@ -180,6 +180,8 @@ class GraphSource:
         except (Bypass, PythonOpError):
             raise
         except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had
+            if ran_out_of_memory(error):
+                raise
             self.store.reject(entry.id, f"{type(error).__name__}: {first_line(error)}")
             return None
         if self._on_graph is not None:

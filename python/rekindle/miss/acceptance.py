@@ -18,7 +18,7 @@ import torch
 
 from rekindle import _native
 from rekindle.compare.verification import Expected, Gradients, compare_session
-from rekindle.errors import OF_TORCH, PythonOpError, first_line
+from rekindle.errors import OF_TORCH, PythonOpError, first_line, ran_out_of_memory
 from rekindle.export.request import ExportRequest
 from rekindle.functions.binding import bind
 from rekindle.functions.inlining import checkpoints_inlined
@@ -186,6 +186,8 @@ def _verify_elsewhere(session: Any, request: ExportRequest, built: Built, call: 
     try:
         return _verify_second(session, request, built, call)
     except Exception as error:
+        if ran_out_of_memory(error):
+            raise
         raise WrongElsewhere(f"at other sizes ({call.sizes}), {first_line(error)}") from error
 
 

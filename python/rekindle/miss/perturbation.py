@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from rekindle import _native
+from rekindle.errors import ran_out_of_memory
 from rekindle.export.copies.private_copy import numbers_of, twin
 from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.module_state import attributes_kept, state_kept
@@ -91,6 +92,8 @@ def call_again(
     except Bypass:
         raise
     except Exception as error:  # of the user's forward, which may well refuse numbers that nobody gave it
+        if ran_out_of_memory(error):
+            raise
         _native.log_debug(f"{type(call.module).__name__} was not tried on perturbed inputs: {type(error).__name__}: {error}")
         return None
     finally:

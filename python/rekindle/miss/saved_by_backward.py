@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from rekindle.errors import ran_out_of_memory
 from rekindle.graphs.saved_writes import SAYS
 from rekindle.miss.perturbation import SecondCall
 from rekindle.process.torch_internals import run_backward, set_version_counters
@@ -33,6 +34,8 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
             with _as_if_written(written):
                 run_backward(tuple(roots), (torch.ones_like(roots[0]),), True, False, leaves, True, accumulate_grad=False)
         except RuntimeError as error:
+            if ran_out_of_memory(error):
+                raise
             return SAYS in str(error)
         return False
 

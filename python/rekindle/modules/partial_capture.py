@@ -32,7 +32,7 @@ from rekindle.reasons import Bypass, Reason
 # Those under which submodules may do better. The others hold for submodules as well, or pass by themselves.
 _OF_ONE_MODULE = frozenset(Reason) - {
     Reason.MODE_STACK, Reason.INFERENCE_MODE, Reason.DISABLED, Reason.DATA_PARALLEL,
-    Reason.CHANGED_DURING_EXPORT, Reason.BUSY,
+    Reason.CHANGED_DURING_EXPORT, Reason.OUT_OF_MEMORY, Reason.BUSY,
 }  # fmt: skip
 # Those that may pass by themselves, or be an error of the user's: the parts wait until a call has run in eager.
 _AFTER_A_CALL = frozenset((Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.STATE_MUTATED, Reason.SIDE_EFFECT))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rekindle.modules.partial_capture import Part
 
@@ -51,6 +52,21 @@ class Status:
     cache_dir: str | None = None
     parts: list[Part] = field(default_factory=list)
     bypass: list[tuple[str, str]] = field(default_factory=list)
+
+    def with_sessions(self, stats: list[dict[str, Any]]) -> Status:
+        """Returns a copy without parts, to which the figures of sessions are added, as of _native.Session.stats()."""
+        plans, seconds = sum(stat["plans"] for stat in stats), sum(stat["plan_seconds"] for stat in stats)
+        arena = max((stat["arena_bytes"] for stat in stats), default=0)
+        return replace(self, bypass=list(self.bypass), parts=[], plans=plans, plan_seconds=seconds, arena_bytes=arena)
+
+    def add_parts(self, own: Part, parts: dict[str, tuple[Status, Part]]) -> None:
+        """Counts what the parts of a module have done, and lists those that ran, `own`, the module itself, first."""
+        self.parts.append(own)
+        for name, (status, as_part) in parts.items():
+            self.add(status)
+            for part in status.parts or [as_part]:
+                if part.source != "none":
+                    self.parts.append(replace(part, name=".".join(filter(None, (name, part.name)))))
 
     def add(self, other: Status) -> None:
         """Counts what a part has done."""

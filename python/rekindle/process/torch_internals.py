@@ -43,6 +43,11 @@ schema_named: Callable[[str, str], Any] = torch._C._get_schema
 name_of_private_device: Callable[[], str] = torch._C._get_privateuse1_backend_name
 
 
+def is_capturing() -> bool:
+    """Tells whether the current stream records a CUDA graph. Asks no driver that is not in use."""
+    return torch.cuda._initialized and torch.cuda.is_current_stream_capturing()
+
+
 def scalar_type(value: Value) -> str | None:
     """Names a tensor's dtype as the trace does ("Float"); None for a value that is no tensor, or whose dtype is unknown."""
     return value.type().scalarType() if isinstance(value.type(), TensorType) else None

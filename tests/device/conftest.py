@@ -1,0 +1,24 @@
+"""The test device is the accelerator of these tests' process: they have one of their own, `pytest tests/device`."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import torch
+from device_of_tests import load_test_device
+
+load_test_device()
+
+
+@pytest.fixture(autouse=True)
+def cache_dir(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An empty cache directory for this test."""
+    monkeypatch.setenv("REKINDLE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """The same random numbers in every run of a test."""
+    torch.manual_seed(0)
