@@ -38,7 +38,7 @@ void keep_outputs(Frame& frame, const std::vector<at::Tensor>& outputs) {
 Status check_operator(const graph::Node& node) {
   if (!graph::is_torch(node)) return {};
   try {
-    const TorchOperator checked(node);
+    const TorchOperator checked(node, at::kCPU);
     return {};
   } catch (const c10::Error& error) {
     return unsupported(error.what_without_backtrace());

@@ -99,7 +99,11 @@ class LowerContext {
     delivered_ = std::move(delivered);
   }
 
+  // Where the node will run, whatever device it names itself.
+  void set_device(at::Device device) { device_ = device; }
+
   const graph::Node& node() const { return node_; }
+  at::Device device() const { return device_; }
   bool recording() const { return recording_; }
   bool is_exclusive(std::size_t i) const { return i < exclusive_.size() && exclusive_[i]; }
   bool is_delivered(std::size_t i) const { return i >= delivered_.size() || delivered_[i]; }
@@ -137,6 +141,7 @@ class LowerContext {
  private:
   const graph::Node& node_;
   std::vector<at::Tensor> metas_;
+  at::Device device_ = at::kCPU;
   mutable std::vector<at::Tensor> constants_;  // those of a device come to the host when they are asked for
   std::vector<bool> exclusive_, delivered_;
   bool recording_ = false, running_ = false;

@@ -153,7 +153,8 @@ void append_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-TorchOperator::TorchOperator(const graph::Node& node) : name_(node.op_type()) {
+TorchOperator::TorchOperator(const graph::Node& node, at::Device device)
+    : name_(node.op_type()), device_(device) {
   handle_ = c10::Dispatcher::singleton().findSchema(operator_name(name_));
   TORCH_CHECK_NOT_IMPLEMENTED(handle_.has_value(), "there is no operator ", name_,
                               "; import the library that defines it, or use another release of torch");
@@ -258,16 +259,15 @@ IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Ten
 }
 
 std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const {
-  return call_on(inputs, std::nullopt);
+  return call_on(inputs, device_);
 }
 
 std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& inputs,
-                                               std::optional<at::Device> device) const {
+                                               at::Device device) const {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    const bool names_device = handle_->schema().arguments()[i].name() == "device";
-    stack.push_back(device && names_device ? IValue(*device) : gather(arguments_[i], inputs));
     const c10::Argument& formal = handle_->schema().arguments()[i];
+    stack.push_back(formal.name() == "device" ? IValue(device) : gather(arguments_[i], inputs));
     TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '",
                 formal.name(), "' of ", name_, " is missing");
   }

@@ -16,8 +16,9 @@ namespace rekindle::session {
 // exists, writes to none of its inputs, returns tensors, and its arguments fit its schema.
 class TorchOperator {
  public:
+  // `device`: where it runs, in the place of the device that the node names, which is that of its export.
   // Throws c10::Error naming the operator and what is wrong.
-  explicit TorchOperator(const graph::Node& node);
+  TorchOperator(const graph::Node& node, at::Device device);
 
   // The tensors it returns, lists flattened; `inputs` as the node's, absent ones undefined. Runs under the
   // caller's dispatch keys and grad mode. Throws what the operator throws.
@@ -39,14 +40,13 @@ class TorchOperator {
   };
 
   Argument bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next);
-  // device: in the place of the node's own.
-  std::vector<at::Tensor> call_on(const std::vector<at::Tensor>& inputs,
-                                  std::optional<at::Device> device) const;
+  std::vector<at::Tensor> call_on(const std::vector<at::Tensor>& inputs, at::Device device) const;
   c10::IValue gather(const Argument& argument, const std::vector<at::Tensor>& inputs) const;
   void check_schema(const graph::Node& node) const;
   void check_statistics(const graph::Node& node) const;
 
   std::string name_;
+  at::Device device_;
   std::optional<c10::OperatorHandle> handle_;
   std::vector<Argument> arguments_;
   std::vector<std::size_t> number_inputs_;

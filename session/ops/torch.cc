@@ -133,7 +133,7 @@ void give(const Args& args, const std::vector<at::Tensor>& results, const std::v
 Lowering lower_torch(const LowerContext& context) {
   const graph::Node& node = context.node();
   if (node.op_type() == kCallHost) return lower_host(context);
-  const auto op = std::make_shared<const TorchOperator>(node);
+  const auto op = std::make_shared<const TorchOperator>(node, context.device());
   Lowering lowering;
   if (!context.running()) lowering.outputs = layouts_of(context, *op);
   const Results to(node, lowering.outputs);

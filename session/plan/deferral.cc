@@ -40,6 +40,7 @@ void GraphLowering::defer(const graph::Node& node, Lower lower, Program& program
   deferred.node = &node;
   deferred.lower = lower;
   deferred.recording = request_.record;
+  deferred.device = request_.device;
   Instruction instruction;
   instruction.node = &node;
   for (std::size_t i = 0; i < node.inputs().size(); ++i) {

@@ -104,6 +104,7 @@ void GraphLowering::lower_node(const graph::Node& node, Program& program) {
   for (const graph::Value* output : node.outputs())
     delivered.push_back(request_.joint->graph->is_output(output));
   context.set_owners(std::move(exclusive), std::move(delivered));
+  context.set_device(request_.device);
   Lowering lowering;
   try {
     lowering = lower(context);

@@ -50,6 +50,7 @@ NodeResults Deferred::results_of(const Args& args, const Tensors& inputs) const 
   for (std::size_t i = 0; i < inputs.size(); ++i) held.push_back(args.held_in(i));
   LowerContext context(*node, inputs, recording);
   context.set_known(constants);
+  context.set_device(device);
   return run_lowering(lower(context), inputs, held);
 }
 

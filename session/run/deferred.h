@@ -15,6 +15,7 @@ struct Deferred {
   const graph::Node* node = nullptr;
   Lower lower = nullptr;
   bool recording = false;
+  at::Device device = at::kCPU;  // where it runs
   // Per input: its layout, where only that is read and it is known beforehand; else undefined.
   std::vector<at::Tensor> metas;
   // Per input: its contents on the host, where they are known beforehand; else undefined.

@@ -16,6 +16,10 @@ Registry<Interpret>& interpreters() {
   return instance;
 }
 
+// Where a graph runs: on the device of its inputs; where all are on the host, as the number of an iteration
+// is, on that of the graph that it is in.
+thread_local at::Device current_device = at::kCPU;
+
 RunValues run_lowered(const graph::Node& node, const RunValues& inputs) {
   const Lower lower = find_lowering(node.domain(), node.op_type());
   TORCH_CHECK_NOT_IMPLEMENTED(lower != nullptr, "the session has no lowering for this op");
@@ -24,15 +28,13 @@ RunValues run_lowered(const graph::Node& node, const RunValues& inputs) {
     TORCH_CHECK(inputs[i].isNone() || inputs[i].isTensor(), "input ", i, " is a sequence, not a tensor");
     tensors.push_back(inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor());
   }
-  const Lowering lowering = lower(LowerContext(node, tensors));
+  LowerContext context(node, tensors);
+  context.set_device(current_device);
+  const Lowering lowering = lower(context);
   RunValues results;
   for (at::Tensor& tensor : run_once(lowering, tensors)) results.emplace_back(std::move(tensor));
   return results;
 }
-
-// Where a graph runs: on the device of its inputs; where all are on the host, as the number of an iteration
-// is, on that of the graph that it is in.
-thread_local at::Device current_device = at::kCPU;
 
 at::Device device_of(const RunValues& inputs) {
   for (const RunValue& input : inputs) {

@@ -27,7 +27,8 @@ from typing import Any
 
 import rekindle
 import torch
-from comparison import Step, difference, leaves_of, seed_all, step, where
+from comparison import Step, difference, leaves_of, on_device, seed_all, step, where
+from device_of_tests import load_test_device
 from model_zoo import MODELS, Model
 from torch import nn
 
@@ -82,7 +83,7 @@ class Row:
         return f"| {self.name} | {self.place} | {exports} | {sizes} | {'; '.join(notes).replace('|', '/')} |"
 
 
-def try_model(model: Model, options: rekindle.Options) -> Row:
+def try_model(model: Model, options: rekindle.Options, device: str = "cpu") -> Row:
     """All of one model."""
     if importlib.util.find_spec(model.package.partition(".")[0]) is None:
         return Row(
@@ -94,20 +95,20 @@ def try_model(model: Model, options: rekindle.Options) -> Row:
     runs = []
     for dropout in (0.0, _DROPOUT):
         start = time.perf_counter()
-        run = _run(model, dropout, options)
+        run = _run(model, dropout, options, device)
         runs.append(dataclasses.replace(run, seconds=time.perf_counter() - start))
     return Row(model.name, model.package, model.sizes, runs)
 
 
-def _run(model: Model, dropout: float, options: rekindle.Options) -> Run:
+def _run(model: Model, dropout: float, options: rekindle.Options, device: str) -> Run:
     run = Run(dropout, "graph")
     exports = []
     try:
         torch.manual_seed(0)
-        eager = model.make(dropout).train()
+        eager = model.make(dropout).train().to(device)
         module = copy.deepcopy(eager)
         wrapped = rekindle.Module(module, options)
-        calls = [model.inputs(*sizes) for sizes in model.sizes]
+        calls = [on_device(model.inputs(*sizes), device) for sizes in model.sizes]
         for seed, inputs in enumerate(calls):
             before = copy.deepcopy(eager)
             expected = step(eager, eager, (), inputs, seed)
@@ -202,10 +203,10 @@ def _fixed(wrapped: rekindle.Module) -> str:
     return "; ".join(dict.fromkeys(fixed))
 
 
-def _rows(pattern: str, options: rekindle.Options) -> Iterator[Row]:
+def _rows(pattern: str, options: rekindle.Options, device: str) -> Iterator[Row]:
     for model in MODELS:
         if any(part in model.name for part in pattern.split(",")):
-            row = try_model(model, options)
+            row = try_model(model, options, device)
             print(f"{row.place:6} {row.name} {sum(run.seconds for run in row.runs):.0f} s", file=sys.stderr)
             yield row
 
@@ -221,8 +222,11 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="TEXT",
         help="models whose name contains TEXT, or one of several: gpt2,bert",
     )
+    parser.add_argument("--device", default="cpu", help='as torch names it, or "test": that of tests/device')
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every row")
     given = parser.parse_args(arguments)
+    if given.device == "test":
+        load_test_device()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -230,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("| model | ran in | exports | sizes | notes |\n|---|---|---|---|---|", flush=True)
     rows = []
     with tempfile.TemporaryDirectory() as directory:
-        for row in _rows(given.only, rekindle.Options(cache_dir=Path(directory), log="off")):
+        for row in _rows(given.only, rekindle.Options(cache_dir=Path(directory), log="off"), given.device):
             rows.append(row)
             if not given.json:
                 print(row.text(), flush=True)

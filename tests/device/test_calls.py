@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import rekindle
 import torch
+from device_cases import REFUSED, SERVED, Forward
 from device_twins import Made, Twins
 from torch import nn
-from torch.nn import functional as F
 
-Forward = Callable[[Any, torch.Tensor], Any]
-
-
-def _data_sized(self: Any, x: torch.Tensor) -> torch.Tensor:
-    return self.a(x)[x[:, 0] > 0]
-
-
-SERVED: dict[str, Forward] = {
-    "linear": lambda self, x: self.a(x),
-    "noise": lambda self, x: self.a(x) + torch.randn(x.shape, device=x.device),
-    "dropout": lambda self, x: F.dropout(self.a(x), 0.5),
-    "bernoulli": lambda self, x: self.a(x) * torch.bernoulli(torch.full_like(x, 0.5)),
-    "numbers made on the host": lambda self, x: self.a(x) * torch.arange(4).to(x.device),
-    "a detour over the host": lambda self, x: self.a(x.cpu().sin().to(x.device)),
-    "a constant": lambda self, x: self.a(x) * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device),
-    "a scalar of the host": lambda self, x: self.a(x) * torch.tensor(2.0),
-    "attention": lambda self, x: F.scaled_dot_product_attention(self.a(x)[None], x[None], x[None]),
-    "sizes that depend on data": _data_sized,
-    "its device": lambda self, x: (self.a(x), x.device),
-}
-REFUSED: dict[str, Forward] = {
-    "noise of the host": lambda self, x: self.a(x) + torch.randn(x.shape).to(x.device),
-    "a result on the host": lambda self, x: self.a(x).cpu(),
-    "a result on another index": lambda self, x: self.a(x).to("test:1" if x.device.index == 0 else "test:0"),
-}
+REFUSED_HERE: dict[str, Forward] = {**REFUSED, "a result on another index": lambda self, x: self.a(x).to("test:1")}
 
 
 @pytest.mark.parametrize("device", ["test:0", "test:1"])
@@ -50,9 +24,9 @@ def test_a_call_runs_from_a_graph(name: str, device: str) -> None:
     assert twins.status.eager_calls == 0, twins.status.bypass
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_HERE)
 def test_a_call_on_two_devices_is_eagers(name: str) -> None:
-    twins = Twins(Made(REFUSED[name]))
+    twins = Twins(Made(REFUSED_HERE[name]))
     for rows in (3, 5):
         twins.call(torch.randn(rows, 4, device="test:0"))
     assert set(twins.reasons()) == {"unsupported_device"}
@@ -75,15 +49,15 @@ def test_a_module_on_two_devices_runs_in_parts() -> None:
     assert parts["first"] in ("export", "memory") and parts["second"] in ("export", "memory", "local")
 
 
-def test_an_entry_of_one_index_serves_another() -> None:
-    """And gives its device, its own tensors' and no other's."""
-    forward: Forward = lambda self, x: (self.a(x), x.device)  # noqa: E731
-    first = Twins(Made(forward), "test:0")
+@pytest.mark.parametrize("name", SERVED)
+def test_an_entry_of_one_index_serves_another(name: str) -> None:
+    """And makes tensors, and gives its device, as the call's own and no other's."""
+    first, second = (Twins(Made(SERVED[name]), device) for device in ("test:0", "test:1"))
     first.call(torch.randn(3, 4, device="test:0"))
     rekindle.lookup.store.flush()
-    second = Twins(Made(forward), "test:1")
-    second.call(torch.randn(3, 4, device="test:1"))
-    assert (first.status.source, second.status.source) == ("export", "local")
+    for rows in (3, 5):
+        second.call(torch.randn(rows, 4, device="test:1"))
+    assert (first.status.source, second.status.exports, second.status.eager_calls) == ("export", 0, 0)
 
 
 def test_an_entry_of_the_cpu_serves_no_accelerator() -> None:
@@ -103,15 +77,9 @@ def test_autocast_of_the_device(dtype: torch.dtype) -> None:
     assert twins.status.eager_calls == 0, twins.status.bypass
 
 
-def _writes(self: Any, x: torch.Tensor) -> torch.Tensor:
-    y = self.a(x)
-    y[:, 0] = 0
-    return y + torch.ones(4)
-
-
 def test_a_forward_under_a_default_device() -> None:
     """The exporter's own tensors are made on the host all the same, where it reads them."""
-    twins = Twins(Made(_writes))
+    twins = Twins(Made(SERVED["a write to a part"]))
     with torch.device("test:0"):
         for rows in (3, 5):
             twins.call(torch.randn(rows, 4))

@@ -1,0 +1,41 @@
+"""Forwards on an accelerator: those that one graph serves, and those that are eager's because they are on two devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+Forward = Callable[[Any, torch.Tensor], Any]
+
+
+def _data_sized(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.a(x)[x[:, 0] > 0]
+
+
+def _written(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.a(x)
+    y[:, 0] = 0
+    return y + torch.ones(4, device=x.device)
+
+
+SERVED: dict[str, Forward] = {
+    "linear": lambda self, x: self.a(x),
+    "noise": lambda self, x: self.a(x) + torch.randn(x.shape, device=x.device),
+    "dropout": lambda self, x: F.dropout(self.a(x), 0.5),
+    "bernoulli": lambda self, x: self.a(x) * torch.bernoulli(torch.full_like(x, 0.5)),
+    "numbers made on the host": lambda self, x: self.a(x) * torch.arange(4).to(x.device),
+    "a detour over the host": lambda self, x: self.a(x.cpu().sin().to(x.device)),
+    "a constant": lambda self, x: self.a(x) * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device),
+    "a scalar of the host": lambda self, x: self.a(x) * torch.tensor(2.0),
+    "attention": lambda self, x: F.scaled_dot_product_attention(self.a(x)[None], x[None], x[None]),
+    "sizes that depend on data": _data_sized,
+    "a write to a part": _written,
+    "its device": lambda self, x: (self.a(x), x.device),
+}
+REFUSED: dict[str, Forward] = {
+    "noise of the host": lambda self, x: self.a(x) + torch.randn(x.shape).to(x.device),
+    "a result on the host": lambda self, x: self.a(x).cpu(),
+}

@@ -1,0 +1,230 @@
+"""The sections of scripts/gpu-check that no other suite has; see gpu_check.py for what a section prints."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+
+import rekindle
+import torch
+from device_cases import REFUSED, SERVED
+from device_of_tests import load_test_device
+from device_twins import Made, Twins
+from function_support import FUNCTIONS
+from small_models import MODELS, SmallModel
+from torch import nn
+
+Check = tuple[str, Callable[[], str | None]]  # its name; returns what is wrong, or nothing; None: eager itself fails
+
+
+def _rows(device: str) -> int:
+    return 64 if device == "cuda" else 8  # the test device is slow
+
+
+def environment(device: str) -> Iterator[Check]:
+    """One check: whether the device is there; its name is the section's note."""
+    if device == "cuda":
+        found = torch.cuda.get_device_properties(0)
+        print(f"{found.name}, sm_{found.major}{found.minor}, torch {torch.__version__}", file=sys.stderr)
+    yield f"{device} is there", lambda: "" if torch.accelerator.is_available() else "no device"
+
+
+def calls(device: str) -> Iterator[Check]:
+    """What tests/device/test_calls.py asks, on every index."""
+    indices = [f"{device}:{i}" for i in range(min(2, torch.accelerator.device_count()))]
+    for name, forward in SERVED.items():
+        for index in indices:
+            yield f"{name} on {index}", lambda f=forward, i=index: _served(Twins(Made(f), i), [(3, 4), (3, 4), (5, 4)])  # type: ignore[misc]
+    for name, forward in REFUSED.items():
+        yield name, lambda f=forward: _refused(Twins(Made(f), f"{device}:0"))  # type: ignore[misc]
+
+
+def _served(twins: Twins, sizes: list[tuple[int, ...]]) -> str:
+    device = next(twins.module.parameters()).device
+    for size in sizes:
+        twins.call(torch.randn(size, device=device))
+    return f"in eager: {twins.status.bypass}" if twins.status.eager_calls else ""
+
+
+def _refused(twins: Twins) -> str:
+    twins.call(torch.randn(3, 4, device=next(twins.module.parameters()).device))
+    return "" if twins.reasons() == ["unsupported_device"] else f"not refused: {twins.status}"
+
+
+def streams(device: str) -> Iterator[Check]:
+    """Two side streams in turn, each behind a kernel that sleeps, with a backward on either."""
+
+    def in_turn() -> str:
+        twins = Twins(nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)), device)
+        main, sides = torch.accelerator.current_stream(), [torch.Stream(device=device) for _ in range(2)]
+        for step in range(12):
+            side = sides[step % 2]
+            x = torch.randn(_rows(device), 256, device=device)
+            side.wait_stream(main)
+            with side:
+                if device == "cuda":
+                    torch.cuda._sleep(20_000_000)
+                twins.call(x)
+            main.wait_stream(side)
+        return f"in eager: {twins.status.bypass}" if twins.status.eager_calls else ""
+
+    yield "two streams in turn", in_turn
+
+
+def functions(device: str) -> Iterator[Check]:
+    """The autograd Functions of tests/python."""
+
+    def run(make: Callable[[], nn.Module]) -> str | None:
+        with torch.device(device):  # what their forwards make is there, too
+            twins = Twins(make(), device)
+            try:
+                twins.eager(torch.randn(5, 4)).sum().backward()
+            except Exception:  # what a backward makes in the device's thread is on the host, say
+                return None
+            for _ in range(2):
+                twins.call(torch.randn(5, 4))
+        return ""
+
+    for part in ("", "_calls", "_kinds", "_memory", "_results"):
+        importlib.import_module(f"function_cases{part}")
+    cases = {name: make for name, make in FUNCTIONS.items() if name != "Fused"}  # a copy of its parameters lacks their attribute
+    for name, make in cases.items():
+        yield name, lambda m=make: run(m)  # type: ignore[misc]
+
+
+def steps(device: str) -> Iterator[Check]:
+    """A step waits for the device and allocates no more often than eager's."""
+    for model in MODELS:
+        yield model.name, lambda m=model: _counted(m, device)  # type: ignore[misc]
+
+
+def _counted(model: SmallModel, device: str) -> str:
+    module, inputs = model.make().to(device), [x.to(device) for x in model.inputs(_rows(device))]
+    wrapped = rekindle.Module(module, rekindle.Options(log="error"))
+    found = {}
+    for name, called in (("eager", module), ("graph", wrapped)):
+        for _ in range(3):
+            called(*inputs).backward()
+        before = _counts(device)
+        called(*inputs).backward()
+        found[name] = [now - then for now, then in zip(_counts(device), before, strict=True)]
+        module.zero_grad()
+    print(f"{model.name}: (waits, allocations) {found}", file=sys.stderr)
+    worse = any(ours > theirs for ours, theirs in zip(found["graph"], found["eager"], strict=True))
+    return f"more than eager: {found}" if worse else ""
+
+
+def _counts(device: str) -> list[int]:
+    if device != "cuda":
+        return [torch.ops.test_device.synchronizations()]
+    torch.cuda.synchronize()
+    return [torch.cuda.memory_stats()["allocation.all.allocated"]]
+
+
+def training(device: str) -> Iterator[Check]:
+    """Losses of 50 steps beside eager's, on a GPU."""
+    for model in MODELS:
+        yield model.name, lambda m=model: _trained(m, device)  # type: ignore[misc]
+
+
+def _trained(model: SmallModel, device: str) -> str:
+    losses = {}
+    for name in ("eager", "graph"):
+        torch.manual_seed(0)
+        module = model.make().to(device)
+        called = rekindle.Module(module, rekindle.Options(log="error")) if name == "graph" else module
+        optimizer = torch.optim.SGD(module.parameters(), lr=1e-2)
+        losses[name] = []
+        for step in range(50 if device == "cuda" else 6):  # the test device is slow
+            inputs = [x.to(device) for x in model.inputs(_rows(device) // (1 + (step % 5 == 0)))]
+            optimizer.zero_grad()
+            loss = called(*inputs)
+            loss.backward()
+            optimizer.step()
+            losses[name].append(float(loss))
+    if (status := rekindle.status(called)).eager_calls:
+        return f"in eager: {status.bypass}"
+    apart = max(abs(a - b) / (abs(b) + 1e-6) for a, b in zip(losses["graph"], losses["eager"], strict=True))
+    return f"the losses are {apart:.1e} apart" if apart > 1e-3 else ""
+
+
+def memory(device: str) -> Iterator[Check]:
+    """The most that is allocated in steps of 8 sizes is at most eager's, and nothing is left after them."""
+    for model in MODELS:
+        yield model.name, lambda m=model: _held(m, device)  # type: ignore[misc]
+
+
+def _held(model: SmallModel, device: str) -> str:
+    if device != "cuda":
+        return ""
+    peaks = {}
+    module = model.make().to(device)
+    for name, called in (("eager", module), ("graph", rekindle.Module(module, rekindle.Options(log="error")))):
+        for timed in (False, True):
+            torch.cuda.reset_peak_memory_stats()
+            for step in range(16 if timed else 8):
+                called(*(x.to(device) for x in model.inputs(_rows(device) * (1 + step % 8)))).backward()
+                module.zero_grad()
+        peaks[name] = torch.cuda.max_memory_allocated()
+    print(f"{model.name}: {peaks}", file=sys.stderr)
+    return f"bytes at most: {peaks}" if peaks["graph"] > 1.05 * peaks["eager"] + (1 << 20) else ""
+
+
+def sanitizer(device: str) -> Iterator[Check]:
+    """A training step of each model under compute-sanitizer, where it is installed."""
+    tool = shutil.which("compute-sanitizer") if device == "cuda" else None
+
+    def run() -> str:
+        command = [tool or "", "--error-exitcode", "7", sys.executable, __file__, "streams", "--device", device]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return "" if done.returncode == 0 else done.stdout[-500:]
+
+    if tool is not None:
+        yield "compute-sanitizer", run
+
+
+def _outcome(check: Callable[[], str | None]) -> str | None:
+    try:
+        return check()
+    except AssertionError as error:
+        return f"differs from eager: {(str(error).strip().splitlines() or [''])[0]}"
+    except Exception as error:  # a section goes on, and names what raised
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def main() -> int:
+    """Runs one section and prints its outcome; 1 when anything is wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("section")
+    parser.add_argument("--device", default="cuda")
+    given = parser.parse_args()
+    if given.device == "test":
+        load_test_device()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    right, skipped, wrong = 0, 0, []
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["REKINDLE_CACHE_DIR"] = directory
+        for name, check in globals()[given.section](given.device):
+            found = _outcome(check)
+            right += found == ""
+            skipped += found is None
+            wrong += [f"{name}: {found}"] if found else []
+        rekindle.lookup.store.flush()
+    note = torch.cuda.get_device_name() if given.section == "environment" and given.device == "cuda" else ""
+    print(json.dumps({"right": right, "wrong": wrong, "skipped": skipped, **({"note": note} if note else {})}))
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
