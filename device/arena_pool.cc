@@ -32,9 +32,13 @@ ArenaPool& ArenaPool::of(at::Device device) {
 
 std::size_t ArenaPool::release_all() {
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  std::vector<ArenaPool*> every;  // they stay where they are
+  {
+    const std::lock_guard lock(all.mutex);
+    for (auto& [device, pool] : all.by_device) every.push_back(&pool);
+  }
   std::size_t bytes = 0;
-  for (auto& [device, pool] : all.by_device) bytes += pool.release();
+  for (ArenaPool* const pool : every) bytes += pool->release();
   return bytes;
 }
 

@@ -7,8 +7,6 @@ that a plain tensor has not.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from rekindle.process.torch_internals import dispatch_keys, name_of_private_device
@@ -19,22 +17,26 @@ def keys_of(tensor: torch.Tensor) -> int:
     return dispatch_keys(tensor).raw_repr()
 
 
-@functools.cache
-def _plain_keys(device: str) -> frozenset[int]:
-    """Returns the numbers of all plain tensors on this type of device."""
+_plain_keys: dict[str, frozenset[int]] = {}  # the numbers of all plain tensors, by the type of their device
+
+
+def _plain_keys_on(device: torch.device) -> frozenset[int]:
+    """Returns the numbers of all plain tensors on a device; those of its type, but made there: another may not be touched."""
+    known = _plain_keys.get(device.type)
+    if known is not None:
+        return known
     found = set()
     for inference in (False, True):
         with torch.inference_mode(inference):
             real, complex_ = torch.empty(0, device=device), torch.empty(0, dtype=torch.complex64, device=device)
             for tensor in (real, torch._neg_view(real), complex_, complex_.conj(), torch._neg_view(complex_.conj())):
                 found.add(keys_of(tensor))
-    return frozenset(found)
+    return _plain_keys.setdefault(device.type, frozenset(found))
 
 
 def is_plain_kind(tensor: torch.Tensor) -> bool:
     """Tells whether a tensor is dispatched as plain ones on its device are; also for what is on a device without sessions."""
-    device = tensor.device.type
-    return not has_sessions(device) or keys_of(tensor) in _plain_keys(device)
+    return not has_sessions(tensor.device.type) or keys_of(tensor) in _plain_keys_on(tensor.device)
 
 
 def has_sessions(device: str) -> bool:
