@@ -17,7 +17,7 @@ class StreamOrder {
   // allocator does not give the memory to others before that stream has done so. Does nothing on the CPU.
   void enter(const at::Tensor& memory);
 
-  // Whether the device's current stream was the last to use it, or nobody has yet. True on the CPU.
+  // Tells whether the current stream used the memory last, or nobody has yet. Always true on the CPU.
   bool is_of_current_stream(at::Device device) const;
 
  private:

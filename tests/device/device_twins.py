@@ -22,7 +22,7 @@ class Made(nn.Module):
         self.given = forward
 
     def forward(self, x: torch.Tensor) -> Any:
-        """What the test's forward returns."""
+        """Returns what the test's forward does."""
         return self.given(self, x)
 
 
@@ -36,7 +36,7 @@ class Twins:
 
     @property
     def status(self) -> rekindle.Status:
-        """Of the wrapped copy."""
+        """Returns that of the wrapped copy."""
         return rekindle.status(self.wrapped)
 
     def reasons(self) -> list[str]:

@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a backward reads in the device's thread is not seen",
-        "python/rekindle/compare/verification.py",
+        "python/rekindle/process/torch_internals.py",
         "torch.autograd.set_multithreading_enabled(False)",
         "torch.autograd.set_multithreading_enabled(True)",
         "test_what_a_function_reads_and_its_backward_are_part_of_the_key",

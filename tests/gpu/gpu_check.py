@@ -38,7 +38,7 @@ class Section:
     suite: tuple[str, ...] = ()
 
     def command(self, device: str) -> list[str]:
-        """What is run for a device."""
+        """Returns what is run for a device."""
         conformance = [str(_ROOT / "tests" / "conformance" / "conformance.py"), *self.suite, "--json", "--device", device]
         own = [str(_ROOT / "tests" / "gpu" / "sections.py"), self.name, "--device", device]
         return [sys.executable, *(conformance if self.suite else own)]
@@ -49,13 +49,13 @@ SECTIONS = (
     Section("calls", "forwards that are served, and those on two devices", 30),
     Section("streams", "forwards and backwards on side streams, behind kernels that sleep", 30),
     Section("functions", "autograd Functions in graphs", 40),
-    Section("steps", "waits, allocations and launches of a step beside eager's", 40),
+    Section("steps", "allocations of a step, or waits on the test device, beside eager's", 40),
     Section("training", "6 models, 50 steps, beside eager", 60),
-    Section("memory", "allocated and reserved bytes over 20 steps of changing sizes", 30),
+    Section("memory", "the most bytes allocated in steps of 8 sizes, beside eager's", 30),
     Section("operators", "torch's operators", 110, ("opinfo", "--samples", "1")),
     Section("modules", "torch's modules", 60, ("modules", "--samples", "1")),
     Section("programs", "random programs", 40, ("programs", "--samples", "60")),
-    Section("sanitizer", "compute-sanitizer over a training step", 60),
+    Section("sanitizer", "compute-sanitizer over the section streams", 60),
 )
 assert sum(section.seconds for section in SECTIONS) <= 520
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd.graph import _engine_run_backward
 
 from rekindle import _native
 from rekindle.compare.contributions import Contributions
 from rekindle.compare.distance import Distance, near
 from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
+from rekindle.process.torch_internals import run_backward
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import same_strides
 from rekindle.results.saved_groups import AutogradGraph, Group, Saved
@@ -188,10 +188,7 @@ def differentiation(
         set_random_states(states)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
-        with torch.autograd.set_multithreading_enabled(False):  # what is watched, or changed, is of this thread alone
-            found = iter(
-                _engine_run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ()
-            )
+        found = iter(run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
         return [_in_memory(next(found)) if i in positions and i in only else None for i in range(len(inputs))]
 
     return differentiate

@@ -136,7 +136,12 @@ def added_symbolic_functions() -> Iterator[tuple[str, int, Callable[..., Any]]]:
 
 # Autograd.
 # The engine itself, which START_BACKWARD does not replace here.
-run_backward: Callable[..., Any] = torch.autograd.graph._engine_run_backward
+def run_backward(*arguments: Any, **options: Any) -> Any:
+    """Runs a backward in this thread alone, for what is watched, or changed, is of this thread."""
+    with torch.autograd.set_multithreading_enabled(False):
+        return torch.autograd.graph._engine_run_backward(*arguments, **options)
+
+
 # Sets how often each of some tensors was written, as autograd counts it; and a context in which writes to one do not count.
 set_version_counters: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = torch._C._autograd._unsafe_set_version_counter
 version_kept: Callable[[torch.Tensor], contextlib.AbstractContextManager[None]] = torch.autograd._unsafe_preserve_version_counter

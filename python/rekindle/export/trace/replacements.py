@@ -29,13 +29,13 @@ def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float, cudnn: bool
 ) -> Any:
     """Runs torch.batch_norm, whose operator writes the running statistics without a word, with writes that are seen."""
+    if not training or mean is None:
+        return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     _raise_as(torch.batch_norm, x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     with untraced():
         empty = x.numel() == 0
-    if training and empty:
+    if empty:
         return torch.batch_norm(x, weight, bias, None, None, training, momentum, eps, cudnn)  # the statistics stay as they are
-    if not training or mean is None:
-        return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     normalize = torch.ops.aten._native_batch_norm_legit_functional
     if (count := _batches_averaged()) is not None:
         y, _, _, of_batch, variance_of_batch = normalize(x, weight, bias, mean.clone(), variance.clone(), True, 1.0, eps)
