@@ -10,6 +10,7 @@
 
 #include "device/random_state.h"
 #include "session/autograd/result_node.h"
+#include "session/autograd/saved_versions.h"
 #include "session/host_function.h"
 #include "session/lower/op.h"
 #include "session/lower/torch_operator.h"
@@ -52,10 +53,15 @@ struct Session::Impl {
   bool draws = false;  // the forward graph draws random numbers
   Mutex mutex;         // guards what is below; std::atomic has a lock inside that a fork can find taken
   std::shared_ptr<const Replay> replay;
+  VersionCounters constants;
 
   std::shared_ptr<const Replay> current_replay() {
     const std::lock_guard lock(mutex);
     return replay;
+  }
+  VersionCounters current_constants() {
+    const std::lock_guard lock(mutex);
+    return constants;
   }
 };
 
@@ -106,13 +112,19 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
   std::vector<at::Tensor> results;
   for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
-  SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs);
+  SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs, impl_->current_constants());
   connect(results, impl_->plans, std::move(frame), std::move(versions),
           {std::move(replay), std::move(random_states)}, torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }
 
 void Session::set_functions(HostFunctions functions) { impl_->plans->set_functions(std::move(functions)); }
+
+void Session::set_constants(const std::vector<at::Tensor>& constants) {
+  VersionCounters now = counters_of(constants);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->constants.swap(now);  // those before are let go without the lock
+}
 
 void Session::set_replay(Replay replay) {
   auto now = replay ? std::make_shared<const Replay>(std::move(replay)) : nullptr;

@@ -31,7 +31,8 @@ struct SavedGroup {
 };
 
 // A tensor that such nodes, between these cotangents and inputs, have saved and that others may write to: the
-// forward's input of this number or, past these, the output. A later write is an error of their backward.
+// forward's input of this number or, past these, the output or, past these, the constant (see set_constants).
+// A later write is an error of their backward.
 struct SavedTensor {
   std::size_t tensor = 0;
   SavedGroup read_by;
@@ -50,8 +51,8 @@ struct SessionOptions {
   std::vector<std::size_t> gradient_order;
   // Which backwards of one forward exclude each other; not known: all of them.
   std::optional<std::vector<SavedGroup>> saved_groups;
-  // Inputs and outputs that eager's backward reads. The session sees writes to what its own backward reads
-  // anyway.
+  // Inputs, outputs and constants that eager's backward reads. The session sees writes to what its own
+  // backward reads anyway.
   std::vector<SavedTensor> saved_tensors;
   // Per cotangent: the others whose results lie between its result and the inputs, in eager. Empty: not
   // known.
@@ -110,6 +111,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // What the graph's calls of host functions mean, for forwards from now on.
   void set_functions(HostFunctions functions);
+  // The tensors whose numbers the graph has as constants and that saved_tensors numbers, for forwards from
+  // now on. Keeps their version counters alive, not them.
+  void set_constants(const std::vector<at::Tensor>& constants);
   // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error.
   void set_replay(Replay replay);
   // Whether an autograd node that was made with the replay is alive.

@@ -134,6 +134,7 @@ void bind_record(py::module_& m) {
       .def_readonly("silent_writes", &Contract::silent_writes)
       .def_readonly("saved_writes", &Contract::saved_writes)
       .def_property_readonly("saved_tensors", records(&Contract::saved_tensors))
+      .def_readonly("saved_constants", &Contract::saved_constants)
       .def_property_readonly("data_guards", records(&Contract::data_guards))
       .def_readonly("sized_by_data", &Contract::sized_by_data)
       .def_readonly("draws", &Contract::draws);

@@ -16,6 +16,7 @@
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
 #include "session/autograd/gradient_order.h"
+#include "session/autograd/saved_versions.h"
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
@@ -225,6 +226,13 @@ void bind_graphs(py::module_& m) {
       },
       py::arg("outputs"), py::arg("inputs"),
       "Positions of the inputs in the order in which a backward of all outputs reaches them.");
+  m.def(
+      "version_counters",
+      [](const std::vector<at::Tensor>& tensors) {
+        return session::identities_of(session::counters_of(tensors));
+      },
+      py::arg("tensors"),
+      "A number per tensor, the same for those that count writes together; 0 where none are counted.");
   m.def("supported_ops", &session::supported_ops);
 }
 
@@ -259,6 +267,12 @@ void bind_session_class(py::module_& m) {
            py::arg("structure"))
       .def("set_functions", &BoundSession::set_functions, py::arg("functions"))
       .def("set_replay", &BoundSession::set_replay, py::arg("replay"))
+      .def(
+          "set_constants",
+          [](BoundSession& self, const std::vector<at::Tensor>& constants) {
+            self.session->set_constants(constants);
+          },
+          py::arg("constants"))
       .def(
           "describe_plan", [](const BoundSession& self) { return self.session->describe_plan(); },
           py::call_guard<py::gil_scoped_release>())

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include <cstring>
 #include <string>
 
 namespace rekindle::session {
@@ -9,19 +10,41 @@ namespace {
 
 std::string name_of(std::size_t tensor, const autodiff::JointGraph& joint) {
   if (tensor < joint.forward_inputs) return joint.graph->inputs()[tensor]->name();
-  return "result " + std::to_string(tensor - joint.forward_inputs);
+  tensor -= joint.forward_inputs;
+  return tensor < joint.forward_outputs ? "result " + std::to_string(tensor) : "a plain tensor";
 }
 
 }  // namespace
 
+VersionCounters counters_of(std::span<const at::Tensor> tensors) {
+  VersionCounters counters;
+  counters.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) counters.push_back(torch::autograd::impl::version_counter(tensor));
+  return counters;
+}
+
+std::vector<std::uintptr_t> identities_of(const VersionCounters& counters) {
+  std::vector<std::uintptr_t> identities(counters.size());
+  for (std::size_t i = 0; i < counters.size(); ++i) {
+    // A pointer to what is counted is all that it has, and it does not give it away.
+    static_assert(sizeof(c10::VariableVersion) == sizeof(std::uintptr_t));
+    std::memcpy(&identities[i], static_cast<const void*>(&counters[i]), sizeof(std::uintptr_t));
+  }
+  return identities;
+}
+
 SavedVersions::SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
-                             std::span<const at::Tensor> outputs) {
+                             std::span<const at::Tensor> outputs, const VersionCounters& constants) {
   versions_.reserve(saved.size());
+  const std::size_t made = inputs.size() + outputs.size();
   for (const SavedTensor& one : saved) {
-    if (one.tensor >= inputs.size() + outputs.size()) continue;
-    const at::Tensor& tensor =
-        one.tensor < inputs.size() ? inputs[one.tensor] : outputs[one.tensor - inputs.size()];
-    const c10::VariableVersion& counter = torch::autograd::impl::version_counter(tensor);
+    TORCH_CHECK(one.tensor < made + constants.size(), "the session was not given constant ",
+                one.tensor - made, " (Session::set_constants)");
+    const c10::VariableVersion& counter =
+        one.tensor >= made
+            ? constants[one.tensor - made]
+            : torch::autograd::impl::version_counter(
+                  one.tensor < inputs.size() ? inputs[one.tensor] : outputs[one.tensor - inputs.size()]);
     if (!counter.enabled()) continue;  // of a tensor of inference mode
     versions_.push_back({&one, counter, counter.current_version()});
   }

@@ -8,6 +8,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -15,14 +16,21 @@
 
 namespace rekindle::session {
 
+// The version counters of tensors that outlive a forward, if not undefined; these may be gone.
+using VersionCounters = std::vector<c10::VariableVersion>;
+
+VersionCounters counters_of(std::span<const at::Tensor> tensors);
+// Returns a number per counter, the same for the same counter; 0 for none, as of a tensor of inference mode.
+std::vector<std::uintptr_t> identities_of(const VersionCounters& counters);
+
 class SavedVersions {
  public:
   using Flags = SavedGroups::Flags;
 
   // Notes the versions as they are now, after a forward. `saved` has to outlive this. It keeps version
-  // counters alive, no tensors.
+  // counters alive, no tensors. Throws c10::Error where `saved` numbers what is not there.
   SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
-                std::span<const at::Tensor> outputs);
+                std::span<const at::Tensor> outputs, const VersionCounters& constants);
 
   // Throws c10::Error, in eager's words, where a backward with the cotangents `present` for the gradients
   // `wanted` reads a tensor that was written since. `joint`: names it.

@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 25;
+constexpr int kVersion = 26;
 
 using Positions = std::vector<std::size_t>;
 
@@ -79,7 +79,7 @@ struct SavedGroup {
 // [tensor, results, inputs]: a tensor that somebody else may write to and that nodes of eager's backward
 // read, where they lie between these results and inputs, as in SavedGroup.
 struct SavedTensor {
-  std::size_t tensor = 0;  // among the graph's inputs, then its outputs
+  std::size_t tensor = 0;  // among the graph's inputs, its outputs, then the contract's saved_constants
   Positions results, inputs;
   auto operator<=>(const SavedTensor&) const = default;
 };
@@ -146,8 +146,11 @@ struct Contract {
   Positions silent_writes;
   // Positions in `writes` of tensors that eager's backward reads.
   Positions saved_writes;
-  // Inputs and results that eager's backward reads, and that others may write to.
+  // What eager's backward reads and others may write to: inputs, results and saved_constants.
   std::vector<SavedTensor> saved_tensors;
+  // Names of plain tensors of the module, whose numbers are in the graph, that eager's backward reads; see
+  // graphs/guard_inputs.py.
+  std::vector<std::string> saved_constants;
   // Questions about data, answered by the output before those of `writes`, if there are any.
   std::vector<Question> data_guards;
   // Whether sizes in the graph depend on data.

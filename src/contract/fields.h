@@ -29,6 +29,7 @@ void for_each_field(Part& contract, Visit visit) {
   visit("silent_writes", contract.silent_writes);
   visit("saved_writes", contract.saved_writes);
   visit("saved_tensors", contract.saved_tensors);
+  visit("saved_constants", contract.saved_constants);
   visit("data_guards", contract.data_guards);
   visit("sized_by_data", contract.sized_by_data);
   visit("draws", contract.draws);

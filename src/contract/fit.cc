@@ -25,10 +25,14 @@ bool all_between(const std::vector<Record>& records, const GraphFacts& facts) {
   });
 }
 
-bool tensors_fit(const std::vector<SavedTensor>& saved, std::size_t tensors, const GraphFacts& facts) {
-  return all_between(saved, facts) && std::all_of(saved.begin(), saved.end(), [&](const SavedTensor& one) {
-           return one.tensor < tensors;
-         });
+bool tensors_fit(const Contract& contract, std::size_t results, const GraphFacts& facts) {
+  const std::size_t constants = facts.inputs + facts.outputs;
+  const auto fits = [&](const SavedTensor& one) {
+    return one.tensor < facts.inputs + results ||
+           (one.tensor >= constants && one.tensor - constants < contract.saved_constants.size());
+  };
+  return all_between(contract.saved_tensors, facts) &&
+         std::all_of(contract.saved_tensors.begin(), contract.saved_tensors.end(), fits);
 }
 
 // Whether what lies on the way of a result's ways is on its way, too; and nothing on its own.
@@ -65,7 +69,7 @@ Status check_fit(const Contract& contract, const GraphFacts& facts) {
       {"inner_results", inner_fits(contract.inner_results, facts.cotangents)},
       {"silent_writes", all_below(contract.silent_writes, contract.writes.size())},
       {"saved_writes", all_below(contract.saved_writes, contract.writes.size())},
-      {"saved_tensors", tensors_fit(contract.saved_tensors, facts.inputs + results, facts)},
+      {"saved_tensors", tensors_fit(contract, results, facts)},
       {"saved_groups", !contract.saved_groups || all_between(*contract.saved_groups, facts)},
       {"shapes", contract.shapes.sizes.size() == facts.arguments},
       {"structure",

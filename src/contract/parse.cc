@@ -189,6 +189,7 @@ Status check_distinct(const Contract& contract) {
       {"silent_writes", are_distinct(contract.silent_writes)},
       {"saved_writes", are_distinct(contract.saved_writes)},
       {"saved_tensors", are_distinct(contract.saved_tensors) && distinct_in(contract.saved_tensors)},
+      {"saved_constants", are_distinct(contract.saved_constants)},
   };
   for (const auto& [name, are] : fields) {
     if (!are) return corruption(std::string("the contract's ") + name + " has something twice");

@@ -74,6 +74,8 @@ TEST_CASE("a field has its type and its range", "[contract]") {
       {"/saved_tensors", {{0, {0}}}},
       {"/saved_tensors", {{-1, {0}, {1}}}},
       {"/saved_tensors", {{0, {0, 0}, {1}}}},
+      {"/saved_constants", {"a", "a"}},
+      {"/saved_constants", {0}},
       {"/shapes/sizes/0", {Json::array({1}), 4}},
       {"/shapes/guards", {{"where", "what", "so"}}},
       {"/functions/0/tensors/0", 99},
@@ -165,6 +167,20 @@ TEST_CASE("what eager has saved is an input or a result, between others", "[cont
   CHECK_FALSE(fits_with({{last + 1, {1}, {3}}}));
   CHECK_FALSE(fits_with({{last, {facts.cotangents}, {3}}}));
   CHECK_FALSE(fits_with({{last, {1}, {facts.inputs}}}));
+}
+
+TEST_CASE("what eager has saved may be a constant that the contract names", "[contract]") {
+  const GraphFacts facts = facts_of_sample();
+  const auto fits_with = [&](std::size_t tensor) {
+    Json text = with(sample(), "/saved_constants", {"module.scale", "module.config.scale"});
+    const auto parsed = contract::from_json(with(std::move(text), "/saved_tensors", {{tensor, {1}, {3}}}));
+    return parsed.ok() && contract::check_fit(*parsed, facts).ok();
+  };
+  const std::size_t first = facts.inputs + facts.outputs;
+  CHECK_FALSE(fits_with(first - 1));
+  CHECK(fits_with(first));
+  CHECK(fits_with(first + 1));
+  CHECK_FALSE(fits_with(first + 2));
 }
 
 TEST_CASE("results on the way of each other are no circle", "[contract]") {

@@ -55,3 +55,29 @@ graph g(%x: float64[5], %m: float64[5]) {
                     Catch::Contains("'m' of the wrapped module is at"));
   CHECK_THROWS_WITH(differentiate(second, {}, true), Catch::Contains("'result 0'"));
 }
+
+TEST_CASE("a write to a constant that eager has saved is refused by its backward", "[session]") {
+  constexpr const char* text = R"(
+graph g(%x: float64[5]) {
+  opset 20, rekindle 1
+  %a: float64[5] = Neg(%x)
+  return %a
+}
+)";
+  constexpr std::size_t second_constant = 3;  // after an input, an output and another constant
+  rekindle::session::SessionOptions options;
+  options.saved_tensors = {{second_constant, {{0}, {0}}}};
+  const auto session = session_of(text, {true}, std::move(options));
+  const std::vector<at::Tensor> in{at::randn({5}, at::kDouble).requires_grad_()};
+  CHECK_THROWS_WITH(session->forward(in, true), Catch::Contains("was not given constant 1"));
+  const at::Tensor first = at::ones({2}), second = at::ones({2});
+  session->set_constants({first, second});
+  const auto differentiate = [&](const at::Tensor& written) {
+    const at::Tensor y = session->forward(in, true).at(0);
+    written.add_(1);
+    y.sum().backward();
+  };
+  CHECK_NOTHROW(differentiate(first));
+  CHECK_THROWS_WITH(differentiate(second), Catch::Contains("'a plain tensor' of the wrapped module is at"));
+  CHECK_NOTHROW(differentiate(first));  // it is as the forward found it
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import rekindle
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 CALLS = (
     "call", "call_without_grad", "call_twice", "backward_each", "backward_again", "call_for_second_gradients",
     "call_with_autocast", "call_in_inference_mode", "call_functionally", "call_in_a_thread", "call_and_write_result",
-    "call_and_write_state", "call_and_step", "call_for_gradients", "call_with_hooks", "call_forward",
+    "call_and_write_state", "call_and_write_constants", "call_and_step", "call_for_gradients", "call_with_hooks", "call_forward",
 )  # fmt: skip
 
 
@@ -176,6 +177,17 @@ class Calls:
                     tensor.add_(1)
         self._backward(results)
 
+    def call_and_write_constants(self, *args: Any, **kwargs: Any) -> None:
+        """Writes to the plain tensors that the module leads to before the backward."""
+        results = self._results(args, kwargs)
+        model = rekindle.unwrap(self.model)
+        state = {tensor.untyped_storage().data_ptr() for tensor in (*model.buffers(), *model.parameters())}
+        with torch.no_grad():
+            for tensor in _plain_tensors([*map(vars, model.modules()), vars(self.module)], set()):
+                if tensor.is_floating_point() and not tensor.is_inference() and tensor.untyped_storage().data_ptr() not in state:
+                    tensor.add_(0.5)
+        self._backward(results)
+
     def call_and_step(self, *args: Any, **kwargs: Any) -> None:
         """A step of an optimizer."""
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
@@ -211,6 +223,19 @@ def _is_held_besides(model: torch.nn.Module, tensor: torch.Tensor) -> bool:
     memory = tensor.untyped_storage().data_ptr()
     values = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
     return any(value.untyped_storage().data_ptr() == memory for value in values)
+
+
+def _plain_tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    """The tensors in a value's items and attributes, each once; of modules, functions and classes nothing."""
+    if id(value) in seen or isinstance(value, (torch.nn.Module, type, types.ModuleType, types.FunctionType)):
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for item in (*items, *vars(value).values()) if hasattr(value, "__dict__") else items:
+        yield from _plain_tensors(item, seen)
 
 
 def _roots(results: Any) -> list[torch.Tensor]:

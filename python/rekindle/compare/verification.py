@@ -47,7 +47,8 @@ class Expected:
     autocast_dtypes: Iterable[torch.dtype] = ()  # those in which autocast computed some of it
     laid_out: int = 0  # how many of the first outputs have to have eager's strides, too
     again: Again | None = None  # runs eager once more
-    held: Sequence[torch.Tensor] | None = None  # the inputs as the module had them, nobody else's; None where it had others'
+    held: Sequence[torch.Tensor] | None = None  # the inputs as the module had them; None where it had others
+    constants: Sequence[torch.Tensor] = ()  # plain tensors that the module had
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Gradients:
     order: list[int]  # positions of inputs, as a backward reaches them
     groups: list[Group] | None = None  # see results/saved_groups.py; None where they are not known
     inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
-    saved: list[Saved] = field(default_factory=list)  # of the inputs, then the outputs, where they are known
+    saved: list[Saved] = field(default_factory=list)  # of the inputs, the outputs, then the constants, where they are known
 
 
 @dataclass
@@ -114,8 +115,8 @@ def compare_session(
         differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            private = [] if eager.held is None else [*eager.held, *expected]
-            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, private)
+            seen = [] if eager.held is None else [*eager.held, *expected, *eager.constants]
+            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, seen)
             found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
         if doubts:
@@ -130,13 +131,13 @@ def _gradients_of_eager(
     inputs: list[torch.Tensor],
     differentiate: Differentiate,
     keep: bool,
-    private: list[torch.Tensor],
+    seen: list[torch.Tensor],
 ) -> tuple[Gradients, Contributions]:
-    """Computes eager's gradients, and what they are sums of; `private`: the tensors of which to tell if they were saved."""
+    """Computes eager's gradients, and what they are sums of; `seen`: the tensors of which to tell if they were saved."""
     ends = [theirs for theirs in expected if theirs.requires_grad]
     order = _native.gradient_order(ends, inputs)
     graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
-    inner, saved = graph.inner(), graph.saved(private)
+    inner, saved = graph.inner(), graph.saved(seen)
     with contributions.noted(ends):
         values = differentiate(expected)
     return Gradients(values, order, None if keep else graph.groups(), inner, saved), contributions

@@ -7,7 +7,7 @@ when the graph would not mean what eager means. The exporter packages are import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ class Call:
     buffers: dict[str, torch.Tensor]  # of the module, by name: the last inputs
     grad: bool  # whether gradients are recorded
     own: dict[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds besides tensors, by identity
+    copied: Mapping[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds, by identity of what it stands for
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -86,3 +87,5 @@ class ExportRequest:
     copies: Copies = field(repr=False)  # make what is run instead of the live module
     describe: Callable[[Call], Fingerprint] = field(repr=False)  # gives the fingerprint of the call, or of a copy of it
     watch: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False)  # entered around the forward
+    # (name, tensor) of the plain tensors whose numbers the graph may have, once that is known; see graphs/guard_inputs.py.
+    constants: Sequence[tuple[str, torch.Tensor]] = field(default=(), repr=False)

@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from rekindle.key.ambient import PLACES
 from rekindle.key.code.module_names import names_of, own_names
 from rekindle.key.fingerprint import Fingerprint
@@ -26,7 +28,7 @@ from rekindle.key.values.callables import SINGLE_DISPATCH
 from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
 from rekindle.key.values.classes import one_pass, referred, walk_members
 from rekindle.key.values.names import ABSENT
-from rekindle.key.values.walker import Walker, value_text
+from rekindle.key.values.walker import Walker, label, value_text
 from rekindle.process.origin import is_covered_class, is_covered_function
 from rekindle.process.world import ALL_NAMES, ALL_VALUES
 from rekindle.recording import cached_functions, queries
@@ -69,6 +71,7 @@ class Watched:
         self._cells: dict[tuple[int, Any], tuple[Any, Cells]] = {}
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._weak: set[int] = set()
+        self._tensors: dict[int, tuple[str, torch.Tensor]] = {}
         self.registered: list[tuple[Any, str]] = []  # (value, digest) that only a registered digest function can compare
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
@@ -97,6 +100,14 @@ class Watched:
     def items(self) -> list[tuple[Any, Any]]:
         """Lists the (dict or class, key) pairs whose value, or its absence, is compared one by one."""
         return list(self._items.values())
+
+    @property
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Lists (name, tensor) of the plain tensors whose numbers a graph may have, each once.
+
+        Another process that has the same fingerprint and observations finds its own under the same names.
+        """
+        return list(self._tensors.values())
 
     def _observe(self, kind: str, module: str, name: str) -> None:
         if kind in _OF_THE_PROCESS:
@@ -185,9 +196,11 @@ class Watched:
         walker.walk(path, value)
         self._add_parts(walker)
 
-    def _add_parts(self, found: Any) -> None:
-        """Watches what a Walker or a Fingerprint met."""
+    def _add_parts(self, found: Any, owner: str = "") -> None:
+        """Watches what a Walker or a Fingerprint met; `owner`: whose parts these are, if their paths do not tell."""
         self._weak |= found.weak
+        for path, tensor in found.tensors:
+            self._tensors.setdefault(id(tensor), (owner + path, tensor))
         for value, cells in found.cells:
             self._watch(value, cells)
             for held, inner in cached_functions.cells_in(value) if cells is ANSWERS else ():
@@ -209,7 +222,7 @@ class Watched:
             self._watch(base, CLASS)
             if not is_covered_class(base):
                 self._watch(base, _NAMES)
-                self._add_parts(walk_members(base))
+                self._add_parts(walk_members(base), f"{label(base)}.")
                 if "_abc_impl" in vars(base):
                     self._watch(base, _REGISTERED)
 

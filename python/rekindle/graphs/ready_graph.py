@@ -82,6 +82,7 @@ class ReadyGraph:
         self.guard = _native.Guard([], self.state, watched.items, watched.cells, watched.weak)
         self.modes = _modes(call.module)
         writes = [i - len(call.arguments) for i in self.writes]
+        self.session.set_constants(self._saved_constants(watched.tensors))
         constants = [value for value, how in watched.cells if how == "bytes"]
         self.memory = Memory(self.state, constants, call.arguments, writes, self.record)
         if any(i >= 0 for i in writes) and (shared := self.memory.shared([])) is not None:
@@ -93,6 +94,15 @@ class ReadyGraph:
             self.session.set_replay(
                 DoubleBackward(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot)
             )
+
+    def _saved_constants(self, found: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
+        """Returns the plain tensors that eager's backward reads; `found`: those that the module leads to, with their names."""
+        names = [name for name, _ in found]
+        for name in self.contract.saved_constants:
+            if names.count(name) != 1:
+                message = f"a backward reads the plain tensor {name}, which is not there, or not alone; register it as a buffer"
+                raise Bypass(Reason.OPAQUE_VALUE, message)
+        return [found[names.index(name)][1] for name in self.contract.saved_constants]
 
     def _served(self, described: Any) -> Any:
         if self.writes or self.depends_on_data or self.numbers_at_export:

@@ -42,6 +42,7 @@ class Fingerprint:
     fields: Fields  # leaves of the key, in order and uniquely named
     cells: list[tuple[Any, Cells]] = field(repr=False)  # what was read and may change: (value, its cells); see Walker
     weak: set[int] = field(repr=False)  # identities of those values that nothing which watches may keep alive
+    tensors: list[tuple[str, torch.Tensor]] = field(repr=False)  # (path, tensor) of those that an export bakes in
     inputs: list[torch.Tensor] = field(repr=False)  # tensors of the call, in the order of the fields
     functions: list[Any] = field(repr=False)  # functions that the fields cover by code
     classes: list[type] = field(repr=False)  # classes that the fields cover by code
@@ -99,7 +100,9 @@ def describe(
         add_registries(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
-    return Fingerprint(walker.leaves, walker.cells, walker.weak, inputs, walker.functions, classes, walker.registered)
+    return Fingerprint(
+        walker.leaves, walker.cells, walker.weak, walker.tensors, inputs, walker.functions, classes, walker.registered
+    )
 
 
 def _device_of(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.device | None:

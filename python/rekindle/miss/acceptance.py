@@ -50,7 +50,8 @@ class GradientContract:
     inner: list[list[int]]  # see results/saved_groups.py
     silent_writes: list[int]  # places in the writes of those that eager's operators do not count as versions
     saved_writes: list[int]  # see saved_by_backward.py
-    saved_tensors: list[Saved]  # see results/saved_groups.py
+    saved_tensors: list[Saved]  # of inputs, results, then the saved constants; see results/saved_groups.py
+    saved_constants: list[str]  # their names; see graphs/guard_inputs.py
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,24 @@ def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence
     if len(differentiable) == 1:
         read.update({tensor - results - traced.effects.kept for tensor, *_ in gradients.saved}.intersection(silent))
     saved = [one for one in gradients.saved if one[0] < results]
-    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, silent, sorted(read), saved)
+    constants, names = _saved_constants(gradients.saved, len(traced.graph.used) + len(traced.result.outputs), request)
+    return GradientContract(
+        layouts, gradients.order, gradients.groups, gradients.inner, silent, sorted(read), saved + constants, names
+    )
+
+
+def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest) -> tuple[list[Saved], list[str]]:
+    """Returns those of `saved` that are constants, numbered from `first` on, and the names of these constants.
+
+    Raises Bypass(opaque_value) for one whose name is another's, too.
+    """
+    all_names = [name for name, _ in request.constants]
+    kept = sorted({tensor for tensor, *_ in saved if tensor >= first})
+    names = [all_names[tensor - first] for tensor in kept]
+    if (twice := next((name for name in names if all_names.count(name) > 1), None)) is not None:
+        message = f"a backward reads one of several plain tensors that {twice} leads to; register it as a buffer"
+        raise Bypass(Reason.OPAQUE_VALUE, message)
+    return [(first + kept.index(tensor), results, inputs) for tensor, results, inputs in saved if tensor >= first], names
 
 
 def _expected(request: ExportRequest, built: Built) -> Expected:
@@ -218,6 +236,7 @@ def _verify_second(session: Any, request: ExportRequest, built: Built, second: S
             len(built.output_layouts),
             lambda: outputs_again(request, traced.effects, second.tensors),
             [second.held[i] for i in traced.graph.used],
+            second.constants,
         )
         return compare_session(session, expected, _names(request, built), request.call.grad, check)
     except (SizedByData, OtherBranch):

@@ -40,6 +40,7 @@ class Outcome:
     objects: list[Any]  # as in Result of export/traced.py
     bumped: list[int]  # places among these tensors of those that eager wrote in place, by torch's account
     held: list[torch.Tensor]  # arguments, parameters and buffers, as the module had them: buffers and what is written are copies
+    constants: list[torch.Tensor]  # what the module had for the request's
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def call_again(
         return None
     finally:
         set_random_states(before)
-    return SecondCall(made.structure, made.outputs, made.objects, made.bumped, made.held, tensors, (states[0], states[1]))
+    return SecondCall(**vars(made), tensors=tensors, random_states=(states[0], states[1]))
 
 
 def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor]) -> Outcome:
@@ -115,7 +116,8 @@ def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor])
     objects: list[Any] = []
     structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
     bumped = [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
-    return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped, every)
+    constants = [copy.copied.get(id(live), live) for _, live in request.constants]
+    return Outcome(structure, outputs + [every[i].detach() for i in writes], objects, bumped, every, constants)
 
 
 def outputs_again(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:

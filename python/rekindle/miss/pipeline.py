@@ -20,6 +20,7 @@ from rekindle.export.torchscript import adapter
 from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
 from rekindle.functions.inlining import checkpoints_inlined
+from rekindle.graphs.guard_inputs import Watched
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.ingredients import Parts, noting
 from rekindle.miss.acceptance import Accepted, accept
@@ -130,6 +131,8 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
     cached_functions.ask_again(recorder.observations)  # what tries the graph finds them answered, as later calls do
     undo.keep_answers()
+    if request.call.grad:
+        request = replace(request, constants=Watched(fingerprint, recorder.observations).tensors)
     exported_at = time.perf_counter()
     alone = _why_alone(traced, recorder)
     with undo.around(), world.interpreter_random_states_kept(), not_shown(), checkpoints_inlined():
@@ -208,6 +211,7 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
             silent_writes=gradients.silent_writes,
             saved_writes=gradients.saved_writes,
             saved_tensors=gradients.saved_tensors,
+            saved_constants=gradients.saved_constants,
             data_guards=listed(traced.sizes.data_guards),
             sized_by_data=traced.sizes.sized_by_data,
             draws=not random_states_equal(*traced.run.random_states),

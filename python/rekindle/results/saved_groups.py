@@ -8,7 +8,6 @@ session/autograd/saved_versions.h raises it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -17,9 +16,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
-from rekindle.process.torch_internals import set_version_counters
-
-_OUT_OF_REACH = 1 << 20  # versions that no other tensor has
+from rekindle import _native
 
 Saved = tuple[int, list[int], list[int]]  # a tensor's position, positions of results, positions of inputs
 Group = list[list[int]]  # positions of results that require a gradient, positions of inputs
@@ -74,8 +71,8 @@ class AutogradGraph:
     def saved(self, tensors: Sequence[torch.Tensor]) -> list[Saved]:
         """Returns which of the tensors the nodes have saved, or what shares their memory and versions, before the backward.
 
-        With each: the results and inputs that such a node lies between. Writes the tensors' version counters for a moment, so
-        nobody else may have these. What a node of a C++ extension, or of a write to a view, has saved is not told.
+        With each: the results and inputs that such a node lies between. What a node of a C++ extension, or of a write to a view,
+        has saved is not told.
         """
         if not tensors:
             return []
@@ -86,11 +83,14 @@ class AutogradGraph:
             if id(node) not in self._inputs and between[id(node)][1]
             for value in _saved_of(node)
         ]
+        positions: dict[int, list[int]] = {}
+        for i, counter in enumerate(_native.version_counters(tensors)):
+            if counter:
+                positions.setdefault(counter, []).append(i)
         found: dict[int, set[tuple[int, int]]] = {}
-        with _numbered(tensors) as positions:
-            for group, value in values:
-                for position in positions.get(value._version, ()):
-                    found.setdefault(position, set()).add(group)
+        for (group, _), counter in zip(values, _native.version_counters([value for _, value in values]), strict=True):
+            for position in positions.get(counter, ()):
+                found.setdefault(position, set()).add(group)
         return [
             (position, _positions(results), _positions(inputs))
             for position in sorted(found)
@@ -169,23 +169,6 @@ def _saved_of(node: Any) -> Iterator[torch.Tensor]:
         for one in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(one, torch.Tensor) and not one.is_inference():
                 yield one
-
-
-@contextlib.contextmanager
-def _numbered(tensors: Sequence[torch.Tensor]) -> Iterator[dict[int, list[int]]]:
-    """Gives each tensor a version of its own, but to those that share one; yields their positions, by version."""
-    counted = [(i, tensor) for i, tensor in enumerate(tensors) if not tensor.is_inference()]
-    own = tuple(tensor for _, tensor in counted)
-    before = tuple(tensor._version for tensor in own)
-    first = max(before, default=0) + _OUT_OF_REACH
-    positions: dict[int, list[int]] = {}
-    set_version_counters(own, tuple(range(first, first + len(own))))
-    try:
-        for i, tensor in counted:
-            positions.setdefault(tensor._version, []).append(i)
-        yield positions
-    finally:
-        set_version_counters(own, before)
 
 
 def _largest(groups: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

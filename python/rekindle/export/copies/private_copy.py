@@ -55,12 +55,12 @@ class PrivateCopies:
         except Exception as error:  # a hash or an order of the user's, of an object that is not complete yet
             message = f"the module cannot be copied: {type(error).__name__}: {error}"
             raise Bypass(Reason.OPAQUE_VALUE, message) from error
-        own = {id(made): made for made in copy.made() if not isinstance(made, (torch.Tensor, tuple))}
+        own = {id(made): made for made in copy.by_identity.values() if not isinstance(made, (torch.Tensor, tuple))}
         state = dict(zip([*call.parameters, *call.buffers], tensors[len(call.arguments) :], strict=True))
         return replace(
             call, module=module, args=args, kwargs=kwargs, arguments=list(tensors[: len(call.arguments)]),
             parameters={name: state[name] for name in call.parameters}, buffers={name: state[name] for name in call.buffers},
-            own=own | _containers((args, kwargs)),
+            own=own | _containers((args, kwargs)), copied=copy.by_identity,
         )  # fmt: skip
 
     def copies(self, value: object) -> bool:
@@ -190,9 +190,10 @@ class _Copy:
             self._left.append((kind, value, made))
         return known
 
-    def made(self) -> Iterable[Any]:
-        """Returns all copies."""
-        return self._made.values()
+    @property
+    def by_identity(self) -> dict[int, Any]:
+        """Returns all copies, by identity of what they stand for."""
+        return self._made
 
     def fill(self) -> None:
         """Lets the copies hold what the live objects do."""

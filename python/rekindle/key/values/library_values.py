@@ -23,6 +23,7 @@ _TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.f
 @handles(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, cells=(TENSOR, OBJECT))
 def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
     walker.leaves.append((path, content_text(path, value, walker.content_limit)))
+    walker.tensors.append((path, value))
 
 
 def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:

@@ -175,6 +175,7 @@ class Walker:
         self.leaves: list[Leaf] = []
         self.cells: list[tuple[Any, Cells]] = []  # (value, cells) of everything met that can change, in order
         self.weak: set[int] = set()  # identities of those values that nothing which watches may keep alive
+        self.tensors: list[tuple[str, Any]] = []  # (path, tensor) of those that an export bakes in
         self.functions: list[types.FunctionType] = []  # covered by code
         self.registered: list[tuple[Any, str]] = []  # (value, digest) of values of registered types
         self.devices = DeviceNames()  # names devices
@@ -213,6 +214,7 @@ class Walker:
         self.classes |= inner.classes
         self.cells += inner.cells
         self.weak |= inner.weak
+        self.tensors += inner.tensors
         self.registered += inner.registered
         self.named += inner.named
 
