@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 
@@ -13,7 +12,7 @@
 namespace rekindle::kernels::cuda {
 namespace {
 
-constexpr int kSumThreads = 1024;
+constexpr int kSumThreads = kMaxThreads;
 constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
 
 // Totals over the batch: one block, a fixed order. totals[0]: weights of
@@ -182,38 +181,31 @@ unsigned column_blocks(std::int64_t rows) { return blocks_for((rows + kColumnThr
 
 template <typename T>
 void forward(const Problem<T>& problem, double* workspace, T* loss, Accumulator<T>* logsumexp) {
-  const auto stream = c10::cuda::getCurrentCUDAStream();
   double* totals = workspace;
   double* row_losses = workspace + 2;
-  totals_kernel<<<1, kSumThreads, 0, stream>>>(problem, totals);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launch(totals_kernel<T>, 1, kSumThreads, problem, totals);
   if (problem.inner == 1) {
-    forward_rows<<<blocks_for(problem.rows), threads_for(problem.classes), 0, stream>>>(
-        problem, totals, row_losses, loss, logsumexp);
+    launch(forward_rows<T>, blocks_for(problem.rows), threads_for(problem.classes), problem, totals,
+           row_losses, loss, logsumexp);
   } else {
-    forward_columns<<<column_blocks(problem.rows), kColumnThreads, 0, stream>>>(problem, totals, row_losses,
-                                                                                loss, logsumexp);
+    launch(forward_columns<T>, column_blocks(problem.rows), kColumnThreads, problem, totals, row_losses, loss,
+           logsumexp);
   }
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (problem.reduction == Reduction::kNone) return;
-  sum_losses<<<1, kSumThreads, 0, stream>>>(problem, totals, row_losses, loss);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launch(sum_losses<T>, 1, kSumThreads, problem, totals, row_losses, loss);
 }
 
 template <typename T>
 void backward(const Problem<T>& problem, double* totals, const T* dloss, const Accumulator<T>* logsumexp,
               T* dscores) {
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  totals_kernel<<<1, kSumThreads, 0, stream>>>(problem, totals);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launch(totals_kernel<T>, 1, kSumThreads, problem, totals);
   if (problem.inner == 1) {
-    backward_rows<<<blocks_for(problem.rows), threads_for(problem.classes), 0, stream>>>(
-        problem, totals, dloss, logsumexp, dscores);
+    launch(backward_rows<T>, blocks_for(problem.rows), threads_for(problem.classes), problem, totals, dloss,
+           logsumexp, dscores);
   } else {
-    backward_columns<<<column_blocks(problem.rows), kColumnThreads, 0, stream>>>(problem, totals, dloss,
-                                                                                 logsumexp, dscores);
+    launch(backward_columns<T>, column_blocks(problem.rows), kColumnThreads, problem, totals, dloss,
+           logsumexp, dscores);
   }
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 }  // namespace

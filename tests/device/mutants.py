@@ -1,4 +1,4 @@
-"""Breaks what the test device is there to protect, one place at a time, and asks that a test fails and says why.
+"""Breaks what tests without a GPU are there to protect, one place at a time, and asks that a test fails and says why.
 
 scripts/mutants            all, a line each
 scripts/mutants stream     those whose name has this word
@@ -12,14 +12,14 @@ import sys
 from dataclasses import dataclass
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_TEST = _ROOT / "build" / "tests" / "device_test"
+_TESTS = _ROOT / "build" / "tests"
 
 
 @dataclass(frozen=True)
 class Mutant:
     """A change of one file, and a text that a failing test prints for it.
 
-    tests: what pytest is given; empty: the tests are those of device_test, which is built anew
+    tests: what pytest is given; empty: the tests are those of `program`, which is built anew
     """
 
     name: str
@@ -28,8 +28,10 @@ class Mutant:
     new: str
     says: str
     tests: tuple[str, ...] = ()
+    program: str = "device_test"
 
 
+_EMULATED = "cuda_emulation_test"
 _CALLS, _MEMORY = ("tests/device/test_calls.py",), ("tests/device/test_memory.py",)
 
 MUTANTS = (
@@ -108,7 +110,7 @@ MUTANTS = (
         "device/arena_pool.cc",
         "    used_bytes_ -= bytes;\n    throw;",
         "    throw;",
-        "pool.idle_bytes() == 1024",
+        "pool.idle_bytes() == 2048",
     ),
     Mutant(
         "an arena goes to another stream than that which used it last",
@@ -197,12 +199,60 @@ MUTANTS = (
         "the graph needs more memory for a call than there was left",
         _MEMORY,
     ),
+    Mutant(
+        "a kernel reads what other warps wrote without a barrier",
+        "kernels/cuda/launch.cuh",
+        "  if (lane == 0) shared[warp] = value;\n  __syncthreads();\n",
+        "  if (lane == 0) shared[warp] = value;\n",
+        "unwritten: ",
+        program=_EMULATED,
+    ),
+    Mutant(
+        "a kernel writes shared memory that others may still read",
+        "kernels/cuda/launch.cuh",
+        "  value = shared[0];\n  __syncthreads();\n",
+        "  value = shared[0];\n",
+        "race: ",
+        program=_EMULATED,
+    ),
+    Mutant(
+        "a barrier in one warp of a kernel",
+        "kernels/cuda/launch.cuh",
+        "    if (lane == 0) shared[0] = value;\n",
+        "    if (lane == 0) shared[0] = value;\n    __syncthreads();\n",
+        "divergent: ",
+        program=_EMULATED,
+    ),
+    Mutant(
+        "the wrong lane of a kernel has the sum",
+        "kernels/cuda/launch.cuh",
+        "  if (lane == 0) shared[warp] = value;\n",
+        "  if (lane == 1) shared[warp] = value;\n",
+        "as_good_as_eager",
+        program=_EMULATED,
+    ),
+    Mutant(
+        "a kernel adds one warp too many",
+        "kernels/cuda/launch.cuh",
+        "if (lane + offset < warps)",
+        "if (lane + offset <= warps)",
+        "as_good_as_eager",
+        program=_EMULATED,
+    ),
+    Mutant(
+        "a kernel writes one class too far",
+        "kernels/cuda/cross_entropy.cu",
+        "      dscores[offset + c] = score_gradient(problem, row, scale, offset, c);\n",
+        "      dscores[offset + c + 1] = score_gradient(problem, row, scale, offset, c);\n",
+        "out of bounds: ",
+        program=_EMULATED,
+    ),
 )
 
 
-def _build() -> str:
+def _build(program: str) -> str:
     """Returns what the compiler says where it fails."""
-    command = ["cmake", "--build", str(_ROOT / "build"), "--target", "device_test"]
+    command = ["cmake", "--build", str(_ROOT / "build"), "--target", program]
     command[0] = str(_ROOT / ".venv" / "bin" / "cmake")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stdout[-2000:]
@@ -216,11 +266,11 @@ def _outcome(mutant: Mutant) -> str:
         return f"is out of date: {mutant.file} has its place {text.count(mutant.old)} times"
     try:
         path.write_text(text.replace(mutant.old, mutant.new))
-        if not mutant.tests and (failure := _build()):
+        if not mutant.tests and (failure := _build(mutant.program)):
             return f"does not compile:\n{failure}"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *mutant.tests]
         run = subprocess.run(
-            pytest if mutant.tests else [_TEST, "~[host]"], cwd=_ROOT, capture_output=True, text=True, check=False
+            pytest if mutant.tests else [_TESTS / mutant.program, "~[host]"], cwd=_ROOT, capture_output=True, text=True, check=False
         )
     finally:
         path.write_text(text)
@@ -236,7 +286,8 @@ def main() -> int:
     for mutant in chosen:
         outcomes.append(_outcome(mutant))
         print(f"{outcomes[-1]:8} {mutant.name}", flush=True)
-    _build()
+    for program in {mutant.program for mutant in chosen}:
+        _build(program)
     print(f"{outcomes.count('caught')} of {len(chosen)} caught")
     return 0 if outcomes.count("caught") == len(chosen) else 1
 

@@ -185,11 +185,13 @@ TEST_CASE("an arena that cannot be allocated leaves no frame behind", "[device]"
 
 TEST_CASE("the pool takes no arena for used that it could not allocate", "[device]") {
   rekindle::device::ArenaPool pool(device::device(0));
-  pool.give_back(pool.take(1024));
+  auto first = pool.take(2048), second = pool.take(2048), third = pool.take(4096);
+  for (auto* const arena : {&third, &second, &first}) pool.give_back(std::move(*arena));
   device::fail_allocation(1);
-  CHECK_THROWS_AS(pool.take(4096), c10::OutOfMemoryError);
-  pool.give_back(pool.take(1024));
-  CHECK(pool.idle_bytes() == 1024);
+  CHECK_THROWS_AS(pool.take(4097), c10::OutOfMemoryError);
+  CHECK(pool.idle_bytes() == 2048);  // room was made for it
+  third = pool.take(4096);
+  CHECK(pool.idle_bytes() == 2048);  // no more is in use than this one
 }
 
 TEST_CASE("an arena stays with the stream that used it last", "[device]") {

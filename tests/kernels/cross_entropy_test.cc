@@ -1,6 +1,4 @@
-#include "kernels/cross_entropy.h"
-
-#include "tests/kernels/tensors.h"
+#include "tests/kernels/cross_entropy_cases.h"
 
 using rekindle::kernels::CrossEntropyOptions;
 using rekindle::kernels::Reduction;
@@ -11,24 +9,6 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-struct Case {
-  at::Tensor scores, target, weight, dloss;
-  CrossEntropyOptions options;
-};
-
-struct Outputs {
-  at::Tensor loss, logsumexp, dscores;
-};
-
-at::Tensor empty_loss(const Case& c) {
-  return at::empty(c.options.reduction == Reduction::kNone ? c.target.sizes() : at::IntArrayRef{},
-                   c.scores.options());
-}
-
-at::ScalarType logsumexp_type(const Case& c) {
-  return c.scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 Outputs run(const Case& c) {
   Outputs o{empty_loss(c), at::empty(c.target.sizes(), c.scores.options().dtype(logsumexp_type(c))),
@@ -47,19 +27,6 @@ Outputs run_reference(const Case& c) {
   return o;
 }
 
-// Eager in `dtype`.
-Outputs run_eager(const Case& c, at::ScalarType dtype) {
-  const auto scores = c.scores.to(dtype).detach().clone().requires_grad_(true);
-  const auto weight = c.weight.defined() ? c.weight.to(dtype) : c.weight;
-  const auto reduction = c.options.reduction == Reduction::kNone   ? at::Reduction::None
-                         : c.options.reduction == Reduction::kMean ? at::Reduction::Mean
-                                                                   : at::Reduction::Sum;
-  const auto loss = at::cross_entropy_loss(scores, c.target, weight, reduction, c.options.ignore_index,
-                                           c.options.label_smoothing);
-  loss.backward(c.dloss.to(dtype));
-  return {loss.detach(), at::Tensor(), scores.grad()};
-}
-
 void check(const Case& c) {
   const auto dtype = c.scores.scalar_type();
   const Outputs ours = run(c);
@@ -74,22 +41,6 @@ void check(const Case& c) {
   CHECK(as_good_as_eager(ours.dscores, eager.dscores, exact.dscores));
   CHECK(as_good_as_eager(reference.loss, eager.loss, exact.loss));
   CHECK(as_good_as_eager(reference.dscores, eager.dscores, exact.dscores));
-}
-
-// Random scores and targets; every fifth target is ignored.
-Case make_case(std::vector<std::int64_t> sizes, at::ScalarType dtype, CrossEntropyOptions options,
-               bool weighted, double spread = 3) {
-  Case c;
-  c.options = options;
-  c.scores = (random_normal(sizes) * spread).to(dtype);
-  const std::int64_t classes = sizes[sizes.size() == 1 ? 0 : 1];
-  sizes.erase(sizes.begin() + (sizes.size() == 1 ? 0 : 1));
-  c.target = at::randint(classes, sizes, at::kLong);
-  if (c.target.dim() > 0) c.target.flatten().slice(0, 3, {}, 5).fill_(options.ignore_index);
-  if (weighted) c.weight = at::rand({classes}, at::kDouble).add_(0.5).to(dtype);
-  c.dloss = options.reduction == Reduction::kNone ? random_normal(sizes, dtype)
-                                                  : at::full({}, 0.7, c.scores.options());
-  return c;
 }
 
 Case mean_of(at::Tensor scores, at::Tensor target) {

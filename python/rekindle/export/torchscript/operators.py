@@ -89,8 +89,10 @@ def _plain_lookup(node: Node) -> bool:
     return not constant_argument(node, "scale_grad_by_freq") and not constant_argument(node, "sparse")
 
 
-def _equal_heads(node: Node) -> bool:
-    return not constant_argument(node, "enable_gqa")
+def _on_the_host(node: Node) -> bool:
+    """Tells whether tensors are on the CPU: elsewhere PyTorch chooses among fused kernels, each with gradients and draws of its own."""
+    device = type_of_argument(node, "query").device()
+    return (device is None or device.type == "cpu") and not constant_argument(node, "enable_gqa")
 
 
 def _not_of_scalars(node: Node) -> bool:
@@ -159,7 +161,7 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     "aten::linear": _of_vectors,
     "aten::embedding": _plain_lookup,
     "aten::cross_entropy_loss": _class_indices,
-    "aten::scaled_dot_product_attention": _equal_heads,
+    "aten::scaled_dot_product_attention": _on_the_host,
 }
 # The tracer sees these below autograd: that nothing requires a gradient there means nothing.
 _BELOW_AUTOGRAD = {"aten::_convolution"}
