@@ -21,6 +21,15 @@ def _written(self: Any, x: torch.Tensor) -> torch.Tensor:
     return y + torch.ones(4, device=x.device)
 
 
+def _heads(x: torch.Tensor) -> torch.Tensor:
+    """[length, 4] as [1, 2 heads, length, 2]."""
+    return x.view(1, -1, 2, 2).transpose(1, 2)
+
+
+def _shared_heads(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(_heads(self.a(x)), _heads(x)[:, :1], _heads(x)[:, :1], enable_gqa=True)
+
+
 SERVED: dict[str, Forward] = {
     "linear": lambda self, x: self.a(x),
     "noise": lambda self, x: self.a(x) + torch.randn(x.shape, device=x.device),
@@ -31,6 +40,9 @@ SERVED: dict[str, Forward] = {
     "a constant": lambda self, x: self.a(x) * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device),
     "a scalar of the host": lambda self, x: self.a(x) * torch.tensor(2.0),
     "attention": lambda self, x: F.scaled_dot_product_attention(self.a(x)[None], x[None], x[None]),
+    "attention with dropout": lambda self, x: F.scaled_dot_product_attention(_heads(self.a(x)), _heads(x), _heads(x), None, 0.3),
+    "causal attention": lambda self, x: F.scaled_dot_product_attention(_heads(self.a(x)), _heads(x), _heads(x), is_causal=True),
+    "attention of shared heads": _shared_heads,
     "sizes that depend on data": _data_sized,
     "a write to a part": _written,
     "its device": lambda self, x: (self.a(x), x.device),

@@ -200,6 +200,14 @@ MUTANTS = (
         _MEMORY,
     ),
     Mutant(
+        "attention is taken apart on a device",
+        "python/rekindle/export/torchscript/operators.py",
+        '(device is None or device.type == "cpu") and not',
+        "not",
+        "attention with dropout",
+        _CALLS,
+    ),
+    Mutant(
         "a kernel reads what other warps wrote without a barrier",
         "kernels/cuda/launch.cuh",
         "  if (lane == 0) shared[warp] = value;\n  __syncthreads();\n",
@@ -270,7 +278,11 @@ def _outcome(mutant: Mutant) -> str:
             return f"does not compile:\n{failure}"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *mutant.tests]
         run = subprocess.run(
-            pytest if mutant.tests else [_TESTS / mutant.program, "~[host]"], cwd=_ROOT, capture_output=True, text=True, check=False
+            pytest if mutant.tests else [_TESTS / mutant.program, "~[host]"],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     finally:
         path.write_text(text)

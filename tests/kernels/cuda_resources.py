@@ -3,9 +3,9 @@
 cuda_resources.py --nvcc NVCC -- FLAGS...     compares; the flags are those of the build
 cuda_resources.py --update --nvcc NVCC ...    writes the file anew
 
-A line is a kernel for an architecture: `sm_90 forward_rows<float>: 40 registers, 512 bytes shared, 0 bytes spilled`. Spills are an
-error with any compiler, as are more registers than a full block of our kernels has; the other numbers are compared where the compiler
-is of the file's release.
+A line is a kernel for an architecture: `sm_90 forward_rows<float>: 40 registers, 256 bytes shared, 0 bytes spilled`. Spills are
+an error with any compiler, as are more registers than a full block of our kernels has; the other numbers are compared where the
+compiler is of the file's release.
 """
 
 from __future__ import annotations

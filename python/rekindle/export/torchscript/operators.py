@@ -90,7 +90,7 @@ def _plain_lookup(node: Node) -> bool:
 
 
 def _on_the_host(node: Node) -> bool:
-    """Tells whether tensors are on the CPU: elsewhere PyTorch chooses among fused kernels, each with gradients and draws of its own."""
+    """Tells whether tensors are on the CPU: elsewhere PyTorch chooses a fused kernel, with draws of its own."""
     device = type_of_argument(node, "query").device()
     return (device is None or device.type == "cpu") and not constant_argument(node, "enable_gqa")
 
