@@ -19,7 +19,9 @@
 #define CUDA_KERNEL_ASSERT(condition) \
   ((condition) ? (void)0 : ::rekindle::emulation::fail("assertion: " #condition))
 
-inline void __syncthreads() { ::rekindle::emulation::barrier(); }
+inline void __syncthreads(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+  ::rekindle::emulation::barrier(file, line);
+}
 inline void __syncwarp(unsigned mask = ~0U) { ::rekindle::emulation::warp_barrier(mask); }
 
 template <typename T>

@@ -33,6 +33,8 @@ struct Thread {
   State state = State::kReady;
   Index index;
   unsigned mask = 0;                  // of what it waits for
+  const char* file = "";              // of the barrier that it waits at
+  unsigned line = 0;                  // there
   unsigned lanes = 0;                 // of a shuffle
   unsigned warp_barriers = 0;         // that it has passed
   std::array<std::byte, 16> value{};  // of a shuffle
@@ -61,8 +63,10 @@ class Machine {
     __builtin_unreachable();
   }
 
-  void wait(State state, unsigned mask) {
+  void wait(State state, unsigned mask, const char* file = "", unsigned line = 0) {
     in_kernel_ = false;
+    running_->file = file;
+    running_->line = line;
     running_->state = state;
     running_->mask = mask;
     Thread* const mine = running_;
@@ -183,7 +187,7 @@ class Machine {
                            [&](const Thread& thread) { return thread.state == state; });
     };
     if (is(State::kEnded) == threads) return false;
-    if (is(State::kAtBarrier) == threads) {
+    if (is(State::kAtBarrier) == threads && at_one_barrier(threads)) {
       ++barriers_;
       for (unsigned i = 0; i < threads; ++i) threads_[i].state = State::kReady;
       return true;
@@ -193,6 +197,24 @@ class Machine {
       goes_on |= release_warp(first, std::min(kWarp, threads - first));
     if (goes_on) return true;
     throw Fault(divergence(threads));
+  }
+
+  bool at_one_barrier(unsigned threads) const {
+    return std::all_of(threads_.begin(), threads_.begin() + threads,
+                       [&](const Thread& thread) { return !differ(threads_[0], thread); });
+  }
+
+  // Whether two threads wait for something else.
+  static bool differ(const Thread& one, const Thread& other) {
+    return one.state != other.state || one.mask != other.mask || one.line != other.line ||
+           std::strcmp(one.file, other.file) != 0;
+  }
+
+  static std::string describe(const Thread& thread) {
+    std::string what = "thread " + std::to_string(thread.index.x) + " " + name_of(thread.state);
+    if (thread.state == State::kAtBarrier)
+      what += std::string(" (") + thread.file + ":" + std::to_string(thread.line) + ")";
+    return what;
   }
 
   bool release_warp(unsigned first, unsigned size) {
@@ -235,14 +257,11 @@ class Machine {
   std::string divergence(unsigned threads) const {
     const auto waiting = std::find_if(threads_.begin(), threads_.begin() + threads,
                                       [](const Thread& thread) { return thread.state != State::kEnded; });
-    const auto other = std::find_if(threads_.begin(), threads_.begin() + threads, [&](const Thread& thread) {
-      return thread.state != waiting->state || thread.mask != waiting->mask;
-    });
+    const auto other = std::find_if(threads_.begin(), threads_.begin() + threads,
+                                    [&](const Thread& thread) { return differ(*waiting, thread); });
     std::string what = "launch " + std::to_string(launches_) + ", block " + std::to_string(blockIdx.x) +
-                       ": divergent: thread " + std::to_string(waiting->index.x) + " " +
-                       name_of(waiting->state);
-    if (other != threads_.begin() + threads)
-      what += ", thread " + std::to_string(other->index.x) + " " + name_of(other->state);
+                       ": divergent: " + describe(*waiting);
+    if (other != threads_.begin() + threads) what += ", " + describe(*other);
     return what;
   }
 
@@ -268,7 +287,7 @@ void launch(const std::function<void()>& kernel, unsigned blocks, unsigned threa
 }
 
 std::size_t launches() { return Machine::instance().launches(); }
-void barrier() { Machine::instance().wait(State::kAtBarrier, 0); }
+void barrier(const char* file, unsigned line) { Machine::instance().wait(State::kAtBarrier, 0, file, line); }
 void warp_barrier(unsigned mask) { Machine::instance().wait(State::kAtWarpBarrier, mask); }
 
 void shuffle_down(unsigned mask, void* value, std::size_t bytes, unsigned lanes) {

@@ -40,8 +40,8 @@ void launch(const std::function<void()>& kernel, unsigned blocks, unsigned threa
 std::size_t launches();
 
 // What follows is for the thread that runs; only a kernel may call it.
-// Waits for all threads of the block, which have to come to a barrier too.
-void barrier();
+// Waits for all threads of the block, which have to come to the same barrier.
+void barrier(const char* file, unsigned line);
 // Waits for the lanes of the warp in `mask`; orders what they read and write.
 void warp_barrier(unsigned mask);
 // Gives `bytes` (at most 16) of each lane in `mask` to the lane `lanes` below; those without one keep theirs.

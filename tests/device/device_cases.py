@@ -30,6 +30,11 @@ def _shared_heads(self: Any, x: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(_heads(self.a(x)), _heads(x)[:, :1], _heads(x)[:, :1], enable_gqa=True)
 
 
+def _counted(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.calls.add_(1)
+    return self.a(x) * self.calls
+
+
 SERVED: dict[str, Forward] = {
     "linear": lambda self, x: self.a(x),
     "noise": lambda self, x: self.a(x) + torch.randn(x.shape, device=x.device),
@@ -45,6 +50,10 @@ SERVED: dict[str, Forward] = {
     "attention of shared heads": _shared_heads,
     "sizes that depend on data": _data_sized,
     "a write to a part": _written,
+    "a plain tensor": lambda self, x: self.a(x) * self.scale,
+    "a plain tensor in a list": lambda self, x: self.a(x) * self.parts[0]["scale"],
+    "a plain tensor that is written": _counted,
+    "a plain tensor as a result": lambda self, x: (self.a(x), self.scale, self.scale[1:]),
     "its device": lambda self, x: (self.a(x), x.device),
 }
 REFUSED: dict[str, Forward] = {

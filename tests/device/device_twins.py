@@ -21,6 +21,12 @@ class Made(nn.Module):
         self.a = nn.Linear(4, 4)
         self.given = forward
 
+    def place(self, device: str) -> None:
+        """Moves it to a device, with plain tensors there."""
+        self.to(device)
+        self.scale, self.calls = torch.arange(4.0, device=device), torch.zeros((), device=device)
+        self.parts = [{"scale": torch.arange(1.0, 5.0, device=device)}]
+
     def forward(self, x: torch.Tensor) -> Any:
         """Returns what the test's forward does."""
         return self.given(self, x)
@@ -30,7 +36,8 @@ class Twins:
     """Calls both from the same random states, and compares results, gradients and what was drawn."""
 
     def __init__(self, module: nn.Module, device: str = "test:0", **options: Any) -> None:
-        self.eager = module.to(device)
+        self.eager = module
+        module.place(device) if isinstance(module, Made) else module.to(device)
         self.module = copy.deepcopy(self.eager)
         self.wrapped = rekindle.Module(self.module, rekindle.Options(log="error", **options))
 
@@ -56,6 +63,8 @@ class Twins:
                 torch.testing.assert_close(mine, other)  # devices, too
             else:
                 assert mine == other, f"{mine}, in eager {other}"
+        if isinstance(self.eager, Made):
+            torch.testing.assert_close(self.module.calls, self.eager.calls)
         return ours
 
     @staticmethod

@@ -253,14 +253,14 @@ class Runtime:
         arguments = flatten_arguments(args, kwargs)
         family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
-        admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state)]
+        admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state + known.bound)]
         for known in admitting:
             if known.ready(arguments):
                 return self._known(kind, known)
         self._kinds.release(self._module)
         fingerprint = self._subject.fingerprint(args, kwargs)
         earlier = [known.contract.shapes.sizes for known in family.graphs]
-        call = self._subject.call(args, kwargs, arguments)
+        call = self._subject.call(args, kwargs, arguments, fingerprint)
         plan = self._subject.plan(arguments, earlier)
         prekey = self._source.store.prekey(fingerprint)
         for known in admitting:

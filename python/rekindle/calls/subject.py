@@ -57,9 +57,11 @@ class Subject:
             **({"sized_functions": sorted(map(label, self.sized_functions))} if self.sized_functions else {}),
         }
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> Call:
+    def call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor], fingerprint: Fingerprint
+    ) -> Call:
         """Returns the call, whose tensors are `arguments`; raises Bypass for one that no graph can serve."""
-        parameters, buffers = named_parameters(self._module), named_buffers(self._module)
+        parameters, buffers = named_parameters(self._module), named_buffers(self._module) | fingerprint.bound
         _check_devices(arguments, {**parameters, **buffers})
         if torch.is_inference_mode_enabled():
             raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
@@ -85,7 +87,7 @@ class Subject:
         try:
             fingerprint = again()
             arguments = contract.flatten_arguments(args, kwargs)
-            self.call(args, kwargs, arguments)
+            self.call(args, kwargs, arguments, fingerprint)
             store = Store.open(self._options, readonly=True)
             return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
         except Bypass as bypass:

@@ -27,7 +27,8 @@ class Call:
     kwargs: dict[str, Any]
     arguments: list[torch.Tensor]  # the tensors among args and kwargs, in flattening order: the first inputs of the graph
     parameters: dict[str, torch.nn.Parameter]  # of the module, by name: the next inputs
-    buffers: dict[str, torch.Tensor]  # of the module, by name: the last inputs
+    # Of the module, by name, then what it holds as plain values on an accelerator, by path: the last inputs.
+    buffers: dict[str, torch.Tensor]
     grad: bool  # whether gradients are recorded
     own: dict[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds besides tensors, by identity
     copied: Mapping[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds, by identity of what it stands for

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,6 +66,8 @@ class DoubleBackward:
         self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0, device="cpu") for _ in call.arguments])
         self._state, self._used, self._writes = contract.state, contract.used, contract.writes
         self._structure = on_device(contract.structure, call.device)
+        registered = named_buffers(call.module)
+        self._bound = {name: weakref.ref(one) for name, one in call.buffers.items() if name not in registered}
         self._shapes = shapes
         self._gradient_of = gradient_of
         self._guard, self._snapshot = guard, snapshot
@@ -126,7 +129,7 @@ class DoubleBackward:
         return [views.get(id(argument), argument) for argument in arguments], list(views.values())
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
-        live = {**named_parameters(self._module), **named_buffers(self._module)}
+        live = {**named_parameters(self._module), **self._buffers()}
         state = enumerate(zip(self._state, every[len(self._layouts) :], strict=True))
         written = [position - len(self._layouts) for position in self._writes]  # the graph got copies of these
         same = all(given is None or i in written or live.get(name) is given for i, (name, given) in state)
@@ -135,6 +138,11 @@ class DoubleBackward:
                 f"{type(self._module).__name__} was changed between a forward and its backward with create_graph=True; "
                 "differentiate before changing the module"
             )
+
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        """Returns the buffers of the module, and of the plain values that the graph takes as such those that are still there."""
+        bound = {name: tensor for name, reference in self._bound.items() if (tensor := reference()) is not None}
+        return named_buffers(self._module) | bound
 
     def _forward(
         self,
@@ -145,8 +153,8 @@ class DoubleBackward:
         random_states_before: RandomStates,
     ) -> list[torch.Tensor]:
         now = random_states()
-        buffers = [(buffer, buffer.detach().clone()) for buffer in named_buffers(self._module).values()]
-        live = named_buffers(self._module)
+        live = self._buffers()
+        buffers = [(buffer, buffer.detach().clone()) for buffer in live.values()]
         versions = [(buffer, buffer._version) for buffer, _ in buffers]
         try:
             for position in self._writes:

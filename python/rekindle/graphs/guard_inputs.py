@@ -25,7 +25,7 @@ from rekindle.key.code.module_names import names_of, own_names
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.patches import NAMESPACES
 from rekindle.key.values.callables import SINGLE_DISPATCH
-from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, VARIABLE, Cells, seen_only
+from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, TENSOR, VARIABLE, Cells, seen_only
 from rekindle.key.values.classes import one_pass, referred, walk_members
 from rekindle.key.values.names import ABSENT
 from rekindle.key.values.walker import Walker, label, value_text
@@ -227,6 +227,8 @@ class Watched:
                     self._watch(base, _REGISTERED)
 
     def _watch(self, value: Any, cells: Cells) -> None:
+        if cells is TENSOR and value.device.type != "cpu":  # the graph takes its numbers as an input
+            return
         self._cells.setdefault((id(value), cells.how or id(cells)), (value, cells))
 
     def _add_item(self, container: Any, key: Any) -> None:

@@ -51,6 +51,7 @@ class ReadyGraph:
     memory: Any = None  # the Memory of what the graph writes, and who else sees it; None: it has to be armed
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values, with digests, that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)  # parameters and buffers of the module, in the contract's order
+    bound: list[torch.Tensor] = field(default_factory=list)  # those at its end that the module has as plain values
     served: Any = None  # runs calls that need no look at the outputs; None: run does
     keeps_random_state: bool = False  # whether run may raise after random numbers were drawn
     failures: int = 0  # runs that raised an error where eager did not
@@ -70,6 +71,7 @@ class ReadyGraph:
         """Binds the module's live state and remembers what it looks like. Raises Bypass where it cannot serve the call."""
         state = call.state
         self.state = [state[name] for name in self.contract.state]
+        self.bound = [*fingerprint.bound.values()]
         self.bind_functions(call.module, call.device)
         described = on_device(self.contract.structure, call.device)
         self.structure = Structure(described)
@@ -139,7 +141,7 @@ class ReadyGraph:
             return
         now = _modes(module)
         if all(now.get(name, mode) == mode for name, mode in self.modes.items()):
-            self.guard, self.memory, self.registered, self.state, self.served = None, None, [], [], None
+            self.guard, self.memory, self.registered, self.state, self.bound, self.served = None, None, [], [], [], None
             self.session.set_replay(None)
 
     def fits(self, prekey: str) -> bool:

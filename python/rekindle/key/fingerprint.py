@@ -43,6 +43,8 @@ class Fingerprint:
     cells: list[tuple[Any, Cells]] = field(repr=False)  # what was read and may change: (value, its cells); see Walker
     weak: set[int] = field(repr=False)  # identities of those values that nothing which watches may keep alive
     tensors: list[tuple[str, torch.Tensor]] = field(repr=False)  # (path, tensor) of those that an export bakes in
+    # Plain values that a graph takes as it does buffers, by a name that no buffer has: a dot, then the path.
+    bound: dict[str, torch.Tensor] = field(repr=False)
     inputs: list[torch.Tensor] = field(repr=False)  # tensors of the call, in the order of the fields
     functions: list[Any] = field(repr=False)  # functions that the fields cover by code
     classes: list[type] = field(repr=False)  # classes that the fields cover by code
@@ -93,15 +95,18 @@ def describe(
         add_ambient(walker)
         if walker.devices.architecture is not None:
             walker.emit("device.architecture", walker.devices.architecture)
+        walker.bound = bound = []
         state = add_module_tree(walker, module)
         inputs = add_signature(walker, args, dict(kwargs), open_sizes)
-        add_memory(walker, state, inputs)
+        walker.bound = None
+        add_memory(walker, state + bound, inputs)
         add_patches(walker)
         add_registries(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
+    named = {f".{path}": tensor for path, tensor in bound}
     return Fingerprint(
-        walker.leaves, walker.cells, walker.weak, walker.tensors, inputs, walker.functions, classes, walker.registered
+        walker.leaves, walker.cells, walker.weak, walker.tensors, named, inputs, walker.functions, classes, walker.registered
     )
 
 

@@ -12,7 +12,7 @@ import torch.distributed
 
 from rekindle.key.values.cells import ARRAY, ITEMS, OBJECT, TENSOR, seen_only
 from rekindle.key.values.names import parts_of_operator
-from rekindle.key.values.tensors import content_text
+from rekindle.key.values.tensors import content_text, describe
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, opaque
 from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import CustomOperator
@@ -22,6 +22,10 @@ _TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.f
 
 @handles(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, cells=(TENSOR, OBJECT))
 def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
+    if walker.bound is not None and walker.devices.binds(value):
+        walker.leaves.append((path, f"bound {describe(value, walker.devices)}"))
+        walker.bound.append((path, value))
+        return
     walker.leaves.append((path, content_text(path, value, walker.content_limit)))
     walker.tensors.append((path, value))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from rekindle.modules.tensor_kinds import is_plain_kind
 from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import NO_TORCH_DISPATCH
 from rekindle.reasons import Bypass, Reason
@@ -33,6 +34,20 @@ class DeviceNames:
             return self.of_call.type
         found = torch.cuda.get_device_properties(self.of_call)
         return getattr(found, "gcnArchName", "") if torch.version.hip else f"sm_{found.major}{found.minor}"
+
+    def binds(self, tensor: torch.Tensor) -> bool:
+        """Tells whether a graph takes a plain value as an input, as it does buffers: one on the call's accelerator.
+
+        The host does not look at its numbers, which it would have to wait for at each call.
+        """
+        return (
+            self.of_call is not None
+            and self.of_call.type != "cpu"
+            and tensor.device == self.of_call
+            and is_plain(tensor)
+            and is_plain_kind(tensor)
+            and not tensor.requires_grad
+        )
 
     def name(self, device: torch.device) -> str:
         """Returns `cuda#` for the device of the call, and `cpu` or `cuda:1` for another."""

@@ -176,6 +176,7 @@ class Walker:
         self.cells: list[tuple[Any, Cells]] = []  # (value, cells) of everything met that can change, in order
         self.weak: set[int] = set()  # identities of those values that nothing which watches may keep alive
         self.tensors: list[tuple[str, Any]] = []  # (path, tensor) of those that an export bakes in
+        self.bound: list[tuple[str, Any]] | None = None  # (path, tensor) of those that a graph binds instead; None: none may be
         self.functions: list[types.FunctionType] = []  # covered by code
         self.registered: list[tuple[Any, str]] = []  # (value, digest) of values of registered types
         self.devices = DeviceNames()  # names devices
