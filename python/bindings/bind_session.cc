@@ -1,4 +1,4 @@
-// Sessions, the pipeline that makes their graphs, and guards. No logic here.
+// Sessions and guards. No logic here.
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -15,8 +15,6 @@
 #include "python/calls/owned.h"
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
-#include "session/autograd/gradient_order.h"
-#include "session/autograd/saved_versions.h"
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
@@ -29,20 +27,6 @@ namespace py = pybind11;
 using session::Session;
 
 namespace {
-
-py::bytes build_joint(const py::bytes& model, const std::vector<bool>& needs_gradient,
-                      const std::map<std::string, std::int64_t>& sizes) {
-  const auto view = static_cast<std::string_view>(model);
-  std::string joint;
-  {
-    const py::gil_scoped_release release;
-    auto built = value_or_throw(pipeline::build_joint_graph(
-        view, needs_gradient, [](const graph::Node& node) { return session::evaluate(node); },
-        [&](graph::Graph& graph) { session::infer_types(graph, sizes); }));
-    joint = value_or_throw(pipeline::serialize_joint_graph(built));
-  }
-  return joint;
-}
 
 // As in the contract: [kind, numbers]. Throws what Python sees as
 // InvalidArgument for a kind that there is not.
@@ -208,34 +192,6 @@ py::dict stats(const Session& self) {
   return result;
 }
 
-std::string joint_text(const py::bytes& joint) {
-  return value_or_throw(pipeline::describe_joint_graph(static_cast<std::string_view>(joint)));
-}
-
-void bind_graphs(py::module_& m) {
-  m.def("build_joint", &build_joint, py::arg("model"), py::arg("needs_gradient"),
-        py::arg("sizes") = std::map<std::string, std::int64_t>(),
-        "ONNX bytes -> bytes of the differentiated, optimized graph. "
-        "sizes: of the symbols, where the model was made.");
-  m.def("joint_text", &joint_text, py::arg("joint"), "The text form of a joint graph.");
-  m.def("pipeline_fingerprint", &pipeline::pipeline_fingerprint);
-  m.def(
-      "gradient_order",
-      [](const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
-        return session::gradient_order(outputs, inputs);
-      },
-      py::arg("outputs"), py::arg("inputs"),
-      "Positions of the inputs in the order in which a backward of all outputs reaches them.");
-  m.def(
-      "version_counters",
-      [](const std::vector<at::Tensor>& tensors) {
-        return session::identities_of(session::counters_of(tensors));
-      },
-      py::arg("tensors"),
-      "A number per tensor, the same for those that count writes together; 0 where none are counted.");
-  m.def("supported_ops", &session::supported_ops);
-}
-
 void bind_session_class(py::module_& m) {
   py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
       .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
@@ -305,7 +261,6 @@ void bind_guard(py::module_& m) {
 }  // namespace
 
 void bind_session(py::module_& m) {
-  bind_graphs(m);
   bind_session_class(m);
   bind_guard(m);
   m.def("ambient_fields", &ambient_fields);

@@ -11,6 +11,7 @@ void bind_calls(pybind11::module_& m);
 void bind_contract(pybind11::module_& m);
 void bind_difference(pybind11::module_& m);
 void bind_explain(pybind11::module_& m);
+void bind_graphs(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);
 void bind_key(pybind11::module_& m);
 void bind_onnx(pybind11::module_& m);

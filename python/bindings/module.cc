@@ -13,6 +13,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_contract(m);
   python::bind_difference(m);
   python::bind_explain(m);
+  python::bind_graphs(m);
   python::bind_cache(m);
   python::bind_maintenance(m);
   python::bind_key(m);

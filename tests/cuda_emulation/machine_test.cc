@@ -50,6 +50,15 @@ void reversed(int* out) {
   if (i >= 32) out[i] = shared[63 - i];
 }
 
+// Two warps, each with a barrier of its own.
+void apart() {
+  if (threadIdx.x < 32) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("threads see what others wrote before a barrier", "[cuda_emulation]") {
@@ -112,15 +121,7 @@ TEST_CASE("what not all threads come to is divergent", "[cuda_emulation]") {
               if (threadIdx.x != 5) __syncthreads();
             }),
       Catch::Contains("divergent: thread 0 waits at a barrier (") && Catch::Contains("thread 5 has ended"));
-  CHECK_THAT(fault(1, 64,
-                   [] {
-                     if (threadIdx.x < 32) {
-                       __syncthreads();
-                     } else {
-                       __syncthreads();
-                     }
-                   }),
-             Catch::Contains("thread 32 waits at a barrier ("));
+  CHECK_THAT(fault(1, 64, apart), Catch::Contains("thread 32 waits at a barrier ("));
   CHECK_THAT(fault(1, 32,
                    [] {
                      if (threadIdx.x < 16) __shfl_down_sync(~0U, 1, 1);

@@ -113,7 +113,7 @@ class Calls:
 
     def _drop_gradients(self) -> None:
         """After a backward that raised eager's hold the part of the sum that was done by then, a graph's hold all or nothing."""
-        reached = [tensor for tensor in tree_leaves(self._kept) if isinstance(tensor, torch.Tensor) and tensor.is_leaf]
+        reached = [tensor for tensor in tree_leaves(self._kept) if isinstance(tensor, torch.Tensor) and _is_leaf(tensor)]
         for tensor in [*rekindle.unwrap(self.model).parameters(), *reached]:
             tensor.grad = None
 
@@ -236,6 +236,13 @@ def _plain_tensors(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     for item in (*items, *vars(value).values()) if hasattr(value, "__dict__") else items:
         yield from _plain_tensors(item, seen)
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_leaf
+    except RuntimeError:  # a view, made without gradients, of what was written with them
+        return False
 
 
 def _roots(results: Any) -> list[torch.Tensor]:

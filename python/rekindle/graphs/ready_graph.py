@@ -7,7 +7,6 @@ last two are its `state`. `run([x])` has the session run the graph on the three 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +16,7 @@ from rekindle import _native
 from rekindle.errors import OF_TORCH, first_line, ran_out_of_memory
 from rekindle.export.request import Call
 from rekindle.functions.binding import bind
+from rekindle.graphs.answers import check_answers, not_for_this_data, numbers_of
 from rekindle.graphs.double_backward import DoubleBackward
 from rekindle.graphs.guard_inputs import Watched
 from rekindle.graphs.saved_writes import refuse_later_writes, uncount_writes
@@ -25,7 +25,7 @@ from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.walker import still_registered
 from rekindle.modules.module_tables import named_modules
-from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason, SharedMemory
+from rekindle.reasons import Bypass, Reason, SharedMemory
 from rekindle.recording import cached_functions
 from rekindle.recording.observations import verify
 from rekindle.results.call_device import on_device
@@ -264,44 +264,3 @@ class ReadyGraph:
 def _modes(module: torch.nn.Module) -> dict[str, Any]:
     """Returns what programs switch to and fro: the training of every module by its name, and the ambient state of torch."""
     return {"ambient state": _native.ambient_state()} | {name: child.training for name, child in named_modules(module).items()}
-
-
-def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:
-    """Raises Bypass when the data of a call answers a question otherwise than when the graph was made.
-
-    guards: [where, what, answer] each
-    writes: how many outputs follow the one with the answers
-    """
-    if not guards:
-        return
-    for (where, what, value), now in zip(guards, outputs[-1 - writes].tolist(), strict=True):
-        if now != value and what == TRUTH:
-            raise OtherBranch(where)
-        if now != value:
-            raise Bypass(
-                Reason.VALUE_SPECIALIZED,
-                f"{where} asks for a size that depends on data ({what}), and the graph is for that answer only; "
-                "use torch.where, or give torch the size without asking for it",
-            )
-
-
-def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:
-    """Says why a graph in which sizes depend on data does not run for a call; `guards`: as in check_answers."""
-    places = "; ".join(dict.fromkeys(f"{where} asks for one ({what})" for where, what, _ in guards[:8]))
-    return Bypass(
-        Reason.VALUE_SPECIALIZED,
-        f"the graph is not for this call's data{places and ': '}{places}; {type(error).__name__}: {first_line(error)}",
-    )
-
-
-def numbers_of(guards: Any, expected: list[int], inputs: list[torch.Tensor]) -> list[int] | None:
-    """Returns the numbers that follow the expected answers of a graph of questions about sizes.
-
-    None if it answers otherwise, or cannot be run at the sizes of the inputs.
-    """
-    try:
-        found = list(guards.answers(inputs))
-    except OF_TORCH as error:
-        _native.log_debug(f"sizes do not fit a graph: {type(error).__name__}: {first_line(error)}")
-        return None
-    return found[len(expected) :] if found[: len(expected)] == expected else None

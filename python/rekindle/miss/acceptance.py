@@ -22,7 +22,7 @@ from rekindle.errors import OF_TORCH, PythonOpError, first_line, ran_out_of_memo
 from rekindle.export.request import ExportRequest
 from rekindle.functions.binding import bind
 from rekindle.functions.inlining import checkpoints_inlined
-from rekindle.graphs.ready_graph import check_answers, not_for_this_data
+from rekindle.graphs.answers import check_answers, not_for_this_data
 from rekindle.miss.attempts import WrongElsewhere
 from rekindle.miss.built import Built
 from rekindle.miss.perturbation import SecondCall, as_of_graph, call_again, outputs_again, perturbed_state

@@ -23,7 +23,7 @@ from rekindle.export.unchecked import Allowed
 from rekindle.functions.binding import bind
 from rekindle.functions.registry import declaration_of
 from rekindle.functions.result_sizes import observed, rules
-from rekindle.graphs.ready_graph import numbers_of
+from rekindle.graphs.answers import numbers_of
 from rekindle.miss.coincidences import without_coincidences
 from rekindle.miss.perturbation import SecondCall, call_again, perturbed_state, resized
 from rekindle.miss.sized import LeftOpen, Sized
