@@ -186,8 +186,8 @@ MUTANTS = (
     Mutant(
         "an export without memory is an export that failed",
         "python/rekindle/calls/failures.py",
-        "    if ran_out_of_memory(error):\n",
-        "    if False:\n",
+        "    if ran_out_of_memory(error):\n        _native",
+        "    if False:\n        _native",
         "export_failed",
         _MEMORY,
     ),
@@ -204,7 +204,7 @@ MUTANTS = (
         "python/rekindle/export/torchscript/operators.py",
         '(device is None or device.type == "cpu") and not',
         "not",
-        "attention with dropout",
+        "attention_of_a_device_stays_one_operator",
         _CALLS,
     ),
     Mutant(

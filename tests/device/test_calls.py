@@ -49,6 +49,14 @@ def test_a_module_on_two_devices_runs_in_parts() -> None:
     assert parts["first"] in ("export", "memory") and parts["second"] in ("export", "memory", "local")
 
 
+def test_attention_of_a_device_stays_one_operator() -> None:
+    """So that PyTorch chooses its kernel there, and draws, as in eager."""
+    twins, found = Twins(Made(SERVED["attention with dropout"])), []
+    twins.wrapped._runtime.on_graph = lambda mode, model: found.append(model)
+    twins.call(torch.randn(3, 4, device="test:0"))
+    assert b"scaled_dot_product_attention" in found[0] and b"Softmax" not in found[0]
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_an_entry_of_one_index_serves_another(name: str) -> None:
     """And makes tensors, and gives its device, as the call's own and no other's."""

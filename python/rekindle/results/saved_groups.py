@@ -9,7 +9,7 @@ session/autograd/saved_versions.h raises it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class AutogradGraph:
         """
         if not tensors:
             return []
-        between = self._between()
+        between = self._between
         values = [
             (between[id(node)], value)
             for node in self._order
@@ -99,7 +99,7 @@ class AutogradGraph:
 
     def groups(self) -> list[Group]:
         """Returns the groups that decide, after the backward; a group that is in another is left out."""
-        between = self._between()
+        between = self._between
         found = {
             between[id(node)]
             for node in self._order
@@ -107,6 +107,7 @@ class AutogradGraph:
         }
         return [[_positions(results), _positions(inputs)] for results, inputs in _largest(found)]
 
+    @cached_property
     def _between(self) -> dict[int, tuple[int, int]]:
         """Returns for each node, by its id, bits of the results that lead to it and of the inputs that it leads to."""
         results, inputs = dict.fromkeys(map(id, self._order), 0), dict.fromkeys(map(id, self._order), 0)
