@@ -119,3 +119,19 @@ def test_one_that_only_the_code_names_is_refused() -> None:
     twins = Twins(Made(lambda self, x: self.a(x) * ELSEWHERE))
     twins.call(torch.randn(3, 4, device="test:0"))
     assert twins.reasons() == ["opaque_value"]
+
+
+class _Table(dict):  # type: ignore[type-arg]
+    """A dict with an attribute whose items have the paths of its own."""
+
+
+def test_two_of_one_path_run_in_eager() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) * self.table[(1, 2)] + self.table.content[(3, 4)]
+
+    twins = Twins(Made(forward))
+    for net in (twins.eager, twins.module):
+        net.table = _Table({(1, 2): torch.full((4,), 2.0, device="test:0")})
+        net.table.content = {(3, 4): torch.full((4,), 3.0, device="test:0")}
+    twins.call(torch.randn(3, 4, device="test:0"))
+    assert twins.reasons() == ["opaque_value"]

@@ -29,6 +29,7 @@ from rekindle.key.versions import add_versions
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.process.digest import Leaf, digest_leaves
 from rekindle.process.torch_internals import disabled_torch_function
+from rekindle.reasons import Bypass, Reason
 
 __all__ = ["Fields", "Fingerprint", "describe", "register_digest"]
 
@@ -104,10 +105,19 @@ def describe(
         add_registries(walker)
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
-    named = {f".{path}": tensor for path, tensor in bound}
     return Fingerprint(
-        walker.leaves, walker.cells, walker.weak, walker.tensors, named, inputs, walker.functions, classes, walker.registered
-    )
+        walker.leaves, walker.cells, walker.weak, walker.tensors, _named(bound), inputs, walker.functions, classes,
+        walker.registered,
+    )  # fmt: skip
+
+
+def _named(bound: list[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Returns tensors by name: a dot, then the path. Raises Bypass for two with one path, as values of a dict with odd keys."""
+    named: dict[str, torch.Tensor] = {}
+    for path, tensor in bound:
+        if named.setdefault(f".{path}", tensor) is not tensor:
+            raise Bypass(Reason.OPAQUE_VALUE, f"{path} leads to several plain tensors; register them as buffers")
+    return named
 
 
 def _device_of(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.device | None:
