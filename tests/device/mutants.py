@@ -202,8 +202,8 @@ MUTANTS = (
     Mutant(
         "attention is taken apart on a device",
         "python/rekindle/export/torchscript/operators.py",
-        '(device is None or device.type == "cpu") and not',
-        "not",
+        "return on_host and not",
+        "return not",
         "attention_of_a_device_stays_one_operator",
         _CALLS,
     ),

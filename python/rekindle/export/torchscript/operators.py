@@ -91,8 +91,9 @@ def _plain_lookup(node: Node) -> bool:
 
 def _on_the_host(node: Node) -> bool:
     """Tells whether tensors are on the CPU: elsewhere PyTorch chooses a fused kernel, with draws of its own."""
-    device = type_of_argument(node, "query").device()
-    return (device is None or device.type == "cpu") and not constant_argument(node, "enable_gqa")
+    devices = (type_of_argument(node, name).device() for name in ("query", "key", "value"))  # None: not known any more
+    on_host = all(device is None or device.type == "cpu" for device in devices)
+    return on_host and not constant_argument(node, "enable_gqa")
 
 
 def _not_of_scalars(node: Node) -> bool:
