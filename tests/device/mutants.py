@@ -201,7 +201,7 @@ MUTANTS = (
     ),
     Mutant(
         "attention is taken apart on a device",
-        "python/rekindle/export/torchscript/operators.py",
+        "python/rekindle/export/torchscript/written_as_onnx.py",
         "return on_host and not",
         "return not",
         "attention_of_a_device_stays_one_operator",

@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from rekindle.compare.differentiation import differentiation
 from rekindle.compare.distance import Distance
 from rekindle.compare.report import Row
-from rekindle.compare.verification import Again, Doubt, compared, differentiation, set_bounds, unexplained
+from rekindle.compare.verification import Again, Doubt, compared, set_bounds, unexplained
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.process import world

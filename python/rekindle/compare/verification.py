@@ -10,8 +10,7 @@ which eager's rounding does not explain; it raises Bypass for another dtype.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +18,9 @@ import torch
 
 from rekindle import _native
 from rekindle.compare.contributions import Contributions
+from rekindle.compare.differentiation import Differentiate, differentiation, norm
 from rekindle.compare.distance import Distance, near
 from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
-from rekindle.process.torch_internals import run_backward
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import same_strides
 from rekindle.results.saved_groups import AutogradGraph, Group, Saved
@@ -31,10 +30,8 @@ from rekindle.results.saved_groups import AutogradGraph, Group, Saved
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}
 _FLOOR = 1e-3  # of the largest gradient, or output, that such an error is relative to at least
 _WIDER = 4.0  # times as far as eager with other rounding errors is from eager
-_LARGEST_SCALE = 100  # binary exponents
 
 Again = Callable[[], Sequence[torch.Tensor | None]]  # runs eager once more on the same inputs; the outputs
-Differentiate = Callable[..., list[torch.Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -161,61 +158,10 @@ def set_bounds(doubts: list[Doubt], theirs: Sequence[torch.Tensor | None], least
     """Sets the bounds of doubts about `theirs`: all outputs, or all gradients."""
     if doubts:
         scale = max(doubt.distance.scale for doubt in doubts)
-        scale = max([scale, *(_norm(x) for x in theirs if x is not None)])
+        scale = max([scale, *(norm(x) for x in theirs if x is not None)])
         for doubt in doubts:
             tolerance = max(_TOLERANCE.get(doubt.distance.dtype, 0.0), least)
             doubt.bound = tolerance * (doubt.distance.scale + _FLOOR * scale)
-
-
-def _norm(tensor: torch.Tensor) -> float:
-    """Returns the 2-norm, 0 for what has no such."""
-    return float(torch.linalg.vector_norm(tensor.detach())) if tensor.is_floating_point() else 0.0
-
-
-def differentiation(
-    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], states: RandomStates, keep: bool
-) -> Differentiate | None:
-    """Returns what differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
-    positions = {i for i, tensor in enumerate(inputs) if tensor.requires_grad}
-    outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
-    if not positions or not outputs:
-        return None
-    generator = torch.Generator().manual_seed(0)
-    scales = _scales([expected[i] for i in outputs])
-    cotangents = tuple(_cotangent(expected[i], generator, scale) for i, scale in zip(outputs, scales, strict=True))
-
-    def differentiate(results: Sequence[torch.Tensor], only: Container[int] = positions) -> list[torch.Tensor | None]:
-        """Computes the gradients of the inputs whose positions are in `only`."""
-        set_random_states(states)  # the backward of an autograd Function may draw
-        # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
-        ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
-        found = iter(run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
-        return [_in_memory(next(found)) if i in positions and i in only else None for i in range(len(inputs))]
-
-    return differentiate
-
-
-def _in_memory(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """Gives memory to zeros such as those of the backward of `sgn`, which have none."""
-    return gradient.clone() if gradient is not None and gradient._is_zerotensor() else gradient
-
-
-def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:
-    """Returns powers of two to multiply cotangents by, so that no output's share of the gradients hides another's."""
-    sizes = [_norm(x.real if x.is_complex() else x) / math.sqrt(max(x.numel(), 1)) for x in outputs]
-    exponents = [math.frexp(size)[1] if 0 < size < math.inf else 0 for size in sizes]
-    largest = max(exponents)
-    halves = {torch.float16: 8}
-    return [
-        2.0 ** min(largest - exponent, halves.get(x.dtype, _LARGEST_SCALE))
-        for x, exponent in zip(outputs, exponents, strict=True)
-    ]
-
-
-def _cotangent(output: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
-    """Makes random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
-    numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64, device="cpu") * scale
-    return torch.empty_like(output, requires_grad=False).copy_(numbers)
 
 
 def _compare_gradients(

@@ -1,0 +1,165 @@
+"""Names the operators of a trace that are written as ONNX: where the session's planned memory or its kernels pay.
+
+An example: `torch.add` of two float32 tensors becomes ONNX's Add; of a bfloat16 tensor and 0.1 it does not, for PyTorch does not
+round the number to bfloat16, and ONNX would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from rekindle.export.torchscript.dtypes import DTYPES
+from rekindle.export.trace.traced_booleans import is_boolean
+from rekindle.export.trace.traced_operators import constant_argument, listed_values, schema_of, type_of_argument
+from rekindle.process.torch_internals import Node, TensorType, Value, scalar_type
+
+
+def _always(node: Node) -> bool:
+    return True
+
+
+def _numbers_fit(node: Node) -> bool:
+    """Tells whether numbers and 0-dim tensors lose nothing in the result's dtype; PyTorch does not round them to half."""
+    dtype = scalar_type(next(node.outputs()))
+    return dtype not in ("Half", "BFloat16") or all(_fits(value, dtype) for value in node.inputs())
+
+
+def _fits(value: Value, dtype: str) -> bool:
+    number = value.toIValue() if value.node().kind() == "prim::Constant" else None
+    if isinstance(number, torch.Tensor) and number.dim() == 0:
+        number = number.item()
+    if isinstance(number, (bool, int, float)):
+        rounded, exact = (torch.tensor(number, dtype=one, device="cpu").double() for one in (DTYPES[dtype], torch.float64))
+        return bool(rounded == exact)
+    is_scalar = isinstance(value.type(), TensorType) and value.type().sizes() == []
+    return not is_scalar or scalar_type(value) == dtype
+
+
+def _exact_quotient(node: Node) -> bool:
+    return _numbers_fit(node) and not any(argument.name == "rounding_mode" for argument in schema_of(node).arguments)
+
+
+def _known_start(node: Node) -> bool:
+    return schema_of(node).overload_name != "Tensor"
+
+
+def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
+    """Returns a test whether these arguments, in ONNX attributes of 32 bits, are as precise as the operator's result."""
+
+    def test(node: Node) -> bool:
+        numbers = (constant_argument(node, name) for name in names)
+        return scalar_type(next(node.inputs())) != "Double" or all(
+            number is not None and torch.tensor(number, dtype=torch.float32, device="cpu").item() == number for number in numbers
+        )
+
+    return test
+
+
+def _of_matrices(node: Node) -> bool:
+    """Tells whether numbers fit, and what is added has dimensions: else the exporter takes it for a float32 number."""
+    return _not_of_scalars(node) and _keeps_numbers("alpha", "beta")(node)
+
+
+def _of_three(node: Node) -> bool:
+    return len(schema_of(node).arguments) == 3
+
+
+def _class_indices(node: Node) -> bool:
+    return type_of_argument(node, "target").scalarType() == "Long" and _keeps_numbers("label_smoothing")(node)
+
+
+def _plain_lookup(node: Node) -> bool:
+    return not constant_argument(node, "scale_grad_by_freq") and not constant_argument(node, "sparse")
+
+
+def _on_the_host(node: Node) -> bool:
+    """Tells whether tensors are on the CPU: elsewhere PyTorch chooses a fused kernel, with draws of its own."""
+    devices = (type_of_argument(node, name).device() for name in ("query", "key", "value"))  # None: not known any more
+    on_host = all(device is None or device.type == "cpu" for device in devices)
+    return on_host and not constant_argument(node, "enable_gqa")
+
+
+def _not_of_scalars(node: Node) -> bool:
+    return bool(next(node.inputs()).type().sizes())
+
+
+def _in_single_or_double(node: Node) -> bool:
+    """Tells whether dtype and `value` suit: in half PyTorch rounds once, several ops round often; `value` becomes float32."""
+    fits = scalar_type(next(node.outputs())) in ("Float", "Double") and _keeps_numbers("value")(node)
+    return _not_of_scalars(node) and fits
+
+
+def _equal_ranks(node: Node) -> bool:
+    """Tells whether all items have one rank: PyTorch leaves empty vectors out of any concatenation."""
+    ranks = {value.type().dim() for value in listed_values(node)}
+    return len(ranks) <= 1
+
+
+def _of_vectors(node: Node) -> bool:
+    return type_of_argument(node, "input").sizes() != []  # None: of what was written in place, where a trace keeps no sizes
+
+
+def _several_parts(node: Node) -> bool:
+    uses = [use.user for output in node.outputs() for use in output.uses()]
+    return bool(uses) and all(use.kind() == "prim::ListUnpack" and len([*use.outputs()]) > 1 for use in uses)
+
+
+def _equal_chunks(node: Node) -> bool:
+    return _equal_parts(node, "chunks")
+
+
+def _equal_splits(node: Node) -> bool:
+    return _equal_parts(node, "split_size")
+
+
+def _equal_parts(node: Node, argument: str) -> bool:
+    sizes = type_of_argument(node, "self").sizes()
+    divisor = constant_argument(node, argument)
+    return _several_parts(node) and sizes is not None and sizes[constant_argument(node, "dim")] % divisor == 0
+
+
+_ALWAYS = """
+    neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
+    masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
+    matmul mm bmm mv dot
+    t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
+    view_as reshape_as contiguous clone slice select stack repeat
+    broadcast_tensors tril triu softmax log_softmax sum mean cumsum dropout
+    zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
+    to type_as detach alias lift_fresh size dim numel
+"""
+_WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
+    **{f"aten::{name}": _always for name in _ALWAYS.split()},
+    **{f"aten::{name}": _numbers_fit for name in ("add", "sub", "rsub", "mul")},
+    **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
+    "aten::chunk": _equal_chunks,
+    "aten::split": _equal_splits,
+    "aten::mse_loss": _not_of_scalars,
+    "aten::addcmul": _in_single_or_double,
+    **{f"aten::{name}": _of_matrices for name in ("addmm", "baddbmm")},
+    "aten::layer_norm": _keeps_numbers("eps"),
+    "aten::cat": _equal_ranks,
+    "aten::div": _exact_quotient,
+    "aten::where": _of_three,
+    "aten::narrow": _known_start,
+    "aten::linear": _of_vectors,
+    "aten::embedding": _plain_lookup,
+    "aten::cross_entropy_loss": _class_indices,
+    "aten::scaled_dot_product_attention": _on_the_host,
+}
+
+
+def is_written_as_onnx(node: Node) -> bool:
+    """Tells whether a traced operator is written as ONNX; otherwise it stays an operator of PyTorch's."""
+    test = _WRITTEN_AS_ONNX.get(node.kind())
+    plain = not _has_complex(node) and not any(map(is_boolean, node.inputs()))
+    return test is not None and plain and test(node)
+
+
+def _has_complex(node: Node) -> bool:
+    """Tells whether a value is complex: ONNX has no complex numbers worth the name, and gradient rules are for real ones."""
+    values = [*node.inputs(), *node.outputs()]
+    values += [item for value in values if value.node().kind() == "prim::ListConstruct" for item in value.node().inputs()]
+    return any("Complex" in (scalar_type(value) or "") for value in values)
