@@ -18,7 +18,7 @@ EXEMPT: dict[str, set[str]] = {
     "cache.py": {"prune"},
     # Those of PyTorch's operators.
     "export/torchscript/symbolics.py": {"cross_entropy_loss", "scaled_dot_product_attention"},
-    "export/trace/replacements.py": {"_batch_norm", "_native_batch_norm", "_batch_norm_with_update", "_instance_norm"},
+    "export/trace/replaced_norms.py": {"_batch_norm", "_native_batch_norm", "_batch_norm_with_update", "_instance_norm"},
 }
 
 

@@ -29,7 +29,8 @@ from rekindle.export.trace.leaves import tensors_of
 from rekindle.export.trace.open_sizes import SIZE_QUERIES, OpenSizes
 from rekindle.export.trace.questions import refuse_answer
 from rekindle.export.trace.refusals import refuse
-from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, counts_batches, overwrite_out
+from rekindle.export.trace.replaced_norms import counts_batches
+from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import ViewRecords
 from rekindle.export.unchecked import Allowed, allowed_by
