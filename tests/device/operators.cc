@@ -278,6 +278,7 @@ void set_random_state(std::int64_t index, const at::Tensor& state) {
 }
 
 std::int64_t synchronizations() { return static_cast<std::int64_t>(counts().synchronizations); }
+std::int64_t kernels() { return static_cast<std::int64_t>(counts().kernels); }
 
 // For Python.
 TORCH_LIBRARY(test_device, m) {
@@ -287,6 +288,7 @@ TORCH_LIBRARY(test_device, m) {
   m.def("fail_allocation", [](std::int64_t n) { fail_allocation(static_cast<std::size_t>(n)); });
   m.def("live_bytes", [] { return static_cast<std::int64_t>(live_bytes()); });
   m.def("synchronizations", synchronizations);
+  m.def("kernels", kernels);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
