@@ -215,7 +215,8 @@ def test_parameters_are_not_doubled_by_a_copy() -> None:
     from rekindle.export.copies.private_copy import PrivateCopies, private_tensors
 
     model, x = rekindle.Module(made()), rows()
-    call = model._runtime._subject.call((x,), {}, [x])
+    subject = model._runtime._subject
+    call = subject.call((x,), {}, [x], subject.fingerprint((x,), {}))
     copy: Any = PrivateCopies(call).around(private_tensors(call)).module
     for live, other in zip(model.parameters(), copy.parameters(), strict=True):
         assert live is not other
