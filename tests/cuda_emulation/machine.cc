@@ -97,7 +97,6 @@ class Machine {
     in_kernel_ = true;
   }
 
-  std::size_t launches() const { return launches_; }
   void set_order(Order order) { order_ = order; }
 
  private:
@@ -286,7 +285,6 @@ void launch(const std::function<void()>& kernel, unsigned blocks, unsigned threa
   Machine::instance().launch(kernel, blocks, threads);
 }
 
-std::size_t launches() { return Machine::instance().launches(); }
 void barrier(const char* file, unsigned line) { Machine::instance().wait(State::kAtBarrier, 0, file, line); }
 void warp_barrier(unsigned mask) { Machine::instance().wait(State::kAtWarpBarrier, mask); }
 

@@ -36,8 +36,6 @@ void set_order(Order order);
 
 // Runs `kernel` once a thread of a grid with one dimension. Throws Fault.
 void launch(const std::function<void()>& kernel, unsigned blocks, unsigned threads);
-// Launches so far.
-std::size_t launches();
 
 // What follows is for the thread that runs; only a kernel may call it.
 // Waits for all threads of the block, which have to come to the same barrier.
