@@ -146,7 +146,7 @@ struct Contract {
   Positions silent_writes;
   // Positions in `writes` of tensors that eager's backward reads.
   Positions saved_writes;
-  // What eager's backward reads and others may write to: inputs, results and saved_constants.
+  // Eager's backward reads these inputs, results and saved_constants, and others may write to them.
   std::vector<SavedTensor> saved_tensors;
   // Names of plain tensors of the module, whose numbers are in the graph, that eager's backward reads; see
   // graphs/guard_inputs.py.

@@ -7,7 +7,7 @@
 // one runs until it comes to a barrier or a shuffle, in an order that the test chooses. The compiler's hooks
 // of the thread sanitizer tell every access to memory (hooks.cc), so that an access outside of what is
 // allocated, one to what was not written yet, and two that no barrier orders are found, and found each time.
-// What it cannot tell: weak memory order, bank conflicts, other rounding, speed.
+// It tells nothing of weak memory order, bank conflicts, other rounding and speed.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,8 @@ void set_order(Order order);
 // Runs `kernel` once a thread of a grid with one dimension. Throws Fault.
 void launch(const std::function<void()>& kernel, unsigned blocks, unsigned threads);
 
-// What follows is for the thread that runs; only a kernel may call it.
+// Only a kernel may call the functions below; they act on the thread that runs.
+
 // Waits for all threads of the block, which have to come to the same barrier.
 void barrier(const char* file, unsigned line);
 // Waits for the lanes of the warp in `mask`; orders what they read and write.
@@ -62,5 +63,5 @@ void access(const void* address, std::size_t bytes, bool writes);
 
 }  // namespace rekindle::emulation
 
-// Of the thread that runs.
+// A kernel reads here, as on a device, which thread of which block runs it.
 extern rekindle::emulation::Index threadIdx, blockIdx, blockDim, gridDim;

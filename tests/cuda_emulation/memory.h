@@ -34,7 +34,7 @@ class Memory {
   void free(void* address);
 
  private:
-  // Of one byte.
+  // Remembers who has accessed one byte last.
   struct Cell {
     Moment write, read;
     bool shared_read = false;  // others have read it, and nothing orders them and `read`

@@ -28,7 +28,7 @@ _USED = re.compile(r"Used (\d+) registers.*?(?:(\d+) bytes smem|$)")
 
 
 def report(nvcc: str, source: pathlib.Path, flags: list[str]) -> str:
-    """What the compiler says of a file's kernels, with names that people read."""
+    """Returns what the compiler says of a file's kernels, with names that people read."""
     codes = [f"--generate-code=arch=compute_{one},code=sm_{one}" for one in _ARCHITECTURES]
     with tempfile.TemporaryDirectory() as folder:
         command = [nvcc, *flags, *codes, "--fatbin", "-Xptxas=-v", "-o", f"{folder}/out.fatbin", str(source)]
@@ -39,7 +39,7 @@ def report(nvcc: str, source: pathlib.Path, flags: list[str]) -> str:
 
 
 def kernels(text: str) -> Iterator[tuple[str, int, int, int]]:
-    """(architecture and name, registers, bytes of shared memory, bytes spilled) of each kernel in a report."""
+    """Yields (architecture and name, registers, bytes of shared memory, bytes spilled) of each kernel in a report."""
     name, spilled = "", 0
     for line in text.splitlines():
         if found := re.search(r"Compiling entry function '(.+)' for '(\w+)'", line):
@@ -52,7 +52,7 @@ def kernels(text: str) -> Iterator[tuple[str, int, int, int]]:
 
 
 def release(nvcc: str) -> str:
-    """The compiler's release, as `13.0`."""
+    """Returns the compiler's release, as `13.0`."""
     told = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"release (\S+),", told)
     return found[1] if found else "unknown"

@@ -48,22 +48,21 @@ Outputs run(const Case& c) {
   return o;
 }
 
-Outputs run_reference(const Case& c) {
+template <typename Forward, typename Backward>
+Outputs run_by(const Case& c, Forward forward, Backward backward) {
   Outputs o = make_outputs(c);
   at::Tensor none;
-  kernels::layer_norm_forward_reference(c.x, c.weight, c.bias, c.options, o.y, o.mean, o.inv_std);
-  kernels::layer_norm_backward_reference(c.dy, c.x, o.mean, o.inv_std, c.weight, c.options,
-                                         {o.dx, o.dweight, o.dbias, none});
+  forward(c.x, c.weight, c.bias, c.options, o.y, o.mean, o.inv_std);
+  backward(c.dy, c.x, o.mean, o.inv_std, c.weight, c.options, {o.dx, o.dweight, o.dbias, none});
   return o;
 }
 
+Outputs run_reference(const Case& c) {
+  return run_by(c, kernels::layer_norm_forward_reference, kernels::layer_norm_backward_reference);
+}
+
 Outputs run_by_torch(const Case& c) {
-  Outputs o = make_outputs(c);
-  at::Tensor none;
-  kernels::layer_norm_forward_by_torch(c.x, c.weight, c.bias, c.options, o.y, o.mean, o.inv_std);
-  kernels::layer_norm_backward_by_torch(c.dy, c.x, o.mean, o.inv_std, c.weight, c.options,
-                                        {o.dx, o.dweight, o.dbias, none});
-  return o;
+  return run_by(c, kernels::layer_norm_forward_by_torch, kernels::layer_norm_backward_by_torch);
 }
 
 // Eager in `dtype`; absent parameters are ones and zeros, so that their gradients exist.
