@@ -16,6 +16,7 @@ import resource
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -196,3 +197,29 @@ OF_THE_PROCESS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]]]] = {
 def test_a_question_about_the_process_is_asked_at_each_call(name: str) -> None:
     read, states = OF_THE_PROCESS[name]
     compare_reads(lambda m, x: read(), states, [rows])
+
+
+_CHECKPOINTED = """
+import rekindle, torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return checkpoint(self.linear, x, use_reentrant=False)
+
+model = rekindle.Module(Net())
+model(torch.ones(2, 3))
+print(rekindle.status(model).source, rekindle.status(model).bypass)
+"""
+
+
+def test_what_torch_asks_its_drivers_for_an_answer_of_its_own_is_no_question_of_the_forwards(tmp_path: pathlib.Path) -> None:
+    # The first checkpoint of a process asks whether there is an accelerator, which opens a driver's library.
+    (tmp_path / "program.py").write_text(_CHECKPOINTED)
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "export []\n"

@@ -29,6 +29,10 @@ _LIBRARY_NAMES = ("numpy", "onnx", "onnxscript", "onnx_ir", "google", "ml_dtypes
 _LIBRARIES = tuple(_SITE + name + end for name in _LIBRARY_NAMES for end in (os.sep, ".py"))
 _ROOTS = {"torch": Origin.TORCH, "rekindle": Origin.REKINDLE} | dict.fromkeys(_LIBRARY_NAMES, Origin.LIBRARY)
 
+# Installed packages whose functions of plain values are pure: what they cache, and in which order they take the items of their
+# sets, changes no result.
+PURE_LIBRARIES = frozenset({"einops"})
+
 _COVERED_ROOTS = sys.stdlib_module_names | {"torch"}
 
 _known: dict[str, Origin] = {}

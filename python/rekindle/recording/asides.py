@@ -1,4 +1,7 @@
-"""Recognizes code that runs in the midst of a forward, but not for it: of signals, imports and the garbage collector."""
+"""Recognizes code that runs in the midst of a forward, but not for it: of signals, imports and the garbage collector.
+
+So does what works out the answer to a question that is observed: recording/queries.py.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,10 @@ class Asides:
         self._outside = outside
         self._codes = {id(code) for callback in (*gc.callbacks, StandIn.__call__) for code in codes_of(callback)}
         self._collects = False
+
+    def add(self, code: types.CodeType) -> None:
+        """Lets all that `code` runs from now on be aside: its result is observed as a whole."""
+        self._codes.add(id(code))
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:

@@ -32,7 +32,7 @@ from rekindle.key.values.names import find
 from rekindle.key.values.tensors import CONTENT_LIMIT
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
-from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
+from rekindle.process.origin import PURE_LIBRARIES, Origin, installed, is_covered_class, origin_of
 from rekindle.process.random_states import random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.traced_sizes import CLOSED, swapped
@@ -99,6 +99,11 @@ def _is_of_a_library(file: str) -> bool:
     return installed(file) or origin_of(file) is Origin.STDLIB
 
 
+def _is_pure(function: Any) -> bool:
+    """Tells whether the answers of a cached function depend on its arguments alone, as those of einops about its patterns do."""
+    return _is_of_a_library(_file_of(function)) and function.__module__.partition(".")[0] in PURE_LIBRARIES
+
+
 def _has_one_question(function: Any) -> bool:
     code = getattr(function, "__code__", None)
     takes_any = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -128,7 +133,7 @@ def observations(met: Met) -> Iterator[list[str | None]]:
     It holds what the function had answered before, which must be answered alike, and what since, which must not be answered
     otherwise and is asked again. Raises Bypass for what cannot be compared, or not be asked again.
     """
-    for one in [one for one in met.values() if one.is_asked]:
+    for one in [one for one in met.values() if one.is_asked and not _is_pure(one.function)]:
         now, before = _answers(one.function), one.before
         module, name = one.function.__module__, one.function.__qualname__
         is_known = find(module, name) is one.function and _OPAQUE not in {*before, *now, *(answer for answer, _ in now.values())}

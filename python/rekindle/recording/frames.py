@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterator
 
 from rekindle.key.values.names import ABSENT
-from rekindle.process.origin import Origin, origin_of_frame
+from rekindle.process.origin import PURE_LIBRARIES, Origin, installed, origin_of_frame
 from rekindle.process.torch_internals import disabled_torch_function, set_tracing_state, tracing_state
 
 
@@ -56,6 +56,12 @@ def first_type(frame: types.FrameType, code: types.CodeType) -> type | None:
 def is_user(frame: types.FrameType) -> bool:
     """Tells whether the frame runs code of the user's."""
     return origin_of_frame(frame) is Origin.USER
+
+
+def is_pure_library(frame: types.FrameType) -> bool:
+    """Tells whether the frame runs code of an installed package whose results do not depend on the order of its sets."""
+    root = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return root in PURE_LIBRARIES and installed(frame.f_code.co_filename)
 
 
 def place_of(frame: types.FrameType) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextvars
 import decimal
+import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy
 import torch
 
+from rekindle.key.values.walker import value_text
 from rekindle.recording.warnings_shown import filters_now
 
 
@@ -19,7 +21,18 @@ def _filter(entry: Any) -> tuple[Any, ...]:
     return action, getattr(text, "pattern", text), category, getattr(module, "pattern", module), line
 
 
-# Answered by torch or Python without running code of the user's: the answer is an observation.
+def _einops_backends() -> str | None:
+    """Returns what stands for the objects by which einops computes with tensors and with arrays; None where it is not loaded.
+
+    einops asks itself in every one of its functions, and goes through the classes that there are for the answer.
+    """
+    backends = sys.modules.get("einops._backends")
+    if backends is None:
+        return None
+    return ", ".join(value_text("backend", backends.get_backend(made)) for made in (torch.empty(0), numpy.empty(0)))
+
+
+# Answered by torch, Python or einops without running code of the user's: the answer is an observation.
 _REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch.distributed", "is_initialized"): torch.distributed.is_initialized
     if torch.distributed.is_available()
@@ -28,6 +41,7 @@ _REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch.cuda", "device_count"): lambda: torch.cuda.device_count(),
     ("warnings", "filters"): lambda: repr(list(map(_filter, filters_now()))),
     ("decimal", "context"): lambda: repr(decimal.getcontext()),
+    ("einops", "get_backend"): _einops_backends,
     ("numpy", "geterr"): lambda: (*numpy.geterr().items(), numpy.getbufsize()),
 }
 # Where the answers to questions are kept, so that a guard need not ask.
@@ -36,6 +50,7 @@ if hasattr(numpy, "_core") and hasattr(numpy._core.umath, "_extobj_contextvar"):
     KEPT["numpy", "geterr"] = numpy._core.umath._extobj_contextvar
 # Python functions, by the end of their file's name.
 _ASKED = {("distributed_c10d.py", "is_initialized"): ("torch.distributed", "is_initialized")}
+_ASKED |= {("einops/_backends.py", "get_backend"): ("einops", "get_backend")}
 _ASKED |= {("_ufunc_config.py", name): ("numpy", "geterr") for name in ("geterr", "getbufsize")}
 _ASKED |= {("cuda/__init__.py", name): ("torch.cuda", name) for name in ("is_available", "device_count")}
 _DIFFERENT = {
@@ -52,6 +67,19 @@ def asked(code: CodeType) -> tuple[str, str] | None:
     for (file, name), question in _ASKED.items():
         if code.co_name == name and code.co_filename.endswith(file):
             return question
+    return None
+
+
+def behind(frame: FrameType, caller: FrameType) -> tuple[str, str] | None:
+    """Returns the repeatable question that code between `caller` and `frame`, which it has called, is answering, or None.
+
+    An example: torch.cuda.is_available opens a driver's library; what asks for it depends on the answer, not on the library.
+    """
+    one: FrameType | None = frame
+    while one is not None and one is not caller:
+        if (question := asked(one.f_code)) is not None:
+            return question
+        one = one.f_back
     return None
 
 

@@ -30,7 +30,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions, imports, observations, opaque_calls, pure_calls, queries
 from rekindle.recording.asides import Asides
 from rekindle.recording.code_reads import CodeReads
-from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
+from rekindle.recording.frames import apart, beyond, frames_from, is_pure_library, is_user, place_of, read_is_ours
 from rekindle.recording.interpreter_events import call_hook
 from rekindle.recording.library_code import LibraryCode
 from rekindle.recording.logger_reads import LoggerReads
@@ -141,7 +141,11 @@ class Recorder:
             return self._on_library(frame, origin)
         if self._asides.has(frame):
             return False  # the forward may still call it
-        apart(lambda: self._code.record(frame), self._refuse)
+        if (question := queries.asked(code)) is not None:
+            apart(lambda: self._notes.add(("query", *question)), self._refuse)
+            self._asides.add(code)
+        else:
+            apart(lambda: self._code.record(frame), self._refuse)
         return True
 
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
@@ -232,6 +236,9 @@ class Recorder:
         caller = opaque_calls.caller_of(frame, name)
         if caller is None or not is_user(caller):
             return
+        if (question := queries.behind(frame, caller)) is not None:
+            self._notes.add(("query", *question))
+            return
         what = opaque_calls.what_is_done(name, function)
         if name in opaque_calls.EFFECTS or (world.called_back.active and name not in opaque_calls.ASKS_ONLY):
             self._refuse_effect(caller, what)
@@ -269,7 +276,7 @@ class Recorder:
             return
         asking = beyond(frame, (Origin.STDLIB,))
         kind = world.order_kind(items)
-        if kind is not None and asking is not None and is_user(asking):
+        if kind is not None and asking is not None and is_user(asking) and not is_pure_library(asking):
             self._notes.add(("order", "sets", kind))
 
     def _on_search(self, name: str) -> None:

@@ -12,6 +12,7 @@ for 4 only.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +36,12 @@ _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # The rest of what an int can do gives numbers that the trace does not follow.
 _FOLLOWED_NO_FURTHER = """
     truediv rtruediv pow rpow and rand or ror xor rxor lshift rlshift rshift rrshift divmod rdivmod
-    int float index invert str repr format hash round reduce_ex complex
+    int float index invert str repr format round reduce_ex complex
 """.split()
+
+
+# Modules that look up what they know of a shape, and work it out instead where a size cannot be hashed.
+_TAKES_SYMBOLS = frozenset({"einops.einops"})
 
 
 @dataclass
@@ -216,6 +221,14 @@ def _define_rest(name: str) -> None:
     setattr(TracedSize, f"__{name}__", apply)
 
 
+def _hash(self: TracedSize) -> int:
+    """Returns the hash of the value, which the graph depends on then; raises TypeError where sizes may be symbols instead."""
+    if sys._getframe(1).f_globals.get("__name__") in _TAKES_SYMBOLS:
+        raise TypeError("unhashable type: a size that stays open")
+    return hash(self.trace.fix(self))
+
+
+TracedSize.__hash__ = _hash  # type: ignore[method-assign]
 for _name in _ARITHMETIC:
     _define_arithmetic(_name)
 for _name in _COMPARISONS:
