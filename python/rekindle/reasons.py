@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 
 
 class Reason(enum.StrEnum):
@@ -47,19 +48,27 @@ class Bypass(Exception):
 
     reason: counted
     message: for a person to act on
+    observations: what the export that ended with it had read by then, as of recording/observations.py; None where nothing was
+        exported, or where what was read does not tell all that led to it
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+        self.observations: list[list[str | None]] | None = None
+
+    @property
+    def cause(self) -> tuple[Reason, str]:
+        """Returns what is equal for bypasses with one cause: sizes and other numbers in the message do not count."""
+        return self.reason, re.sub(r"\d+", "#", self.message)
 
     def forgotten(self) -> Bypass:
         """Returns the same without what led to it.
 
         A traceback, or the error behind it, would keep the tensors of a call alive.
         """
-        self.__traceback__ = self.__cause__ = self.__context__ = None
+        self.__traceback__ = self.__cause__ = self.__context__ = self.observations = None
         return self
 
     def text(self) -> str:

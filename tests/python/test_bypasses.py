@@ -50,13 +50,13 @@ def test_a_bypass_is_counted_logged_once_and_says_where_to_read_more(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     module = mlp()
-    module.first.register_forward_hook(lambda *_: None)
+    module.first.register_full_backward_hook(lambda *_: None)
     model = rekindle.Module(module)
     model(rows())
     model(rows())
     lines = [line for line in capfd.readouterr().err.splitlines() if "docs/bypasses.md" in line]
     assert len(lines) == 1
-    assert "hooks: model.first has a forward hook" in lines[0]
+    assert "hooks: model.first has a backward hook" in lines[0]
     assert lines[0].endswith("(see docs/bypasses.md#hooks)")
     assert rekindle.cache.stats()["bypass_codes"] == {"hooks": 1}
 

@@ -233,9 +233,7 @@ def test_a_transformer_runs_from_graphs_around_a_hooked_layer() -> None:
     for kind in ("eager", "cold", "warm"):
         own = copy.deepcopy(module)
         model = own if kind == "eager" else rekindle.Module(own, rekindle.Options(log="error"))
-        own.bert.encoder.layer[0].attention.self.register_forward_hook(
-            lambda module, args, result: (result[0] * 1.5, *result[1:])
-        )
+        own.bert.encoder.layer[0].attention.self.register_full_backward_hook(lambda module, inner, outer: (inner[0] * 1.5,))
         torch.manual_seed(1)
         for _ in range(3):
             model.zero_grad()
@@ -267,7 +265,7 @@ def test_a_module_runs_from_one_graph_again_when_the_hook_is_gone() -> None:
     torch.manual_seed(0)
     module = Model(straight)
     model = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error"))
-    handle = model.first.up.register_forward_hook(lambda *_: None)
+    handle = model.first.up.register_full_backward_hook(lambda *_: None)
     for step in range(3):
         model(rows(step))
     assert rekindle.status(model).source == "eager"

@@ -76,8 +76,9 @@ def _save(model: nn.Module) -> dict[str, Any]:
 
 
 def _step(model: nn.Module) -> None:
-    total = model(rows()).sum()
-    torch.autograd.grad(total, [*model.parameters()])
+    with torch.enable_grad():  # a handler may run in the forward of an autograd Function, where gradients are off
+        total = model(rows()).sum()
+        torch.autograd.grad(total, [*model.parameters()])
 
 
 @pytest.mark.parametrize("name", ["attention", "function", "lengths"])

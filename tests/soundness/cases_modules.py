@@ -66,7 +66,6 @@ CASES = (
         "edited",
         init="self.linear.register_forward_hook(lambda m, i, o: o * 2)",
         edit=("o * 2", "o * 3"),
-        populates=False,
         explained="hook",
     ),
     Case(
@@ -74,7 +73,6 @@ CASES = (
         "removed",
         init="self.h = self.linear.register_forward_hook(lambda m, i, o: o * 2)",
         mutate="model.h.remove()",
-        populates=False,
         modes=("eval",),
         explained="model.h",
     ),

@@ -19,7 +19,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.graphs.call_key import tables_of
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.modules.hooks import global_hooks
+from rekindle.modules.hooks import FORWARD_HOOKS, global_hooks
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 from rekindle.sizes.shapes import Dims, Shapes
@@ -27,6 +27,7 @@ from rekindle.sizes.shapes import Dims, Shapes
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
 # changes at every call. Nor is it after so many sets of plain values in one layout of a call.
 MAX_ATTEMPTS = 8
+_ENOUGH_REFUSED = 2  # kinds that differ in sizes only, after which no other is tried
 _MOST_VALUES = 64  # sets of plain values in layouts that differ in open sizes only
 _MOST_KINDS_OF_A_PART = 16
 # What a module remembers: what was not used for longest is forgotten, and made anew when it returns, from what else is known.
@@ -56,6 +57,9 @@ class CallKind:
     refused_while: Any = None  # guard under which the refusal stands; None: for good
     attempts: int = 0  # exports and refusals so far; from MAX_ATTEMPTS on, no export is tried
     ran_in_eager: bool = False  # whether a call did without an error, since the refusal
+    family: Family | None = None  # those that differ in sizes only, once a graph was wanted
+    prekey: str = ""  # under which an export was tried last
+    tries: int = 0  # exports in a row that failed under it
     is_used: bool = True  # whether a call was of it, since its table last looked for a kind to forget
 
     @property
@@ -84,9 +88,17 @@ class CallKind:
             self.graphs = tuple(other for other in self.graphs if other is not graph)
         self.attempts = MAX_ATTEMPTS
 
+    def try_under(self, prekey: str) -> None:
+        """Notes that a graph is wanted under a key."""
+        if prekey != self.prekey:
+            self.prekey, self.tries = prekey, 0
+
     def refuse(self, bypass: Bypass, refused_while: Any) -> None:
         """Lets calls run in eager, for `bypass`, as long as the guard `refused_while` passes; None: for good."""
         self.attempts += 1
+        self.tries += 1
+        if self.family is not None:
+            self.family.note(self, bypass)
         self.ran_in_eager = False
         self.refused_while = None if self.attempts >= MAX_ATTEMPTS else refused_while
         self.refusal = bypass
@@ -99,6 +111,32 @@ class Family:
     graphs: tuple[ReadyGraph, ...] = ()  # newest first
     # Why no size is left open where an export has tried in vain, by the dims of its shapes, in which equal ones are one symbol.
     closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
+    # Kinds that were refused, by the cause; several with one cause stand for the kinds that were not called yet.
+    refused: dict[tuple[Reason, str], list[CallKind]] = field(default_factory=dict)
+
+    def note(self, kind: CallKind, bypass: Bypass) -> None:
+        """Notes that a kind of calls is refused."""
+        with _lock:
+            kinds = self.refused.pop(bypass.cause, [])
+            _put(
+                self.refused,
+                bypass.cause,
+                [*(other for other in kinds if other is not kind), kind][-_ENOUGH_REFUSED:],
+                MAX_ATTEMPTS,
+            )
+
+    def refusal(self) -> Bypass | None:
+        """Returns why any further kind of calls runs in eager, too: what stands for several, where none has a graph."""
+        if self.graphs:
+            return None
+        for kinds in list(self.refused.values()):
+            if len(kinds) >= _ENOUGH_REFUSED and all(kind.is_refused for kind in kinds):
+                return kinds[-1].refusal
+        return None
+
+    def was_refused(self, bypass: Bypass) -> bool:
+        """Tells whether another kind of calls was refused for the same cause."""
+        return bypass.cause in self.refused
 
     def add(self, graph: ReadyGraph, wanted: Shapes) -> None:
         """Keeps a graph and, where it has no open sizes though its export was to leave those of `wanted` open, the reason."""
@@ -239,7 +277,7 @@ class CallKinds:
     def refuse(self, kind: CallKind, bypass: Bypass, module: nn.Module) -> None:
         """Lets calls of a kind run in eager from now on, as long as trying again is of no use."""
         guard: Any = None
-        if _passes_by_itself(bypass, kind.attempts < 2):
+        if _passes_by_itself(bypass, kind.attempts < 2 and not _is_of_family(kind, bypass)):
             guard = _TryAgain()
         elif kind.attempts + 1 < MAX_ATTEMPTS:
             about, known = self._refused_while
@@ -254,6 +292,11 @@ def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     table[key] = value
     while len(table) > most:
         del table[next(iter(table))]
+
+
+def _is_of_family(kind: CallKind, bypass: Bypass) -> bool:
+    """Tells whether calls of other sizes were refused for the same cause, too, so that it is none of a first call."""
+    return kind.family is not None and len(kind.family.refused.get(bypass.cause, ())) >= _ENOUGH_REFUSED
 
 
 class _TryAgain:
@@ -282,6 +325,7 @@ def _guard(bypass: Bypass, module: nn.Module) -> Any:
     modules = list(named_modules(module).values())
     state = [*named_parameters(module).values(), *named_buffers(module).values()]
     if not _of_tables(bypass):
-        return _native.Guard([], state, [(module.__dict__, "training") for module in modules])
+        hooks = [module.__dict__[name] for module in modules for name in FORWARD_HOOKS if name in module.__dict__]
+        return _native.Guard(hooks, state, [(module.__dict__, "training") for module in modules])
     tables = [table for module in modules for table in tables_of(module)]
     return _native.Guard([*tables, *global_hooks()], state)

@@ -251,13 +251,15 @@ class Runtime:
             self._source = GraphSource(self._module, self._options, self._status, self.on_graph)
             self._status.cache_dir = self._source.store.directory
         arguments = flatten_arguments(args, kwargs)
-        family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
+        family = kind.family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
         admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state + known.bound)]
         for known in admitting:
             if known.ready(arguments):
                 return self._known(kind, known)
         self._kinds.release(self._module)
+        if (refusal := family.refusal()) is not None:
+            raise refusal
         fingerprint = self._subject.fingerprint(args, kwargs)
         earlier = [known.contract.shapes.sizes for known in family.graphs]
         call = self._subject.call(args, kwargs, arguments, fingerprint)
@@ -270,9 +272,12 @@ class Runtime:
         if kind.attempts >= MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1
+        kind.try_under(prekey)
         if (why := family.closed.get(plan.shapes.dims)) is not None:
             plan = plan.closed(arguments, why)
-        graph = self._source.obtain(Wanted(prekey, fingerprint, call, plan, self._subject.describe, start))
+        graph = self._source.obtain(
+            Wanted(prekey, fingerprint, call, plan, self._subject.describe, start, kind.tries, family.was_refused)
+        )
         graph.arm(fingerprint, call)
         self._kinds.add(kind, family, graph, plan.shapes)
         self._status.source = graph.source

@@ -25,7 +25,7 @@ from rekindle.key.values.library_values import tensor_attributes
 from rekindle.key.values.objects import volatile_fields, watch_slots
 from rekindle.key.values.proxies import around_forward
 from rekindle.key.values.walker import Walker, attribute_path
-from rekindle.modules.hooks import GLOBAL_HOOKS, HOOKS
+from rekindle.modules.hooks import FORWARD_HOOKS, GLOBAL_HOOKS, HOOKS
 from rekindle.modules.proxy import unwrapped, wrapping_of
 from rekindle.reasons import Bypass, Reason
 
@@ -43,7 +43,8 @@ _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 def add_module_tree(walker: Walker, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Adds the leaves of `root` and all below it, and returns its parameters and buffers, as (path, tensor) in order.
 
-    Raises Bypass for what cannot be digested, and for hooks, but for those of `root` itself, which run around it.
+    Raises Bypass for what cannot be digested, for hooks of all modules, and for backward hooks, but for those of `root` itself,
+    which run around it.
     """
     for name in GLOBAL_HOOKS:
         hooks = getattr(module_globals, name)
@@ -81,7 +82,7 @@ class _TreeWalk:
         walker.watch(module, OBJECT)
         for name in HOOKS:
             hooks = state.get(name)
-            if hooks and module is not self._with_hooks:
+            if hooks and module is not self._with_hooks and name not in FORWARD_HOOKS:
                 raise _hooked(path, name, hooks)
             if hooks is not None:
                 walker.watch(hooks, ITEMS)
@@ -102,6 +103,21 @@ class _TreeWalk:
             if name not in skipped and not walker.left_out(path, type(module), name):
                 walker.walk(attribute_path(path, name), value)
         watch_slots(walker, path, module)
+        if module is not self._with_hooks:
+            self._add_forward_hooks(path, state)
+
+    def _add_forward_hooks(self, path: str, state: dict[str, Any]) -> None:
+        """Adds the hooks that run around a submodule's forward: they are code of the forward above."""
+        walker = self._walker
+        for name, flags in FORWARD_HOOKS.items():
+            for i, (key, hook) in enumerate(list(state.get(name, {}).items())):
+                walker.walk(f"{path}.{name}[{i}]", hook)
+                for flag in flags:
+                    if key in state.get(flag, ()):
+                        walker.emit(f"{path}.{name}[{i}].{flag}", True)
+            for flag in flags:
+                if flag in state:
+                    walker.watch(state[flag], ITEMS)
 
     def _add_tensors(self, path: str, module: torch.nn.Module) -> None:
         walker = self._walker

@@ -21,7 +21,7 @@ class EntryMeta:
 
     model: str  # as a person names it
     class_name: str  # the qualified class of the module: what entries of one model have in common; "class" in the cache
-    mode: str  # "train" or "eval"
+    mode: str  # "train" or "eval", and more as of NewEntry; "eager" for a refusal
     inputs: str  # dtypes and shapes of the call that was exported
     created: int  # seconds since 1970
     export_seconds: float
@@ -61,7 +61,7 @@ class StoredEntry:
 
     id: str  # empty until it is published
     observations: list[Any] = field(repr=False)  # what has to hold, beside the key, for the entry to be right
-    sections: dict[str, bytes] = field(repr=False)  # "joint", "contract" and more; see export_cache/formats/entry.h
+    sections: dict[str, bytes] = field(repr=False)  # "joint", "contract" and more, or "refusal"; see docs/entry-format.md
     meta: EntryMeta = field(repr=False)
     # Makes the LeafTree that explains it; an empty one for an entry that this process did not export.
     leaves: Callable[[], Any] = field(default=_native.LeafTree, repr=False)

@@ -12,6 +12,7 @@ import torch
 
 from rekindle import _native
 from rekindle.lookup.entry import InvalidEntry, StoredEntry
+from rekindle.lookup.refusal import Refusal
 from rekindle.results.call_device import OF_CALL
 from rekindle.sizes.shapes import Shapes
 
@@ -34,6 +35,9 @@ def _is_observation(one: Any) -> bool:
 
 def check_entry(entry: StoredEntry) -> None:
     """Raises InvalidEntry for an entry that was read and is none."""
+    if Refusal.of(entry) is not None:
+        check_observations(entry.observations)
+        return
     if missing := {"exported", "joint", "contract"} - entry.sections.keys():
         raise InvalidEntry(f"it has no section {min(missing)}")
     check_observations(entry.observations)

@@ -19,6 +19,7 @@ from typing import Any
 from rekindle import _native
 from rekindle.key.fingerprint import Fields
 from rekindle.key.values.ingredients import Parts, leaf_text, noting, reachable_parts
+from rekindle.lookup.refusal import SECTION, Refusal
 from rekindle.recording.observations import KINDS, present
 from rekindle.sizes.shapes import Shapes
 
@@ -214,6 +215,11 @@ def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: li
             loaded = cache.load(entry)
             if loaded is None:
                 return Explanation(model, "miss", "corrupt", "", nearest)
+            if (section := loaded["sections"].get(SECTION)) is not None:
+                refusal = Refusal.parse(section)
+                known = Explanation(model, "bypass", str(refusal.reason), refusal.message, nearest)
+                best = known if refusal.holds else best or Explanation(model, "miss", "cold", "", nearest)
+                continue
             asked = _native.Contract.parse(loaded["sections"]["contract"]).shapes
             if "guards" not in loaded["sections"] or sizes == asked.sizes:
                 return Explanation(model, "hit", "", "", nearest)

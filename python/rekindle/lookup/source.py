@@ -24,11 +24,13 @@ from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup import ranks
 from rekindle.lookup.entry_check import check_fit
+from rekindle.lookup.refusal import Refusal, is_lasting
 from rekindle.lookup.store import Store, StoredEntry
 from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process.single_flight import exporting, take_turn
 from rekindle.reasons import Bypass, Reason
+from rekindle.sizes.shapes import Shapes
 
 if TYPE_CHECKING:
     from rekindle.miss.pipeline import NewEntry
@@ -49,11 +51,17 @@ class Wanted:
     plan: ExportPlan  # what an export is to leave open
     describe: Callable[[Call], Fingerprint]  # gives the fingerprint of the call as it is then, or of a copy of it
     start: float  # of time.perf_counter, when the module was called
+    tries: int  # exports that failed under the prekey, one after the other, in this process
+    was_refused: Callable[[Bypass], bool]  # tells whether calls of other sizes were refused for the same cause
 
     @property
     def state(self) -> list[torch.Tensor]:
         """Returns parameters and buffers of the module."""
         return [*self.call.parameters.values(), *self.call.buffers.values()]
+
+    def shapes_of(self, bypass: Bypass) -> Shapes:
+        """Returns the shapes of calls that `bypass` is about: those of any size once calls of other sizes were refused alike."""
+        return self.plan.shapes if self.was_refused(bypass) else Shapes.of(self.call.arguments)
 
     def describe_again(self) -> Fingerprint:
         """Returns the fingerprint of the call as it is now."""
@@ -103,8 +111,15 @@ class GraphSource:
             raise
 
     def _load(self, wanted: Wanted, *shares: ranks.Share) -> ReadyGraph | None:
-        """Returns the graph of a cached entry whose observations all hold, or None; offers its entry to `shares`."""
+        """Returns the graph of a cached entry whose observations all hold, or None; offers its entry to `shares`.
+
+        Raises Bypass where there is no graph, and the cache knows why.
+        """
+        refusals = []
         for found in self.store.find(wanted.prekey, wanted.call.arguments):
+            if (refusal := Refusal.of(found)) is not None:
+                refusals.append((refusal, found))
+                continue
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
             graph = self._hit(wanted, found, "local")
@@ -113,6 +128,11 @@ class GraphSource:
             if graph is not None:
                 return graph
         self._status.lookup_seconds += time.perf_counter() - wanted.start
+        for refusal, found in refusals:
+            if refusal.holds and refusal.tries > wanted.tries:
+                self.store.record_hit(found, found.cost_seconds)
+                _native.log_info(f"hit {found.id[:12]} ({type(self._module).__name__}): no graph; known for {refusal.reason}")
+                raise refusal.bypass()
         return None
 
     def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
@@ -193,8 +213,27 @@ class GraphSource:
         from rekindle.miss.pipeline import export_entry
 
         self.store.explain_miss(wanted.prekey, wanted.fingerprint, wanted.describe_again, wanted.call.arguments)
-        made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
+        try:
+            made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
+        except Bypass as bypass:
+            self._keep_refusal(wanted, bypass)
+            raise
         return self._adopt(wanted, made, on_written, *shares)
+
+    def _keep_refusal(self, wanted: Wanted, bypass: Bypass) -> None:
+        """Lets later processes know why a call has no graph, where they would find the same."""
+        if not is_lasting(bypass):
+            return
+        before = [
+            refusal
+            for found in self.store.find(wanted.prekey, wanted.call.arguments)
+            if (refusal := Refusal.of(found)) is not None and refusal.bypass().cause == bypass.cause
+        ]
+        processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)
+        refusal = Refusal(bypass.reason, bypass.message, wanted.tries + 1, max(1, processes))
+        seconds = time.perf_counter() - wanted.start
+        entry = self.store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds)
+        self.store.publish(wanted.prekey, entry)
 
     def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> ReadyGraph:
         """Publishes a fresh export, and returns its graph; `on_written`: as in _export."""

@@ -22,6 +22,7 @@ from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup.entry import EntryMeta, InvalidEntry, StoredEntry
 from rekindle.lookup.entry_check import check_entry, check_observations
 from rekindle.lookup.explanation import Explanation, explain_lookup, leaf_tree
+from rekindle.lookup.refusal import SECTION, Refusal
 from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording.observations import verify
@@ -121,6 +122,25 @@ class Store:
         fields, noted = fingerprint.fields, made.noted  # what else these hold is the module's, and not to be kept alive
         leaves = lambda: leaf_tree(model, fields, texts, noted)  # noqa: E731
         return StoredEntry("", made.observations, made.sections, _meta(made, model), leaves)
+
+    def new_refusal(
+        self, fingerprint: Fingerprint, shapes: Shapes, refusal: Refusal, bypass: Bypass, seconds: float
+    ) -> StoredEntry:
+        """Returns an entry that says why calls of these shapes have no graph, not published yet.
+
+        bypass: with which an export of `seconds` ended
+        """
+        model = model_label(fingerprint)
+        observations = [*shapes.observations(), *(bypass.observations or ())]
+        inputs = ", ".join(shapes.text(i) for i in range(len(shapes.dims)))
+        about = EntryMeta(
+            model.rpartition(".")[2], model, "eager", f"{inputs}: {refusal.reason}", int(time.time()), seconds, seconds,
+            str(torch.__version__), __version__,
+        )  # fmt: skip
+        fields = fingerprint.fields
+        return StoredEntry(
+            "", observations, {SECTION: refusal.section()}, about, lambda: leaf_tree(model, fields, observations, {})
+        )
 
     def publish(self, prekey: str, entry: StoredEntry, on_written: Callable[[], None] = lambda: None) -> None:
         """Writes the entry in the background; then, or when that is not possible, calls `on_written`."""

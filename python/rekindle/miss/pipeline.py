@@ -123,6 +123,16 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
     adapter.load_exporter()
     undo = Undo(fingerprint)
     recorder = Recorder(fingerprint, undo)
+    try:
+        return _staged(request, fingerprint, undo, recorder, start)
+    except Bypass as bypass:
+        read = recorder.observations or recorder.refused_while
+        bypass.observations = None if read is None else lasting(read)
+        raise
+
+
+def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, recorder: Recorder, start: float) -> NewEntry:
+    """Makes the attempt that began at `start`, of time.perf_counter, and lets `recorder` record its trace."""
     with noting() as noted:
         with undo.around(), world.interpreter_random_states_kept():
             traced = adapter.export(replace(request, watch=recorder))

@@ -10,6 +10,11 @@ import torch
 from torch.nn.modules import module
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+# Those that a forward runs itself, as it does the forwards of its submodules, with the tables of what is said of some of them.
+FORWARD_HOOKS = {
+    "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
+    "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+}
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 
 

@@ -38,19 +38,21 @@ class CodeReads:
         """
         code, caller = frame.f_code, frame.f_back
         if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
+            self._notes.is_incomplete = True
             where = place_of(caller) if caller and is_user(caller) else place_of(frame)
             raise Bypass(Reason.OPAQUE_VALUE, f"{where} runs code made by exec, eval or compile; define a function instead")
-        refuse_unkept(code, place_of(frame))
         namespace = frame.f_globals
         if code.co_flags & inspect.CO_OPTIMIZED and id(code) not in self._covered:
             owner = find_owner(code, namespace, first_type(frame, code)) or _file_of(code, namespace)
             if owner is None:
+                self._notes.is_incomplete = True
                 raise Bypass(
                     Reason.OPAQUE_VALUE,
                     f"{place_of(frame)} ran, but no name in a loaded module leads to it; "
                     "define it at the top level of a module, or keep it as an attribute of its caller",
                 )
             self._notes.add(owner)
+        refuse_unkept(code, place_of(frame))
         self._add_reads(code, namespace)
 
     def _add_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:

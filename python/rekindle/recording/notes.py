@@ -41,6 +41,7 @@ class Notes:
         self._taken: list[tuple[Reads, list[str], tuple[str, ...]]] = []  # as of `taken`
         self._whole: set[str] = set()  # modules of which anything may be read
         self._cached: cached_functions.Met = cached or {}
+        self.is_incomplete = False  # whether something that ran cannot be noted
 
     def add(self, key: Key) -> None:
         """Notes the present text of something, unless that was noted before; raises Bypass if it cannot be digested."""
@@ -108,6 +109,15 @@ class Notes:
     def computes_with_arrays(self) -> None:
         """Notes that the forward may compute with NumPy, which then raises or warns as its user wants."""
         self.add(("query", "numpy", "geterr"))
+
+    def unchanged(self) -> list[Observation] | None:
+        """Returns what was noted so far and is so still; None if something that ran was not noted."""
+        if self.is_incomplete:
+            return None
+        found: list[Observation] = [[*key, text] for key, text in self._texts.items() if observations.present_text(*key) == text]
+        kinds = [("import", name) for name in sorted(self._searched)]
+        kinds += [("file", name) for name in self._first_loaded()]
+        return found + [[kind, name, "", observations.present_text(kind, name, "")] for kind, name in kinds]
 
     def observations(self) -> list[Observation]:
         """Returns all observations; raises Bypass if something changed since it was noted."""

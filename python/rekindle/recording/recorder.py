@@ -56,6 +56,7 @@ class Recorder:
     def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None) -> None:
         self.observations: list[Observation] = []
         self.bypass: Exception | None = None  # what was raised, or is about to be
+        self.refused_while: list[Observation] | None = None  # what a refused forward had read; None where that is not known
         self._covered: set[int] = set()
         if fingerprint is not None:
             for function in fingerprint.functions:
@@ -103,11 +104,23 @@ class Recorder:
         del self._probe  # which holds this object: garbage for the collector would keep what was looked at
         if self.bypass is None and error is None:
             apart(self._finish, self._refuse)
+        if self.bypass is not None or isinstance(error, Bypass):
+            apart(self._keep_what_held, lambda _: None)
         if self.bypass is not None and error is not self.bypass:
             raise self.bypass from error
 
     def _refuse(self, error: Exception) -> None:
         self.bypass = self.bypass or error
+
+    def _keep_what_held(self) -> None:
+        """Keeps what was read before the forward was refused, and is still so: other values might not lead to the refusal."""
+        with one_pass():
+            read = self._notes.unchanged()
+            if read is not None:
+                read += self._library.settings()
+                read += [[*key, observations.present_text(*key)] for key in self._library.keys(self._covered)]
+                read += [["env", "", name, text] for name, text in self._environment.texts.items()]
+        self.refused_while = read
 
     def _end_if_refused(self, frame: types.FrameType, function: Any = None) -> None:
         """Raises the bypass in the forward, once: what it has yet to do would be done again in eager. Does not if `function`, of
