@@ -45,6 +45,7 @@ ExportCache::~ExportCache() { wait_for_backfill(); }
 Result<std::unique_ptr<ExportCache>> ExportCache::open(CacheOptions options) {
   return guarded("open", [&]() -> Result<std::unique_ptr<ExportCache>> {
     if (options.dir.empty()) options.dir = default_cache_dir();
+    REKINDLE_RETURN_IF_ERROR(follow_link(options));
     keep_database_local(options);
     REKINDLE_ASSIGN_OR_RETURN(auto remote, Remote::parse(options.remote));
     REKINDLE_ASSIGN_OR_RETURN(options.mode, prepare_directory(options));

@@ -51,9 +51,9 @@ struct Change;
 class ExportCache {
  public:
   // Creates the directory (0700) unless read-only; dir() and mode() tell what is used in the end: see
-  // keep_database_local and prepare_directory in directory.h. kInvalidArgument when the directory cannot be
-  // trusted or options.remote is wrong, kUnsupported when another Rekindle wrote it (format.h). Opens no
-  // database, unless the cache is above its size limit or journals have piled up.
+  // follow_link, keep_database_local and prepare_directory in directory.h. kInvalidArgument when the
+  // directory cannot be trusted or options.remote is wrong, kUnsupported when another Rekindle wrote it
+  // (format.h). Opens no database, unless the cache is above its size limit or journals have piled up.
   static Result<std::unique_ptr<ExportCache>> open(CacheOptions options = {});
   ~ExportCache();
 

@@ -39,8 +39,6 @@ Status make_directories(const fs::path& dir) {
 
 Status check_trust(const CacheOptions& options, const struct stat& info) {
   const std::string& dir = options.dir;
-  if (S_ISLNK(info.st_mode))
-    return distrust(dir, "is a link; name the directory itself with REKINDLE_CACHE_DIR");
   if (!S_ISDIR(info.st_mode)) return distrust(dir, std::string("is not a directory") + kRemedy);
   if (options.allow_shared_dir) return {};
   if (options.mode == CacheMode::kReadWrite && !trusted_owner(info)) {
@@ -54,6 +52,19 @@ Status check_trust(const CacheOptions& options, const struct stat& info) {
 }
 
 }  // namespace
+
+Status follow_link(CacheOptions& options) {
+  struct stat link;
+  if (lstat(options.dir.c_str(), &link) != 0 || !S_ISLNK(link.st_mode)) return {};
+  if (!options.allow_shared_dir && !trusted_owner(link)) {
+    return distrust(options.dir, "is a link of user " + std::to_string(link.st_uid) + kRemedy);
+  }
+  std::error_code broken;
+  const fs::path target = fs::canonical(options.dir, broken);
+  if (broken) return distrust(options.dir, "is a link that leads to no directory" + std::string(kRemedy));
+  options.dir = target.string();
+  return {};
+}
 
 void keep_database_local(CacheOptions& options) {
   if (options.allow_network_database) return;

@@ -19,6 +19,11 @@
 
 namespace rekindle {
 
+// Where options.dir is a link, puts the directory that it leads to in its place: whoever moves the link later
+// moves nothing that is open. kInvalidArgument for a link of another user (unless allow_shared_dir), and for
+// one that leads nowhere.
+Status follow_link(CacheOptions& options);
+
 // When options.dir is on a network file system, where neither RocksDB nor OS locks can be trusted: moves it
 // to a directory of this machine and puts the given one in front of the remote tiers. Not with
 // allow_network_database, and not to read a cache that lies there (kReadOnly).
@@ -28,7 +33,7 @@ void keep_database_local(CacheOptions& options);
 // too) unless it exists; one that exists, is ours or root's, and cannot be written is used as kReadOnly (a
 // prebuilt image). kReadOnly: writes nothing and accepts a missing directory, an empty cache.
 //
-// kInvalidArgument when it is not a directory, is a link, others may write in it (unless allow_shared_dir),
+// kInvalidArgument when it is not a directory, others may write in it (unless allow_shared_dir),
 // or it belongs to another user (kReadOnly allows that); kIo when the system refuses.
 Result<CacheMode> prepare_directory(const CacheOptions& options);
 

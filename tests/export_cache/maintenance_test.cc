@@ -256,15 +256,42 @@ TEST_CASE("journals of processes that only hit are folded at a start, and lose n
   REQUIRE(cache->stats()->seconds_saved == 70);
 }
 
-TEST_CASE("links and directories that others may write are refused unless allowed", "[export_cache]") {
+TEST_CASE("a link of one's own leads to its directory, whatever becomes of it later", "[export_cache]") {
   const TempDir dir;
+  for (const char* name : {"real", "other"}) {
+    fs::create_directory(dir / name);
+    fs::permissions(dir / name, fs::perms(0700));
+  }
+  fs::create_directory_symlink(dir / "real", dir / "link");
+  fs::create_directory_symlink(dir / "link", dir / "second");
+  const auto cache = ExportCache::open({.dir = dir / "second"});
+  REQUIRE(cache.ok());
+  REQUIRE((*cache)->dir() == fs::canonical(dir / "real").string());
+  fs::remove(dir / "link");
+  fs::create_directory_symlink(dir / "other", dir / "link");
+  (*cache)->record_hit(Digest{}, 1);
+  REQUIRE(!fs::is_empty(dir / "real/journal"));
+  REQUIRE(fs::is_empty(dir / "other"));
+}
+
+TEST_CASE("a link that leads nowhere, or is another user's, is refused", "[export_cache]") {
+  const TempDir dir;
+  fs::create_directory_symlink(dir / "nothing", dir / "link");
+  const auto dangling = ExportCache::open({.dir = dir / "link"});
+  REQUIRE(dangling.error().code == ErrorCode::kInvalidArgument);
+  REQUIRE(dangling.error().message.find("is a link that leads to no directory") != std::string::npos);
   fs::create_directory(dir / "real");
   fs::permissions(dir / "real", fs::perms(0700));
-  fs::create_directory_symlink(dir / "real", dir / "link");
-  const auto link = ExportCache::open({.dir = dir / "link"});
-  REQUIRE(link.error().code == ErrorCode::kInvalidArgument);
-  REQUIRE(link.error().message.find("is a link") != std::string::npos);
-  REQUIRE(chmod((dir / "real").c_str(), 0770) == 0);
+  fs::create_directory_symlink(dir / "real", dir / "theirs");
+  if (geteuid() != 0 || lchown((dir / "theirs").c_str(), 65534, 65534) != 0) return;
+  const auto theirs = ExportCache::open({.dir = dir / "theirs"});
+  REQUIRE(theirs.error().message.find("is a link of user 65534") != std::string::npos);
+  REQUIRE(ExportCache::open({.dir = dir / "theirs", .allow_shared_dir = true}).ok());
+}
+
+TEST_CASE("directories that others may write are refused unless allowed", "[export_cache]") {
+  const TempDir dir;
+  fs::create_directory(dir / "real");
   const auto shared = ExportCache::open({.dir = dir / "real"});
   REQUIRE(shared.error().message.find("REKINDLE_ALLOW_SHARED_DIR=1") != std::string::npos);
   REQUIRE(ExportCache::open({.dir = dir / "real", .allow_shared_dir = true}).ok());

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from rekindle.key.ambient import PLACES
-from rekindle.key.code.module_names import names_of, own_names
+from rekindle.key.code.module_names import names_of, own_names, read_names
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.patches import NAMESPACES
 from rekindle.key.values.callables import SINGLE_DISPATCH
@@ -132,7 +132,7 @@ class Watched:
         if kind == "module":
             self._add_value(module, loaded)
         elif name:
-            value = self._follow(vars(loaded), name.split("."))
+            value = self._follow(read_names(loaded), name.split("."))
             if kind not in ("code", "library"):
                 self._add_value(f"{module}.{name}", value)
             elif type(value) is types.FunctionType:

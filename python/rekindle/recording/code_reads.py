@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Any
 
+from rekindle.key.code.module_names import read_names
 from rekindle.key.code.reads import reads_of
 from rekindle.key.left_out import refuse_unkept
 from rekindle.key.values.names import ABSENT, find_owner, follow
@@ -60,7 +61,7 @@ class CodeReads:
         module_name = namespace.get("__name__", "?")
         if code.co_filename.startswith("<string>") and module_name.startswith("namedtuple_"):
             return  # made by collections.namedtuple, whose namespace holds tuple.__new__ only
-        if reads.chains and vars(sys.modules.get(module_name, object)) is not namespace:
+        if reads.chains and not _is_read(namespace, module_name):
             raise Bypass(
                 Reason.OPAQUE_VALUE,
                 f"{code.co_qualname} reads globals of {module_name}, which is not a loaded module; import it as a module",
@@ -93,9 +94,15 @@ class CodeReads:
         self._notes.version_of(value)
 
 
+def _is_read(namespace: dict[str, Any], module: str) -> bool:
+    """Tells whether a dict is what the functions of a loaded module read."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and (vars(loaded) is namespace or read_names(loaded) is namespace)
+
+
 def _file_of(code: types.CodeType, namespace: dict[str, Any]) -> tuple[str, str, str] | None:
     """Returns the file observation of installed code that no name leads to, as of kernels that a library calls `_`."""
     module = sys.modules.get(str(namespace.get("__name__")))
-    if module is None or vars(module) is not namespace or namespace.get("__file__") != code.co_filename:
+    if module is None or read_names(module) is not namespace or namespace.get("__file__") != code.co_filename:
         return None
     return ("file", module.__name__, "") if installed(code.co_filename) else None

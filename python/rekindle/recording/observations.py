@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rekindle.key.code.binaries import build_id
+from rekindle.key.code.module_names import read_names
 from rekindle.key.values.classes import class_digest, one_pass
 from rekindle.key.values.names import ABSENT, find, follow, locate
 from rekindle.key.values.walker import label, value_text
@@ -137,7 +138,7 @@ def _loaded_text(kind: str, module: str, name: str) -> str | None:
         return None
     if kind == "module":
         return value_text(module, loaded)
-    value = find(module, name) if kind in ("function", "class") else follow(vars(loaded), name.split("."))[0]
+    value = find(module, name) if kind in ("function", "class") else follow(read_names(loaded), name.split("."))[0]
     if kind == "library":
         return library_code.read_text(value)
     return None if value is ABSENT else _value_text(f"{module}.{name}", value)

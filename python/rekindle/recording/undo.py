@@ -6,9 +6,11 @@ import contextlib
 import contextvars
 import ctypes
 import sys
+import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rekindle.key.code.module_names import read_names
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.cells import ABSENT, ANSWERS, BINDING, CLASS, FUNCTION, OBJECT, Cells
 from rekindle.key.values.classes import walk_members
@@ -59,7 +61,8 @@ class Undo:
 
     def keep_name(self, module: str, name: str) -> None:
         """Keeps what a name stands for in a module, and the classes on the way to the end of a chain of attributes."""
-        namespace = vars(sys.modules.get(module, object))
+        loaded = sys.modules.get(module)
+        namespace = read_names(loaded) if isinstance(loaded, types.ModuleType) else None
         first, *rest = name.split(".")
         if not isinstance(namespace, dict):
             return

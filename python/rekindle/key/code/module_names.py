@@ -7,6 +7,8 @@ import sys
 import types
 from typing import Any
 
+_SPAWNED_MAIN = "__mp_main__"  # as multiprocessing.spawn calls it
+
 
 def module_of(value: dict[Any, Any]) -> types.ModuleType | None:
     """Returns the loaded module whose names a dict is, or None."""
@@ -14,7 +16,7 @@ def module_of(value: dict[Any, Any]) -> types.ModuleType | None:
         return builtins
     name = dict.get(value, "__name__")
     found = sys.modules.get(name) if type(name) is str else None
-    return found if isinstance(found, types.ModuleType) and vars(found) is value else None
+    return found if isinstance(found, types.ModuleType) and read_names(found) is value else None
 
 
 def is_of_library(value: dict[Any, Any]) -> bool:
@@ -45,7 +47,21 @@ def own_names(module: types.ModuleType, wanted: str = "") -> dict[str, Any]:
     else those of the module that it was made for.
     """
     if type(module) is types.ModuleType or wanted in vars(module):
-        return vars(module)
+        return read_names(module)
     name = vars(module).get("__name__")
     inner = (value for value in vars(module).values() if type(value) is types.ModuleType and value.__name__ == name)
     return vars(next(inner, module))
+
+
+def read_names(module: types.ModuleType) -> dict[str, Any]:
+    """Returns the names that the functions of a module read: its own.
+
+    Of the main script of a process that multiprocessing has spawned, the module has copies, and the functions read the originals.
+    """
+    if vars(module).get("__name__") != _SPAWNED_MAIN:
+        return vars(module)
+    for value in list(vars(module).values()):
+        for member in [value, *(vars(value).values() if isinstance(value, type) else ())]:
+            if type(member) is types.FunctionType and member.__globals__.get("__name__") == _SPAWNED_MAIN:
+                return member.__globals__
+    return vars(module)

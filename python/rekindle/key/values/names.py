@@ -16,7 +16,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from rekindle.key.code.code_objects import nested_code
-from rekindle.key.code.module_names import own_names
+from rekindle.key.code.module_names import own_names, read_names
 from rekindle.key.values.callables import SINGLE_DISPATCH
 from rekindle.process.torch_internals import CustomOperator
 from rekindle.sizes.lengths import builtin_named
@@ -36,7 +36,8 @@ def find(module_name: str, qualname: str) -> Any:
         return ABSENT
     value: Any = module
     for part in qualname.split("."):
-        value = vars(value).get(part, ABSENT) if isinstance(value, (types.ModuleType, type)) else ABSENT
+        names = read_names(value) if value is module else vars(value) if isinstance(value, (types.ModuleType, type)) else {}
+        value = names.get(part, ABSENT)
         if value is ABSENT:
             return ABSENT
     return value
@@ -156,7 +157,7 @@ def find_owner(code: types.CodeType, namespace: dict[str, Any], first_type: type
     """
     module_name = namespace.get("__name__")
     module = sys.modules.get(module_name) if isinstance(module_name, str) else None
-    if module is not None and vars(module) is namespace:
+    if module is not None and read_names(module) is namespace:
         owner = _by_qualname(code, module) or _by_namespace(code, module)
         if owner is not None:
             return owner
@@ -167,7 +168,7 @@ def _by_qualname(code: types.CodeType, module: types.ModuleType) -> tuple[str, s
     parts = code.co_qualname.partition(".<locals>")[0].split(".")
     value: Any = module
     for depth, part in enumerate(parts):
-        value = vars(value).get(part)
+        value = (read_names(value) if value is module else vars(value)).get(part)
         name = ".".join(parts[: depth + 1])
         if isinstance(value, type):
             if any(found is code for member in vars(value).values() for found in codes_of(member)):
@@ -178,7 +179,7 @@ def _by_qualname(code: types.CodeType, module: types.ModuleType) -> tuple[str, s
 
 
 def _by_namespace(code: types.CodeType, module: types.ModuleType) -> tuple[str, str, str] | None:
-    for name, value in list(vars(module).items()):
+    for name, value in list(read_names(module).items()):
         if isinstance(value, type):
             if value.__module__ == module.__name__ and any(found is code for found in class_codes(value)):
                 return "class", module.__name__, name
