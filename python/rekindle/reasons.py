@@ -25,7 +25,7 @@ class Reason(enum.StrEnum):
     UNSUPPORTED_INPUT = "unsupported_input"  # an argument that is neither a tensor, a plain value nor a container
     UNSUPPORTED_OUTPUT = "unsupported_output"  # an output that cannot be rebuilt from tensors
     MODE_STACK = "mode_stack"  # a TorchFunction or TorchDispatch mode, functorch, tracing, saved-tensor hooks
-    INFERENCE_MODE = "inference_mode"  # inference mode is on
+    INFERENCE_MODE = "inference_mode"  # an argument was made in inference mode, and gradients are on
     GRAD_MODE_REGION = "grad_mode_region"  # the forward switches grad mode in a way the graph cannot honour
     VERIFICATION_FAILED = "verification_failed"  # the graph's results differ from eager's
     EXPORT_FAILED = "export_failed"  # the exporter raised

@@ -144,7 +144,13 @@ def _reorder(world: World) -> None:
     world.model._modules["first"] = world.model._modules.pop("first")
 
 
+def _hook(*_: Any) -> None:
+    return None
+
+
 LIVE = {
+    "forward hook": lambda w: w.model.first.register_forward_hook(_hook),
+    "forward pre-hook": lambda w: w.model.head.register_forward_pre_hook(_hook),
     "eval": _call("model.eval"),
     "one submodule in eval": _call("model.first.drop.eval"),
     "instance attribute": _set("model.first.scale", 2.0),
@@ -366,13 +372,7 @@ def test_values_of_weights_keep_the_hit() -> None:
     assert before.difference(world.describe()) is None
 
 
-def _hook(*_: Any) -> None:
-    return None
-
-
 BYPASSES: dict[str, tuple[Callable[[World], Any], Reason, str]] = {
-    "forward hook": (lambda w: w.model.first.register_forward_hook(_hook), Reason.HOOKS, "model.first"),
-    "forward pre-hook": (lambda w: w.model.head.register_forward_pre_hook(_hook), Reason.HOOKS, "model.head"),
     "backward hook": (lambda w: w.model.first.register_full_backward_hook(_hook), Reason.HOOKS, "model.first"),
     "backward pre-hook": (
         lambda w: w.model.first.register_full_backward_pre_hook(_hook), Reason.HOOKS, "backward pre"),

@@ -174,19 +174,6 @@ def test_these_mean_the_same_from_a_graph_or_in_eager(kind: type[Base]) -> None:
         assert twins.status.eager_calls == 0, twins.status.bypass
 
 
-def test_inference_mode_runs_in_eager() -> None:
-    twins = Twins(mlp())
-    twins.call(rows())
-    with torch.inference_mode():
-        theirs, ours = twins.both(lambda model: model(rows()))
-        assert ours.is_inference()
-        assert_same(ours, theirs)
-    assert twins.reasons() == ["inference_mode"]
-    twins.call(rows())
-    assert twins.status.exports == 1
-    assert twins.status.eager_calls == 1
-
-
 class Regions(Base):
     """Autocast around, off and on inside; a weight that is used twice."""
 

@@ -63,8 +63,6 @@ class Subject:
         """Returns the call, whose tensors are `arguments`; raises Bypass for one that no graph can serve."""
         parameters, buffers = named_parameters(self._module), named_buffers(self._module) | fingerprint.bound
         _check_devices(arguments, {**parameters, **buffers})
-        if torch.is_inference_mode_enabled():
-            raise Bypass(Reason.INFERENCE_MODE, "inference mode is on; use torch.no_grad()")
         if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
             raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
         return Call(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())

@@ -23,7 +23,7 @@ from rekindle.key.shared_memory import FIELD, add_memory
 from rekindle.key.signature import add_signature
 from rekindle.key.values.cells import Cells
 from rekindle.key.values.classes import one_pass
-from rekindle.key.values.tensors import DeviceNames
+from rekindle.key.values.tensors import DeviceNames, besides_inference
 from rekindle.key.values.walker import Walker, register_digest
 from rekindle.key.versions import add_versions
 from rekindle.modules.module_tables import named_buffers, named_parameters
@@ -55,9 +55,14 @@ class Fingerprint:
         """Returns the digest of the fields; equal fingerprints have equal digests."""
         return digest_leaves(self.fields)
 
-    def besides_memory(self) -> Fingerprint:
-        """Returns the fingerprint without what tells which tensors share memory: private copies have memory of their own."""
-        return replace(self, fields=[field for field in self.fields if not field[0].startswith(FIELD)])
+    def as_copied(self) -> Fingerprint:
+        """Returns the fingerprint without what private copies have otherwise.
+
+        They have memory of their own, so that which tensors share memory is left out; and no tensor of theirs is one of inference
+        mode.
+        """
+        kept = [field for field in self.fields if not field[0].startswith(FIELD)]
+        return replace(self, fields=[(name, besides_inference(value)) for name, value in kept])
 
     def difference(self, other: Fingerprint) -> str | None:
         """Returns the first field that differs in `other`, as `name: old -> new`, or None; this fingerprint is the old one."""

@@ -23,7 +23,7 @@ SECTION = "refusal"
 # pass by themselves, some are seen before anything is traced, and some end when the user registers something, as messages say.
 _LASTING = frozenset({
     Reason.VALUE_SPECIALIZED, Reason.NONDETERMINISTIC, Reason.STATE_MUTATED, Reason.SIDE_EFFECT, Reason.BUFFER_MUTATED,
-    Reason.INPUT_MUTATED, Reason.UNSUPPORTED_OP, Reason.UNSUPPORTED_OUTPUT, Reason.GRAD_MODE_REGION,
+    Reason.INPUT_MUTATED, Reason.UNSUPPORTED_OP, Reason.UNSUPPORTED_OUTPUT, Reason.GRAD_MODE_REGION, Reason.PYTHON_OP,
     Reason.VERIFICATION_FAILED, Reason.EXPORT_FAILED,
 })  # fmt: skip
 # Of these, those that the numbers of one call may bring about: a second process has to find the same.

@@ -7,11 +7,14 @@ tried at other values, a joint graph is built and compared with eager, and expor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from rekindle import _native
 from rekindle.export.copies.private_copy import PrivateCopies
@@ -88,10 +91,28 @@ def export_entry(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, descr
     with owned():
         before, exporting.active = exporting.active, True
         try:
-            with signal_handlers.kept_apart():
-                return _attempted(call, wanted, fingerprint, describe)
+            described = _in_mode_of_caller(describe)
+            with signal_handlers.kept_apart(), _out_of_inference_mode():
+                return _attempted(call, wanted, fingerprint, described)
         finally:
             exporting.active = before
+
+
+@contextlib.contextmanager
+def _out_of_inference_mode() -> Iterator[None]:
+    """Lets what is traced and compared keep count of versions, as tensors of inference mode do not; else changes nothing."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _in_mode_of_caller(describe: Callable[[Call], Fingerprint]) -> Callable[[Call], Fingerprint]:
+    """Returns `describe` for calls as they are in the mode that is on now, whatever mode is on then."""
+    if not torch.is_inference_mode_enabled():
+        return describe
+    return torch.inference_mode()(describe)
 
 
 def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describe: Callable[[Call], Fingerprint]) -> NewEntry:

@@ -51,7 +51,7 @@ _OPAQUE_BUILTINS = (types.FrameType, types.TracebackType)
 
 _OF_TORCH = frozenset(
     """
-    is_grad_enabled is_inference_mode_enabled is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled
+    is_grad_enabled is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled
     get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype get_default_dtype is_anomaly_enabled
     is_anomaly_check_nan_enabled _get_tracing_state _is_tracing _log_api_usage_once _has_torch_function
     _has_torch_function_unary _has_torch_function_variadic _is_torch_function_enabled _is_torch_function_mode_enabled

@@ -147,7 +147,7 @@ def _positions_of_buffers(call: Call) -> range:
 def _described(request: ExportRequest, private: Call) -> Fingerprint:
     """Returns the fingerprint of the copy, which has to be the live module's. Raises Bypass where it is another."""
     live, found = request.describe(request.call), request.describe(private)
-    if (why := live.besides_memory().difference(found.besides_memory())) is not None:
+    if (why := live.as_copied().difference(found.as_copied())) is not None:
         raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
     return found
 

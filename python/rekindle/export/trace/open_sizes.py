@@ -41,7 +41,7 @@ _INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 # Python values that say nothing of sizes.
 _HARMLESS = {
     torch.Tensor.is_floating_point, torch.is_floating_point, torch.Tensor.is_complex, torch.is_complex, torch.Tensor.is_signed,
-    torch.is_signed, torch.Tensor.is_inference, torch.is_inference, torch.Tensor.is_conj, torch.is_conj, torch.Tensor.is_neg,
+    torch.is_signed, torch.Tensor.is_conj, torch.is_conj, torch.Tensor.is_neg,
     torch.is_neg, torch.Tensor.get_device, torch.get_device, torch.Tensor.element_size, torch.Tensor.type, torch.Tensor.is_shared,
     torch.Tensor.itemsize.__get__, torch.Tensor._version.__get__, torch.Tensor.output_nr.__get__, torch.is_tensor,
 }  # fmt: skip

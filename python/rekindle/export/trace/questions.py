@@ -21,12 +21,12 @@ from rekindle.reasons import Bypass, Reason
 _OF_TENSORS = """
     dtype device layout shape ndim is_cuda is_cpu is_xla is_xpu is_mps is_mtia is_ipu is_hpu is_vulkan is_maia is_meta
     is_mkldnn is_sparse is_sparse_csr is_quantized is_nested requires_grad itemsize nbytes names is_floating_point is_complex
-    is_signed is_inference get_device T mT H mH real imag data element_size type has_names is_same_size is_contiguous
+    is_signed get_device T mT H mH real imag data element_size type has_names is_same_size is_contiguous
     stride size dim ndimension numel nelement dense_dim sparse_dim is_coalesced qscheme __len__ __hash__ is_distributed
     _is_zerotensor
 """.split()
 _OF_TORCH = """
-    is_tensor is_floating_point is_complex is_signed is_inference get_device numel result_type can_cast
+    is_tensor is_floating_point is_complex is_signed get_device numel result_type can_cast
     promote_types is_same_size _has_compatible_shallow_copy_type is_distributed _use_cudnn_ctc_loss _cudnn_rnn_flatten_weight
     _is_zerotensor broadcast_shapes _nested_tensor_size
 """.split()

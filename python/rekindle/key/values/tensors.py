@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from rekindle.modules.tensor_kinds import is_plain_kind
@@ -11,6 +13,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import arrangement
 from rekindle.sizes.shapes import is_open
 
+_INFERENCE = " inference"  # in the text of a tensor that was made in inference mode
 CONTENT_LIMIT = 1 << 20  # bytes
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -65,6 +68,11 @@ def is_traceable_parameter(tensor: torch.Tensor) -> bool:
     return torch.nn.Parameter in kind.__mro__ and kind.__torch_dispatch__ is NO_TORCH_DISPATCH
 
 
+def besides_inference(leaf: Any) -> Any:
+    """Returns a leaf as it would be for a tensor that was not made in inference mode."""
+    return leaf.replace(_INFERENCE, "") if isinstance(leaf, str) else leaf
+
+
 def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = False) -> str:
     """Returns a text of dtype, sizes, device, layout, strides, requires_grad and the bits that change how the bytes are read.
 
@@ -86,7 +94,7 @@ def describe(tensor: torch.Tensor, devices: DeviceNames, open_sizes: bool = Fals
     if tensor.is_neg():
         text += " neg"
     if tensor.is_inference():
-        text += " inference"
+        text += _INFERENCE
     if tensor.has_names():
         text += f" names {tensor.names}"
     return text
