@@ -39,8 +39,10 @@ struct SavedTensor {
 };
 
 struct SessionOptions {
-  // Plans kept per session; the least recently used goes first.
+  // Plans kept per session: so many, and more as long as all have at most so many instructions (some 2 KB
+  // each), up to 1,024. The least recently used goes first.
   std::size_t max_plans = 16;
+  std::size_t max_instructions = 1 << 15;
   // Per cotangent of the joint graph: whether the first backward is expected to be given it. Empty: all of
   // them. A wrong guess costs one more plan and one copy of the saved values, in the first backward only.
   std::vector<bool> expected_cotangents;

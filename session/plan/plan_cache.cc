@@ -12,6 +12,14 @@
 
 namespace rekindle::session {
 
+namespace {
+
+std::size_t instructions_of(const Plan& plan) {
+  return plan.forward.instructions.size() + plan.backward.instructions.size();
+}
+
+}  // namespace
+
 PlanCache::PlanCache(std::shared_ptr<const autodiff::JointGraph> joint, SessionOptions options)
     : joint_(std::move(joint)),
       options_(std::move(options)),
@@ -113,10 +121,18 @@ std::shared_ptr<FramePool> PlanCache::make(const Wanted& wanted) {
     return pool;
   }
   entries_.push_front({wanted.record, wanted.part, pool});
-  if (entries_.size() > options_.max_plans) gone.splice(gone.end(), entries_, std::prev(entries_.end()));
+  while (is_full()) gone.splice(gone.end(), entries_, std::prev(entries_.end()));
   stats_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.plans_made;
   return pool;
+}
+
+bool PlanCache::is_full() const {
+  constexpr std::size_t kMostPlans = 1024;  // they are looked through one after the other
+  if (entries_.size() <= options_.max_plans) return false;
+  std::size_t instructions = 0;
+  for (const Entry& entry : entries_) instructions += instructions_of(*entry.pool->plan());
+  return entries_.size() > kMostPlans || instructions > options_.max_instructions;
 }
 
 std::shared_ptr<const Plan> PlanCache::plan(const Wanted& wanted) const {
@@ -160,7 +176,7 @@ SessionStats PlanCache::stats() const {
   const Plan& last = *entries_.front().pool->plan();
   stats.arena_bytes = last.arena_bytes;
   stats.saved_bytes = last.saved_bytes;
-  stats.instructions = last.forward.instructions.size() + last.backward.instructions.size();
+  stats.instructions = instructions_of(last);
   stats.frames = entries_.front().pool->high_water();
   return stats;
 }

@@ -59,6 +59,8 @@ class PlanCache {
   };
   // Under the lock: the pool that is there, now the first, or null.
   std::shared_ptr<FramePool> known(const Wanted& wanted);
+  // Under the lock: whether there are more plans than the options allow.
+  bool is_full() const;
   std::shared_ptr<const autodiff::JointGraph> restricted(const BackwardPart& part);
   // Without it: a plan that is made, and kept unless another thread was faster.
   std::shared_ptr<FramePool> make(const Wanted& wanted);

@@ -23,14 +23,20 @@ class Tape {
                                         std::shared_ptr<Tape>& tape);
 
   // The gradients of the tracked inputs for one cotangent a result, undefined ones absent; undefined where
-  // there is none. Runs the autograd engine, also from within a backward.
+  // there is none. Runs the one node that most operators have or, where there are several or the backward
+  // around it wants some gradients only, the autograd engine, also from within a backward.
   std::vector<at::Tensor> backward(const std::vector<at::Tensor>& cotangents) const;
 
  private:
+  void find_node();
+  std::vector<at::Tensor> run_node(const std::vector<at::Tensor>& cotangents) const;
+  std::vector<at::Tensor> run_engine(const std::vector<at::Tensor>& cotangents) const;
+
   // The end of the recorded graph: output i is tracked input i.
   std::shared_ptr<torch::autograd::Node> inputs_;
   std::size_t tracked_ = 0;
-  torch::autograd::edge_list results_;  // an invalid edge for a result that depends on no tracked input
+  torch::autograd::edge_list results_;     // an invalid edge for a result that depends on no tracked input
+  torch::autograd::Node* node_ = nullptr;  // all that lies between results and inputs; null: several nodes
 };
 
 }  // namespace rekindle::session

@@ -292,6 +292,7 @@ TEST_CASE("a link that leads nowhere, or is another user's, is refused", "[expor
 TEST_CASE("directories that others may write are refused unless allowed", "[export_cache]") {
   const TempDir dir;
   fs::create_directory(dir / "real");
+  REQUIRE(chmod((dir / "real").c_str(), 0770) == 0);
   const auto shared = ExportCache::open({.dir = dir / "real"});
   REQUIRE(shared.error().message.find("REKINDLE_ALLOW_SHARED_DIR=1") != std::string::npos);
   REQUIRE(ExportCache::open({.dir = dir / "real", .allow_shared_dir = true}).ok());
