@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dynamic_idioms import Checked
 from module_support import Twins
 from rekindle.errors import FallbackError
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class Vae(nn.Module):
@@ -145,7 +147,56 @@ class Packed(nn.Module):
 _SOURCES = {Masked: lambda count: (torch.randn(count, 7, 8), torch.randn(count, 5, 8))}
 
 
-@pytest.mark.parametrize("kind", [Vae, Actor, Masked, Parametrized, Codebook, Hypernetwork, Contrastive])
+class ChoosesKernels(nn.Module):
+    """Keeps the kernels of attention that it allows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.backends = nn.Linear(6, 6), [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)[None]
+        with sdpa_kernel(self.backends):
+            return F.scaled_dot_product_attention(y, y, y)
+
+
+class NamesItsParts(nn.Module):
+    """Makes a class of named tuples at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Parts = collections.namedtuple("Parts", ["mean", "rest"])  # noqa: PYI024  (as users have it)
+        parts = Parts(*self.linear(x).split([1, 3], -1))
+        return parts.mean * parts.rest
+
+
+@torch.jit.script_if_tracing
+def _doubled_if_long(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] > 3:
+        return x * 2
+    return x
+
+
+class ScriptsInTraces(nn.Module):
+    """Calls what a trace of torch's would compile; eager runs the Python function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _doubled_if_long(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Vae, Actor, Masked, Parametrized, Codebook, Hypernetwork, Contrastive, ChoosesKernels, NamesItsParts, ScriptsInTraces,
+    ],
+)  # fmt: skip
 def test_runs_from_a_graph_cold_and_warm(kind: type[nn.Module]) -> None:
     torch.manual_seed(3)
     module = kind()

@@ -89,6 +89,7 @@ ASSIGN_OUTPUT_SHAPES: Place = torch._C, "_jit_pass_onnx_assign_output_shape"
 ANALYSE_SCALAR_TYPES: Place = torch._C, "_jit_pass_onnx_scalar_type_analysis"
 START_BACKWARD: Place = torch.autograd, "_engine_run_backward"
 CALL_FUNCTIONAL: Place = stateless, "_functional_call"
+SCRIPT_IF_TRACING: Place = torch.jit._trace, "is_tracing"  # what a function of torch.jit.script_if_tracing asks
 
 
 def run_symbolic_place() -> Place:

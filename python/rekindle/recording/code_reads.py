@@ -38,6 +38,8 @@ class CodeReads:
         Raises Bypass for code that cannot be found again.
         """
         code, caller = frame.f_code, frame.f_back
+        if _is_of_namedtuple(code, frame.f_globals):
+            return
         if not code.co_flags & inspect.CO_OPTIMIZED and not (caller and code in caller.f_code.co_consts):
             self._notes.is_incomplete = True
             where = place_of(caller) if caller and is_user(caller) else place_of(frame)
@@ -59,8 +61,6 @@ class CodeReads:
     def _add_reads(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         reads = reads_of(code)
         module_name = namespace.get("__name__", "?")
-        if code.co_filename.startswith("<string>") and module_name.startswith("namedtuple_"):
-            return  # made by collections.namedtuple, whose namespace holds tuple.__new__ only
         if reads.chains and not _is_read(namespace, module_name):
             raise Bypass(
                 Reason.OPAQUE_VALUE,
@@ -92,6 +92,13 @@ class CodeReads:
         if type(value) is decimal.Decimal or getattr(value, "__name__", None) == "decimal" or value is decimal.Decimal:
             self._notes.add(("query", "decimal", "context"))
         self._notes.version_of(value)
+
+
+def _is_of_namedtuple(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    """Tells whether collections.namedtuple has made the code: it reads tuple.__new__ only, and is what its caller's names say."""
+    if not code.co_filename.startswith("<string>") or not str(namespace.get("__name__")).startswith("namedtuple_"):
+        return False
+    return namespace.keys() <= {"_tuple_new", "__builtins__", "__name__"}
 
 
 def _is_read(namespace: dict[str, Any], module: str) -> bool:

@@ -28,6 +28,7 @@ from rekindle.process.torch_internals import (
     CANONICALIZE_FUSED,
     PEEPHOLE,
     PREPROCESS,
+    SCRIPT_IF_TRACING,
     START_BACKWARD,
     Value,
     run_symbolic_place,
@@ -64,6 +65,7 @@ def _corrections(
     yield torch.overrides, "has_torch_function", _false_in_attention
     yield *START_BACKWARD, refused_in_trace
     yield *CALL_FUNCTIONAL, _as_if_untraced
+    yield *SCRIPT_IF_TRACING, _never  # eager runs the Python function, and so does its trace
     yield *run_symbolic_place(), _typed_as_traced
     yield *CANONICALIZE_FUSED, _without_booleans
     yield *PEEPHOLE, _with_neutral_factors

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 import torch.distributed
+import torch.nn.attention
 
 from rekindle.key.values.cells import ARRAY, ITEMS, OBJECT, TENSOR, seen_only
 from rekindle.key.values.names import parts_of_operator
@@ -40,6 +41,11 @@ def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
 @handles(*_TEXTS, cells=IMMUTABLE)
 def _text(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__name__} {value}"))
+
+
+@handles(torch.nn.attention.SDPBackend, cells=IMMUTABLE, attributes=False)
+def _backend(walker: Walker, path: str, value: Any) -> None:
+    walker.leaves.append((path, f"SDPBackend {value.name}"))
 
 
 @handles(torch.device, cells=IMMUTABLE)
