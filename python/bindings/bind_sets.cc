@@ -271,6 +271,12 @@ void start(py::object on_order) {
   for (const Function* const function : functions) function->definition->ml_meth = function->ours;
 }
 
+Py_ssize_t slots_of(const py::object& items) {
+  if (!PyAnySet_CheckExact(items.ptr())) return 0;
+  const auto& set = *reinterpret_cast<PySetObject*>(items.ptr());
+  return set.fill == set.used && set.finger == 0 ? set.mask + 1 : 0;
+}
+
 }  // namespace
 
 void bind_sets(py::module_& m) {
@@ -280,6 +286,10 @@ void bind_sets(py::module_& m) {
       "after another and what it makes of them may depend on their order, until unwatch_sets. Not seen is "
       "what other C functions, as pickle's, do without an iterator, and from Python 3.13 on `[*items]`.");
   m.def("unwatch_sets", &stop);
+  m.def(
+      "slots_of_set", &slots_of,
+      "The number of slots in the table of a set or frozenset, where each item lies at its hash modulo this "
+      "number unless another has it; 0 if items that were removed may have moved others.");
 }
 
 }  // namespace rekindle::python

@@ -18,11 +18,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rekindle import _native
 from rekindle.process.digest import digest128, digest_parts
 from rekindle.process.process_state import in_this_thread, replaced
 
 _SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
 _TEXT_LIMIT = 64
+_MOST_NAMES = 16  # in a set whose order is told by them
 # No variable can have such a name.
 ALL_NAMES = "=names in os.environ"
 ALL_VALUES = "=values in os.environ"
@@ -148,12 +150,34 @@ def order_kind(items: Any) -> str | None:
     return "texts" if kinds <= {str, bytes, *_STABLE} else "objects"
 
 
-def order_text(kind: str) -> str:
+def order_name(items: Any) -> str | None:
+    """Returns a name by which `order_text` finds the order of a set again; None for an order that depends on nothing.
+
+    That is the set's kind or, of a few names whose order their hashes alone decide, the size of the set's table and the names.
+    """
+    kind = order_kind(items)
+    if kind != "texts" or len(items) > _MOST_NAMES or not all(type(item) is str and item.isidentifier() for item in items):
+        return kind
+    slots = _native.slots_of_set(items)
+    return f"{slots} {' '.join(sorted(items))}" if _by_hash(slots, items) == list(items) else kind
+
+
+def _by_hash(slots: int, names: Any) -> list[str] | None:
+    """Returns names in the order of their places in a table; None where two have one place, or the table is not known."""
+    places = {hash(name) % slots: name for name in names} if slots else {}
+    return [places[i] for i in sorted(places)] if len(places) == len(names) else None
+
+
+def order_text(name: str) -> str:
     """Returns a text that is equal in processes that order the items of equal sets alike.
 
-    kind: a result of `order_kind` that is not None
+    name: a result of `order_name` that is not None
     """
-    return f"{hash(_PROBE):x}" if kind == "texts" else f"{_PROCESS} {os.getpid()}"
+    if name == "objects":
+        return f"{_PROCESS} {os.getpid()}"
+    slots, *names = name.split(" ")
+    order = _by_hash(int(slots), names) if names else None
+    return f"{hash(_PROBE):x}" if order is None else " ".join(order)
 
 
 def order_mark(items: Any) -> str:

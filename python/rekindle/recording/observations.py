@@ -100,7 +100,7 @@ def title(kind: str, module: str, name: str) -> str:
             "version": f"the version of {module}",
             "binary": f"the build of {module}",
             "query": f"{module}.{name}()",
-            "order": f"the order of sets of {name}",
+            "order": f"the order of a set of {name.partition(' ')[2] or name}",
             "logger": f"logger {name}",
         }[kind]
     return f"{'global' if kind == 'from' else kind} {module}.{name}"

@@ -288,9 +288,9 @@ class Recorder:
         if self._asides.has(frame):
             return
         asking = beyond(frame, (Origin.STDLIB,))
-        kind = world.order_kind(items)
-        if kind is not None and asking is not None and is_user(asking) and not is_pure_library(asking):
-            self._notes.add(("order", "sets", kind))
+        name = world.order_name(items)
+        if name is not None and asking is not None and is_user(asking) and not is_pure_library(asking):
+            self._notes.add(("order", "sets", name))
 
     def _on_search(self, name: str) -> None:
         """Handles a module that is looked for: for the forward, not for another module or for a library."""
