@@ -168,7 +168,7 @@ class NamesItsParts(nn.Module):
         self.linear = nn.Linear(6, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        Parts = collections.namedtuple("Parts", ["mean", "rest"])  # noqa: PYI024  (as users have it)
+        Parts = collections.namedtuple("Parts", ["mean", "rest"])
         parts = Parts(*self.linear(x).split([1, 3], -1))
         return parts.mean * parts.rest
 

@@ -159,6 +159,21 @@ TEST_CASE("each input layout has a plan of its own", "[session]") {
   CHECK(session->stats().plans == 3);
 }
 
+TEST_CASE("plans of many sizes are kept as long as they are small in sum", "[session]") {
+  const auto kept = [](rekindle::session::SessionOptions options) {
+    const auto session = session_of(joint_of(kPerceptron, {false, true, true, true}), std::move(options));
+    auto in = perceptron_inputs();
+    for (int size = 1; size <= 40; ++size) {
+      in[0] = at::randn({size, 8}, at::kDouble);
+      session->forward(in, true);
+    }
+    return session->stats().plans;
+  };
+  CHECK(kept({}) == 40);
+  CHECK(kept({.max_plans = 3, .max_instructions = 0}) == 3);
+  CHECK(kept({.max_plans = 1, .max_instructions = 100}) < 40);
+}
+
 TEST_CASE("create_graph is refused with a remedy", "[session]") {
   const auto session = session_of(kPerceptron, {false, true, true, true});
   const auto in = perceptron_inputs();

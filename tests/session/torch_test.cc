@@ -51,6 +51,36 @@ TEST_CASE("an operator of PyTorch's and its gradient are eager's", "[session]") 
   CHECK(session->stats().frames == 1);
 }
 
+TEST_CASE("gradients of leaves are eager's, whichever of an operator's results and inputs have one",
+          "[session]") {
+  const auto two =
+      session_of(of_matrix("%a: float64[4, 4], %b: float64[4, 5] = torch::aten.linalg_qr.default(%x) "
+                           "{mode = \"reduced\", _results = 2, _differentiable = [0, 1]}",
+                           "%a, %b"),
+                 {true});
+  const auto twice = session_of(
+      of_matrix(
+          "%y: float64[4, 5] = torch::aten.atan2.default(%x, %x) {_results = 1, _differentiable = [0]}"),
+      {true});
+  const auto gradient = [](const at::Tensor& loss, const at::Tensor& x) {
+    loss.backward();
+    return std::exchange(x.mutable_grad(), at::Tensor());
+  };
+  for (const int used : {0, 1, 2}) {
+    const at::Tensor x = matrix();
+    const auto [a, b] = at::linalg_qr(x);
+    const auto ours = two->forward(std::vector{x}, true);
+    const auto loss = [used](const at::Tensor& first, const at::Tensor& second) {
+      if (used == 2) return (first * 3).sum() + second.square().sum();
+      return used == 0 ? first.square().sum() : second.square().sum();
+    };
+    CHECK(at::allclose(gradient(loss(ours[0], ours[1]), x), gradient(loss(a, b), x)));
+  }
+  const at::Tensor x = matrix(), weights = at::rand({4, 5}, at::kDouble);
+  const at::Tensor ours = twice->forward(std::vector{x}, true)[0];
+  CHECK(at::allclose(gradient((ours * weights).sum(), x), gradient((at::atan2(x, x) * weights).sum(), x)));
+}
+
 TEST_CASE("what a tape saved outlives the arena", "[session]") {
   // Without memory of their own, %a and %b would be overwritten by the operators after them.
   const auto session = session_of(of_matrix("%a: float64[4, 5] = Exp(%x)\n" + unary("b", "sinc", "a") +
