@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -135,3 +136,31 @@ def test_random_numbers_are_eagers() -> None:
         with torch.inference_mode():
             found.append([called(x) for _ in range(3)])
     assert_same(found[1], found[0])
+
+
+@functools.lru_cache
+def _table(size: int) -> torch.Tensor:
+    return torch.arange(float(size))
+
+
+class Tabled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * _table(4)
+
+
+def test_a_cached_answer_that_is_first_asked_for_in_inference_mode_is_a_tensor_of_it() -> None:
+    errors = []
+    for wrap in (lambda model: model, lambda model: rekindle.Module(model, rekindle.Options(log="off"))):
+        _table.cache_clear()
+        model = wrap(Tabled())
+        with torch.inference_mode():
+            model(torch.ones(2, 4))
+        assert _table(4).is_inference()
+        with pytest.raises(RuntimeError) as caught:
+            model(torch.ones(2, 4))
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]

@@ -16,6 +16,7 @@ import logging
 import pathlib
 import random
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,14 @@ _PLAIN = (
 _HIDDEN = {"STEPS", "annotations"}
 _MOST = 200  # differences that are kept
 Leaf = str | torch.Tensor
+
+
+def _asked(question: Callable[[], bool]) -> bool | str:
+    """Returns an answer, or the error: a view that was made without gradients and then written with them has none."""
+    try:
+        return question()
+    except RuntimeError as error:
+        return str(error)[:40]
 
 
 class Walk:
@@ -78,7 +87,8 @@ class Walk:
         with torch.inference_mode():  # some tensors of inference mode do not say so, after `x.data = y`
             plain = value.detach().clone().as_subclass(torch.Tensor)
         text = f"{type(value).__name__} {value.dtype} {[*value.shape]} {[*value.stride()]}"
-        text += f" leaf={value.is_leaf} req={value.requires_grad}"
+        is_leaf = _asked(lambda: value.is_leaf)
+        text += f" leaf={is_leaf} req={_asked(lambda: value.requires_grad)}"
         storage = value.untyped_storage()
         key = storage.data_ptr()
         if key and key in self._storages:
@@ -87,7 +97,7 @@ class Walk:
             self._storages[key] = path
         self._add(path, text)
         self._add(path + ".values", plain.clone())
-        if value.is_leaf and value.grad is not None:
+        if is_leaf is True and value.grad is not None:
             self.visit(path + ".grad", value.grad)
         for name, held in sorted(vars(value).items()):
             self.visit(f"{path}.{name}", held)

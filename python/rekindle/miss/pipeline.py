@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -91,11 +92,19 @@ def export_entry(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, descr
     with owned():
         before, exporting.active = exporting.active, True
         try:
-            described = _in_mode_of_caller(describe)
             with signal_handlers.kept_apart(), _out_of_inference_mode():
-                return _attempted(call, wanted, fingerprint, described)
+                return _attempted(call, wanted, fingerprint, functools.partial(_described, describe))
         finally:
             exporting.active = before
+
+
+class _Caller(threading.local):
+    """Tells in which mode the call was made for which this thread exports."""
+
+    in_inference_mode = False
+
+
+_caller = _Caller()
 
 
 @contextlib.contextmanager
@@ -104,15 +113,22 @@ def _out_of_inference_mode() -> Iterator[None]:
     if not torch.is_inference_mode_enabled():
         yield
         return
-    with torch.inference_mode(False), torch.no_grad():
-        yield
+    _caller.in_inference_mode = True
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    finally:
+        _caller.in_inference_mode = False
 
 
-def _in_mode_of_caller(describe: Callable[[Call], Fingerprint]) -> Callable[[Call], Fingerprint]:
-    """Returns `describe` for calls as they are in the mode that is on now, whatever mode is on then."""
-    if not torch.is_inference_mode_enabled():
-        return describe
-    return torch.inference_mode()(describe)
+def _as_called() -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in the mode of the call, for what looks at it or leaves something for later calls."""
+    return torch.inference_mode() if _caller.in_inference_mode else contextlib.nullcontext()
+
+
+def _described(describe: Callable[[Call], Fingerprint], call: Call) -> Fingerprint:
+    with _as_called():
+        return describe(call)
 
 
 def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describe: Callable[[Call], Fingerprint]) -> NewEntry:
@@ -160,7 +176,8 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
         changed = fingerprint.difference(request.describe(request.call))
     if changed is not None:
         raise Bypass(Reason.CHANGED_DURING_EXPORT, f"the forward changed what it depends on: {changed}")
-    cached_functions.ask_again(recorder.observations)  # what tries the graph finds them answered, as later calls do
+    with _as_called():
+        cached_functions.ask_again(recorder.observations)  # what tries the graph finds them answered, as later calls do
     undo.keep_answers()
     if request.call.grad:
         request = replace(request, constants=Watched(fingerprint, recorder.observations).tensors)
