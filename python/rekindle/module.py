@@ -22,10 +22,10 @@ class Module(Proxy):
 
     It has the same parameters, buffers, state_dict keys, signature, methods and attributes. The wrapped module stays the one
     place of state: this object has its attributes and its class's methods, which run with this object as `self`, so that
-    `self(x)` in them runs from a graph too. Hooks of the module run around the graph; hooks on submodules leave it to the
-    submodules to run from graphs of their own. `.module` is the wrapped module, unless that has an attribute of this name;
-    `rekindle.unwrap` always gives it. Wrapping runs nothing. The first call of each kind looks the cache up, and exports on a
-    miss.
+    `self(x)` in them runs from a graph too. Hooks of the module run around the graph; forward hooks on submodules are part of
+    it, and backward hooks on them leave it to the submodules to run from graphs of their own. `.module` is the wrapped module,
+    unless that has an attribute of this name; `rekindle.unwrap` always gives it. Wrapping runs nothing. The first call of each
+    kind looks the cache up, and exports on a miss.
     """
 
     def __init__(self, module: nn.Module, options: Options | None = None) -> None:

@@ -17,11 +17,9 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.graphs.call_key import tables_of
+from rekindle.calls.refusal_guards import TryAgain, guard_of, is_of_tables, passes_by_itself
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.modules.hooks import FORWARD_HOOKS, global_hooks
-from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
-from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
+from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.shapes import Dims, Shapes
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
@@ -87,6 +85,10 @@ class CallKind:
         with _lock:
             self.graphs = tuple(other for other in self.graphs if other is not graph)
         self.attempts = MAX_ATTEMPTS
+
+    def is_refused_at_other_sizes(self, bypass: Bypass) -> bool:
+        """Tells whether calls of other sizes were refused for the same cause, too, so that it is none of a first call."""
+        return self.family is not None and len(self.family.refused.get(bypass.cause, ())) >= _ENOUGH_REFUSED
 
     def try_under(self, prekey: str) -> None:
         """Notes that a graph is wanted under a key."""
@@ -277,13 +279,13 @@ class CallKinds:
     def refuse(self, kind: CallKind, bypass: Bypass, module: nn.Module) -> None:
         """Lets calls of a kind run in eager from now on, as long as trying again is of no use."""
         guard: Any = None
-        if _passes_by_itself(bypass, kind.attempts < 2 and not _is_of_family(kind, bypass)):
-            guard = _TryAgain()
+        if passes_by_itself(bypass, kind.attempts < 2 and not kind.is_refused_at_other_sizes(bypass)):
+            guard = TryAgain()
         elif kind.attempts + 1 < MAX_ATTEMPTS:
             about, known = self._refused_while
-            if known is None or about != _of_tables(bypass) or not known.check():
-                known = _guard(bypass, module)
-            self._refused_while, guard = (_of_tables(bypass), known), known
+            if known is None or about != is_of_tables(bypass) or not known.check():
+                known = guard_of(bypass, module)
+            self._refused_while, guard = (is_of_tables(bypass), known), known
         kind.refuse(bypass, guard)
 
 
@@ -292,40 +294,3 @@ def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     table[key] = value
     while len(table) > most:
         del table[next(iter(table))]
-
-
-def _is_of_family(kind: CallKind, bypass: Bypass) -> bool:
-    """Tells whether calls of other sizes were refused for the same cause, too, so that it is none of a first call."""
-    return kind.family is not None and len(kind.family.refused.get(bypass.cause, ())) >= _ENOUGH_REFUSED
-
-
-class _TryAgain:
-    """Fails as a guard each time: the refusal holds for one call only."""
-
-    def check(self) -> bool:
-        """Returns False, in the place of _native.Guard.check."""
-        return False
-
-
-def _passes_by_itself(bypass: Bypass, first: bool) -> bool:
-    """Tells whether the next call may fare better though nothing was changed."""
-    if isinstance(bypass, (SizedByData, Disturbed)):  # of the first, the next export knows
-        return True
-    # A forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do.
-    return first and not _of_tables(bypass)
-
-
-def _of_tables(bypass: Bypass) -> bool:
-    """Tells whether a refusal stands while the tables of the modules are the same. If not, the forward changes some itself."""
-    return bypass.reason not in (Reason.STATE_MUTATED, Reason.CHANGED_DURING_EXPORT, Reason.SIDE_EFFECT)
-
-
-def _guard(bypass: Bypass, module: nn.Module) -> Any:
-    """Returns a guard that passes as long as trying again is of no use."""
-    modules = list(named_modules(module).values())
-    state = [*named_parameters(module).values(), *named_buffers(module).values()]
-    if not _of_tables(bypass):
-        hooks = [module.__dict__[name] for module in modules for name in FORWARD_HOOKS if name in module.__dict__]
-        return _native.Guard(hooks, state, [(module.__dict__, "training") for module in modules])
-    tables = [table for module in modules for table in tables_of(module)]
-    return _native.Guard([*tables, *global_hooks()], state)

@@ -30,12 +30,13 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions, imports, observations, opaque_calls, pure_calls, queries
 from rekindle.recording.asides import Asides
 from rekindle.recording.code_reads import CodeReads
-from rekindle.recording.frames import apart, beyond, frames_from, is_pure_library, is_user, place_of, read_is_ours
+from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
 from rekindle.recording.interpreter_events import call_hook
 from rekindle.recording.library_code import LibraryCode
 from rekindle.recording.logger_reads import LoggerReads
 from rekindle.recording.notes import Notes
 from rekindle.recording.observations import Observation, verify
+from rekindle.recording.set_orders import SetOrders
 from rekindle.recording.undo import Undo
 from rekindle.recording.warnings_shown import as_their_user_has_them, filters_now
 from rekindle.sizes.lengths import LENGTH
@@ -78,7 +79,8 @@ class Recorder:
         self._environment = world.EnvironmentReads(read_is_ours)
         self._code = CodeReads(self._notes, self._covered, self._environment)
         self._probe = imports.Probe(self._on_search)
-        self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, self._on_list)
+        orders = SetOrders(self._notes, self._asides)
+        self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, orders.on_list)
         with contextlib.ExitStack() as entered:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
@@ -86,7 +88,7 @@ class Recorder:
             entered.enter_context(self._asides.watched())
             entered.enter_context(as_their_user_has_them(self._filters, self._on_filters))
             entered.enter_context(changed(_native.unwatch_sets))
-            _native.watch_sets(self._on_order)
+            _native.watch_sets(orders.on_order)
             entered.enter_context(changed(lambda: _native.set_audit(None)))
             _native.set_audit(self._on_audit)
             self._entered = entered.pop_all()
@@ -276,21 +278,6 @@ class Recorder:
         if self.bypass is None and not self._asides.has(frame):
             self._on_opaque(frame, event)
             self._end_if_refused(frame)
-
-    def _on_list(self, items: Any, frame: types.FrameType) -> None:
-        """Handles what is unpacked into a list."""
-        if isinstance(items, (set, frozenset)) and len(items) > 1:
-            self._on_order(items, frame)
-
-    def _on_order(self, items: Any, frame: types.FrameType | None = None) -> None:
-        """Handles a set whose items are taken one after another."""
-        frame = frame or sys._getframe(1)
-        if self._asides.has(frame):
-            return
-        asking = beyond(frame, (Origin.STDLIB,))
-        name = world.order_name(items)
-        if name is not None and asking is not None and is_user(asking) and not is_pure_library(asking):
-            self._notes.add(("order", "sets", name))
 
     def _on_search(self, name: str) -> None:
         """Handles a module that is looked for: for the forward, not for another module or for a library."""

@@ -1,1 +1,0 @@
-"""Two ranks on gloo: DDP, sharded optimizers, sharded parameters; each program's main starts its ranks itself."""
