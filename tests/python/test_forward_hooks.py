@@ -12,6 +12,7 @@ import rekindle
 import torch
 from module_support import assert_same
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 SEEN: dict[str, torch.Tensor] = {}
 
@@ -169,3 +170,35 @@ def test_an_always_called_hook_leaves_the_error_of_eager() -> None:
     wrapped(torch.randn(3, 4))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         wrapped(torch.randn(3, 5))
+
+
+class Tuned(nn.Module):
+    """Frozen but for a low-rank update, whose inputs a hook lets require gradients, as transformers does for checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.frozen, self.update = nn.Embedding(10, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        for module in (self.embed, self.frozen):
+            module.requires_grad_(False)
+        self.embed.register_forward_hook(lambda module, args, result: result.requires_grad_(True))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self._block, self.embed(tokens), use_reentrant=True)
+
+    def _block(self, x: torch.Tensor) -> torch.Tensor:
+        return self.frozen(x) + self.update(x)
+
+
+def test_a_hook_that_lets_a_frozen_embedding_require_gradients_is_in_the_graph() -> None:
+    torch.manual_seed(0)
+    eager, own = Tuned(), Tuned()
+    own.load_state_dict(eager.state_dict())
+    wrapped = rekindle.Module(own)
+    for size in (4, 6):
+        tokens = torch.randint(10, (3, size))
+        for net, called in ((eager, eager), (own, wrapped)):
+            net.zero_grad()
+            called(tokens).square().sum().backward()
+        assert_same([p.grad for p in own.parameters() if p.requires_grad], [p.grad for p in eager.parameters() if p.requires_grad])
+        assert own.embed.weight.grad is None
+    assert rekindle.status(wrapped).bypass == []
