@@ -199,6 +199,8 @@ def test_a_hook_that_lets_a_frozen_embedding_require_gradients_is_in_the_graph()
         for net, called in ((eager, eager), (own, wrapped)):
             net.zero_grad()
             called(tokens).square().sum().backward()
-        assert_same([p.grad for p in own.parameters() if p.requires_grad], [p.grad for p in eager.parameters() if p.requires_grad])
+        assert_same(
+            [p.grad for p in own.parameters() if p.requires_grad], [p.grad for p in eager.parameters() if p.requires_grad]
+        )
         assert own.embed.weight.grad is None
     assert rekindle.status(wrapped).bypass == []
