@@ -105,7 +105,6 @@ def _loss(model: Any, step: int) -> torch.Tensor:
 def checkpointed(reentrant: bool) -> tuple[nn.Module, Callable[[Any, int], torch.Tensor]]:
     model = _llama().train()
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    model.disable_input_require_grads()  # a hook for frozen embeddings; these are trained
     return model, _loss
 
 

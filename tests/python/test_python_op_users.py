@@ -38,14 +38,7 @@ def cold_and_warm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, st
     return [*run("cold", cache), *run("warm", cache)]
 
 
-_MISSES = pytest.mark.xfail(
-    reason="a second process exports again: a function that torch.compile made is digested otherwise there"
-)
-
-
-@pytest.mark.parametrize(
-    "name", ["checkpointed, re-entrant", "checkpointed, not re-entrant", pytest.param("quantized", marks=_MISSES)]
-)
+@pytest.mark.parametrize("name", ["checkpointed, re-entrant", "checkpointed, not re-entrant", "quantized"])
 def test_models_train_as_in_eager(name: str, cold_and_warm: list[dict[str, str]]) -> None:
     if cold_and_warm[0][name].startswith("not installed"):
         pytest.skip(cold_and_warm[0][name])
