@@ -55,6 +55,7 @@ void Tape::find_node() {
     if (node_ != nullptr && node_ != edge.function.get()) return void(node_ = nullptr);
     node_ = edge.function.get();
   }
+  if (node_ == inputs_.get()) node_ = nullptr;  // a result is an input
   if (node_ == nullptr) return;
   for (const Edge& edge : node_->next_edges()) {
     if (edge.is_valid() && edge.function != inputs_) return void(node_ = nullptr);

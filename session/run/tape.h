@@ -35,8 +35,9 @@ class Tape {
   // The end of the recorded graph: output i is tracked input i.
   std::shared_ptr<torch::autograd::Node> inputs_;
   std::size_t tracked_ = 0;
-  torch::autograd::edge_list results_;     // an invalid edge for a result that depends on no tracked input
-  torch::autograd::Node* node_ = nullptr;  // all that lies between results and inputs; null: several nodes
+  torch::autograd::edge_list results_;  // an invalid edge for a result that depends on no tracked input
+  torch::autograd::Node* node_ =
+      nullptr;  // all that lies between results and inputs; null: several nodes, or none
 };
 
 }  // namespace rekindle::session

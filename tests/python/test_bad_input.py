@@ -153,7 +153,7 @@ def test_modes_of_the_cache() -> None:
 @pytest.mark.parametrize("options", [{"fallback": "error"}, {"cache": "strict"}])
 def test_eager_can_be_forbidden(options: dict[str, str]) -> None:
     twins = Twins(mlp(), **options)
-    twins.wrapped.first.register_forward_hook(lambda *_: None)
-    with pytest.raises(FallbackError, match=r"hooks: model\.first has a forward hook"):
+    twins.wrapped.first.register_full_backward_hook(lambda *_: None)
+    with pytest.raises(FallbackError, match=r"hooks: model\.first has a backward hook"):
         twins.wrapped(rows())
     assert rekindle.cache.stats()["bypass_codes"] == {"hooks": 1}

@@ -94,12 +94,13 @@ def test_a_size_beyond_what_eager_takes_raises_as_in_eager() -> None:
     assert twins.status.exports == 1
 
 
-def test_many_sizes_need_many_plans_and_one_export() -> None:
+def test_many_sizes_have_plans_of_their_own_and_one_export() -> None:
     twins = Twins(nn.Linear(6, 8), fallback="error")
-    for batch in range(2, 30):
-        twins.call(*x(batch, 6))
+    for _ in range(2):
+        for batch in range(2, 30):
+            twins.call(*x(batch, 6))
     assert twins.status.exports == 1
-    assert 1 < twins.status.plans < 28
+    assert twins.status.plans == 28  # which are small
 
 
 def test_an_explanation_names_the_size_that_does_not_fit() -> None:

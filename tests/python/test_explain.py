@@ -213,10 +213,10 @@ def test_a_version_is_its_own_reason(filled: str, monkeypatch: pytest.MonkeyPatc
 
 def test_what_cannot_run_from_a_graph_is_a_bypass(filled: str) -> None:
     module = Reader()
-    module.linear.register_forward_hook(lambda *_: None)
+    module.linear.register_full_backward_hook(lambda *_: None)
     why = explain(filled, module)
     assert (why.outcome, why.reason) == ("bypass", "hooks")
-    assert "model.linear has a forward hook" in str(why)
+    assert "model.linear has a backward hook" in str(why)
 
 
 def test_what_became_of_an_entry_is_the_reason(tmp_path: pathlib.Path) -> None:

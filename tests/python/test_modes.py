@@ -178,8 +178,8 @@ def test_strict_raises_for_a_bypass_and_runs_what_can_run() -> None:
     module = mlp()
     model = rekindle.Module(module, rekindle.Options(cache="strict"))
     model(rows())
-    handle = module.first.register_forward_hook(lambda *_: None)
-    with pytest.raises(FallbackError, match=r"hooks: model.first has a forward hook .* remove the hook"):
+    handle = module.first.register_full_backward_hook(lambda *_: None)
+    with pytest.raises(FallbackError, match=r"hooks: model.first has a backward hook .* remove the hook"):
         model(rows())
     handle.remove()
     model(rows())

@@ -76,6 +76,17 @@ TEST_CASE("gradients of leaves are eager's, whichever of an operator's results a
     };
     CHECK(at::allclose(gradient(loss(ours[0], ours[1]), x), gradient(loss(a, b), x)));
   }
+  const auto none = session_of(
+      of_matrix("%y: float64[4, 5] = torch::aten.alias.default(%x) {_results = 1, _differentiable = [0]}"),
+      {true});
+  const auto itself = session_of(
+      of_matrix("%y: float64[4, 5] = torch::aten.to.dtype(%x) {dtype = 7, non_blocking = 0, copy = 0, "
+                "_results = 1, _differentiable = [0]}"),
+      {true});
+  for (const auto& session : {none, itself}) {
+    const at::Tensor x = matrix(), scale = at::rand({4, 5}, at::kDouble);
+    CHECK(at::equal(gradient((session->forward(std::vector{x}, true)[0] * scale).sum(), x), scale));
+  }
   const at::Tensor x = matrix(), weights = at::rand({4, 5}, at::kDouble);
   const at::Tensor ours = twice->forward(std::vector{x}, true)[0];
   CHECK(at::allclose(gradient((ours * weights).sum(), x), gradient((at::atan2(x, x) * weights).sum(), x)));
