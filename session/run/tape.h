@@ -36,8 +36,8 @@ class Tape {
   std::shared_ptr<torch::autograd::Node> inputs_;
   std::size_t tracked_ = 0;
   torch::autograd::edge_list results_;  // an invalid edge for a result that depends on no tracked input
-  torch::autograd::Node* node_ =
-      nullptr;  // all that lies between results and inputs; null: several nodes, or none
+  // All that lies between results and inputs, which the edges keep alive; null: several nodes, or none.
+  torch::autograd::Node* node_ = nullptr;
 };
 
 }  // namespace rekindle::session

@@ -86,6 +86,16 @@ def seed_all(seed: int) -> None:
     numpy.random.seed(seed)
 
 
+def nudge(module: nn.Module) -> nn.Module:
+    """Moves the parameters of a module by a rounding error, and returns it."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.mul_(1 + torch.finfo(parameter.dtype).eps * noise.to(parameter.device))
+    return module
+
+
 def leaves_of(value: Any) -> list[Any]:
     """Tensors and plain values of a result; of objects in it, such as a cache of keys and values, the attributes."""
     found = []

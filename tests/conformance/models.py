@@ -27,7 +27,7 @@ from typing import Any
 
 import rekindle
 import torch
-from comparison import Step, difference, leaves_of, on_device, seed_all, step, where
+from comparison import Step, difference, leaves_of, nudge, on_device, seed_all, step, where
 from device_of_tests import load_test_device
 from model_zoo import MODELS, Model
 from torch import nn
@@ -141,7 +141,7 @@ def _training(eager: nn.Module, wrapped: nn.Module, module: nn.Module, calls: li
     what differs may be a few times as far away as that.
     """
     before = {name: parameter.detach().clone() for name, parameter in eager.named_parameters()}
-    nudged = _nudged(eager)
+    nudged = nudge(copy.deepcopy(eager))
     runs = [_trained(called, calls) for called in (eager, wrapped, nudged)]
     explained = 0.0
     for i, (theirs, mine, other) in enumerate(zip(*runs, strict=True)):
@@ -156,16 +156,6 @@ def _training(eager: nn.Module, wrapped: nn.Module, module: nn.Module, calls: li
         if not apart <= max(_DRIFT * max(moved[name], floor), allowed):
             return f"after training, {name} is {apart:.2e} from eager's, which moved by {moved[name]:.2e}"
     return ""
-
-
-def _nudged(model: nn.Module) -> nn.Module:
-    """A copy whose parameters are a rounding error away."""
-    copied = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in copied.parameters():
-            parameter.mul_(1 + torch.finfo(parameter.dtype).eps * torch.randn(parameter.shape, generator=generator))
-    return copied
 
 
 def _trained(called: nn.Module, calls: list[dict[str, Any]]) -> list[float]:

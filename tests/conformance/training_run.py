@@ -23,6 +23,7 @@ from typing import Any
 import numpy
 import rekindle
 import torch
+from comparison import nudge, seed_all
 from torch import nn
 
 
@@ -64,20 +65,8 @@ class Training:
 
     @classmethod
     def _seeded(cls) -> tuple[Any, ...]:
-        torch.manual_seed(0)
-        random.seed(0)
-        numpy.random.seed(0)
+        seed_all(0)
         return cls._states_now()
-
-
-def _nudged(module: nn.Module) -> nn.Module:
-    """Moves the parameters by a rounding error."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-            parameter.mul_(1 + torch.finfo(parameter.dtype).eps * noise)
-    return module
 
 
 def _status(module: nn.Module) -> dict[str, Any]:
@@ -103,7 +92,7 @@ def main() -> None:
     module, _, name = given.program.partition(".")
     program = getattr(importlib.import_module(f"training.{module}"), name)
     options = rekindle.Options(cache_dir=given.cache_dir, log=given.log)
-    wraps = {"rekindle": lambda made: rekindle.Module(made, options), "eager": lambda made: made, "nudged": _nudged}
+    wraps = {"rekindle": lambda made: rekindle.Module(made, options), "eager": lambda made: made, "nudged": nudge}
     trainings = {name: Training(program, wraps[name]) for name in given.variants.split(",")}
     for _ in range(given.steps):
         for training in trainings.values():

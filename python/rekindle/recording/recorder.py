@@ -107,7 +107,7 @@ class Recorder:
         if self.bypass is None and error is None:
             apart(self._finish, self._refuse)
         if self.bypass is not None or isinstance(error, Bypass):
-            apart(self._keep_what_held, lambda _: None)
+            apart(self._keep_what_held, lambda _: None)  # a refusal of which not all can be told is not stored
         if self.bypass is not None and error is not self.bypass:
             raise self.bypass from error
 
