@@ -73,6 +73,7 @@ void Guard::add_items(const py::list& items) {
 }
 
 void Guard::add_cell(const py::object& object, const py::object& how) {
+  if (py::isinstance<py::tuple>(how)) return add_but(object, how);
   if (!py::isinstance<py::str>(how)) {
     reads_.push_back({object, how, how(object).cast<py::tuple>()});
     return;
@@ -116,6 +117,14 @@ void Guard::add(py::handle object, bool of_attributes, bool weak) {
   containers_.push_back(std::move(container));
 }
 
+void Guard::add_but(const py::object& object, const py::tuple& unread) {
+  add(object, true, false);
+  std::vector<Part>& items = containers_.back().items;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (unread.contains(items[i].object)) items[i + 1] = {py::object(), false, true};
+  }
+}
+
 Guard::Part Guard::held(PyObject* part) const {
   if (part == nullptr || weak_.empty() || !weak_.contains(reinterpret_cast<std::uintptr_t>(part)))
     return {py::reinterpret_borrow<py::object>(part)};
@@ -129,6 +138,7 @@ void Guard::add_tensor(py::handle object) {
 }
 
 bool Guard::same(const Part& part, PyObject* now) {
+  if (part.unread) return true;
   return part.weak ? now != nullptr && alive(part.object, true).ptr() == now : part.object.ptr() == now;
 }
 

@@ -30,7 +30,8 @@ class Guard {
   // dtype, device, sizes, strides and requires_grad. items: (dict or class, key) pairs; the value, or its
   // absence, is compared by identity. cells: (object, how) pairs, where `how` is "content" for what a
   // container is; "object" for its class, its slots, the dict of its attributes and what that holds;
-  // "weak" for the same of an object that is not kept alive; "bytes" for a tensor or another object with a
+  // "weak" for the same of an object that is not kept alive; a tuple of names for the
+  // same but for what the attributes of these names hold; "bytes" for a tensor or another object with a
   // buffer (NumPy arrays), of which layout and bytes are compared; or a function that returns a tuple of what
   // no other way shows, compared by identity (integers and texts by value).
   // weak: ids of objects that are not kept alive wherever containers and cells hold them.
@@ -48,6 +49,7 @@ class Guard {
   struct Part {
     pybind11::object object;  // a weak reference to the part if `weak`
     bool weak = false;
+    bool unread = false;  // whatever it is, it is the same
   };
   struct Container {
     pybind11::object object;       // a weak reference if `weak`
@@ -87,6 +89,7 @@ class Guard {
     bool requires_grad;
   };
   void add(pybind11::handle object, bool of_attributes, bool weak);
+  void add_but(const pybind11::object& object, const pybind11::tuple& unread);
   Part held(PyObject* part) const;
   void add_tensor(pybind11::handle tensor);
   void add_items(const pybind11::list& items);

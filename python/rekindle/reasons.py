@@ -50,6 +50,7 @@ class Bypass(Exception):
     message: for a person to act on
     observations: what the export that ended with it had read by then, as of recording/observations.py; None where nothing was
         exported, or where what was read does not tell all that led to it
+    attribute: the path of the module's attribute that has no digest, where that is the reason
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -57,6 +58,7 @@ class Bypass(Exception):
         self.reason = reason
         self.message = message
         self.observations: list[list[str | None]] | None = None
+        self.attribute: str | None = None
 
     @property
     def cause(self) -> tuple[Reason, str]:
@@ -90,6 +92,18 @@ class SizedByData(Bypass):
 
 class Disturbed(Bypass):
     """Says that an export failed while other threads were at work, which may be why: the next call may fare better."""
+
+
+class ReadsAttribute(Bypass):
+    """Says that a forward reads an attribute of its modules that it was taken not to read.
+
+    name: of the attribute; "" if it reads all that an object has
+    """
+
+    def __init__(self, name: str, how: str = "") -> None:
+        what = f"the attribute {name}, which" if name else f"all attributes of an object{how}, one of which"
+        super().__init__(Reason.OPAQUE_VALUE, f"the forward reads {what} has no digest, or changes between calls")
+        self.name = name
 
 
 class Passing(Bypass):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
 from rekindle.calls.failures import Failure, forbidden, why_no_graph, why_not_described
+from rekindle.calls.finder import Finder
 from rekindle.calls.subject import Subject
 from rekindle.errors import PythonOpError
 from rekindle.graphs.call_key import kind_key
@@ -20,8 +20,7 @@ from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
 from rekindle.key.values.walker import IMMUTABLE, handles, label
 from rekindle.lookup.explanation import Explanation
-from rekindle.lookup.source import GraphSource, OnGraph, Wanted
-from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.lookup.source import GraphSource, OnGraph
 from rekindle.modules.partial_capture import Call, Part, Parts, allows_parts, run_eager
 from rekindle.modules.status import Status
 from rekindle.options import Options
@@ -30,7 +29,6 @@ from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import is_capturing, tracing_state
 from rekindle.reasons import Busy, Bypass, Passing, Reason, SharedMemory, SizedByData
-from rekindle.results.contract import flatten_arguments
 
 _CAPTURED = Bypass(Reason.MODE_STACK, "a CUDA graph is captured around the call; a session's memory is no part of it")
 
@@ -50,6 +48,7 @@ class Runtime:
         self._lock = threading.RLock()  # held while a graph is made, or the parts are in place
         process_state.renewed_in_children(self)
         self._status = Status()
+        self._finder = Finder(module, self._subject, self._kinds, self._status)
         self._source: GraphSource | None = None  # made at the first look-up
         # Called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
         self.on_graph: OnGraph | None = None
@@ -246,49 +245,10 @@ class Runtime:
         return known.call
 
     def _find_or_export(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph:
-        start = time.perf_counter()
         if self._source is None:
             self._source = GraphSource(self._module, self._options, self._status, self.on_graph)
             self._status.cache_dir = self._source.store.directory
-        arguments = flatten_arguments(args, kwargs)
-        family = kind.family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
-        state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
-        admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state + known.bound)]
-        for known in admitting:
-            if known.ready(arguments):
-                return self._known(kind, known)
-        self._kinds.release(self._module)
-        if (refusal := family.refusal()) is not None:
-            raise refusal
-        fingerprint = self._subject.fingerprint(args, kwargs)
-        earlier = [known.contract.shapes.sizes for known in family.graphs]
-        call = self._subject.call(args, kwargs, arguments, fingerprint)
-        plan = self._subject.plan(arguments, earlier)
-        prekey = self._source.store.prekey(fingerprint)
-        for known in admitting:
-            if known.fits(prekey):
-                known.arm(fingerprint, call)
-                return self._known(kind, known)
-        if kind.attempts >= MAX_ATTEMPTS:
-            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
-        kind.attempts += 1
-        kind.try_under(prekey)
-        if (why := family.closed.get(plan.shapes.dims)) is not None:
-            plan = plan.closed(arguments, why)
-        graph = self._source.obtain(
-            Wanted(prekey, fingerprint, call, plan, self._subject.describe, start, kind.tries, family.was_refused)
-        )
-        graph.arm(fingerprint, call)
-        self._kinds.add(kind, family, graph, plan.shapes)
-        self._status.source = graph.source
-        return graph
-
-    def _known(self, kind: CallKind, graph: ReadyGraph) -> ReadyGraph:
-        """Lets a graph in memory serve a kind of calls, too, and returns it."""
-        if graph not in kind.graphs:
-            kind.add(graph)
-            self._status.source = "memory"
-        return graph
+        return self._finder.find(self._source, kind, args, kwargs)
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""

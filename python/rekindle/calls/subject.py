@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from rekindle import _native
+from rekindle.calls.unread import UnreadAttributes
 from rekindle.export.request import Call, ExportPlan
 from rekindle.functions.registry import registrations
-from rekindle.key.fingerprint import Fingerprint, describe
+from rekindle.key.fingerprint import Fingerprint, LeftOut, describe
 from rekindle.key.values.walker import label
 from rekindle.lookup.explanation import Explanation
 from rekindle.lookup.store import Store
@@ -29,6 +30,7 @@ class Subject:
     def __init__(self, module: nn.Module, options: Options) -> None:
         self._module = module
         self._options = options
+        self.unread = UnreadAttributes()
         self.sized_functions: frozenset[type] = frozenset()  # autograd Functions that returned other sizes than at their export
 
     @property
@@ -37,15 +39,24 @@ class Subject:
         return self._options.dynamic == "auto"
 
     def fingerprint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        """Returns the fingerprint of the call `module(*args, **kwargs)`; raises Bypass where there is none."""
-        return self._describe(self._module, args, kwargs)
+        """Returns the fingerprint of the call `module(*args, **kwargs)`; raises Bypass where there is none.
+
+        Leaves out attributes that have no digest, until the forward is known to read them.
+        """
+        while True:
+            try:
+                return self._describe(self._module, args, kwargs)
+            except Bypass as bypass:
+                if not self.unread.leave_out(bypass):
+                    raise
 
     def describe(self, call: Call) -> Fingerprint:
         """Returns the fingerprint of a call of the module, or of a copy of it, as they are now; raises Bypass without one."""
         return self._describe(call.module, call.args, call.kwargs)
 
     def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        return describe(module, args, kwargs, self._key_fields(), self._options.exclude_attributes, self.dynamic)
+        left_out = LeftOut(frozenset(self._options.exclude_attributes), self.unread.paths)
+        return describe(module, args, kwargs, self._key_fields(), left_out, self.dynamic)
 
     def _key_fields(self) -> dict[str, Any]:
         return {
@@ -65,7 +76,8 @@ class Subject:
         _check_devices(arguments, {**parameters, **buffers})
         if torch.is_grad_enabled() and any(tensor.is_inference() for tensor in arguments):
             raise Bypass(Reason.INFERENCE_MODE, "an argument was made in inference mode, which has no gradients; pass a clone")
-        return Call(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled())
+        unread = tuple(fingerprint.unread)
+        return Call(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), unread)
 
     def plan(self, arguments: list[torch.Tensor], earlier: Sequence[list[list[Any]]]) -> ExportPlan:
         """Says what an export of a call with these tensors is to leave open.

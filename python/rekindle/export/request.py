@@ -30,6 +30,7 @@ class Call:
     # Of the module, by name, then what it holds as plain values on an accelerator, by path: the last inputs.
     buffers: dict[str, torch.Tensor]
     grad: bool  # whether gradients are recorded
+    unread: tuple[tuple[Any, str], ...] = field(default=(), repr=False)  # (module, attribute) that the forward is not to read
     own: dict[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds besides tensors, by identity
     copied: Mapping[int, Any] = field(default_factory=dict, repr=False)  # what a copy holds, by identity of what it stands for
 

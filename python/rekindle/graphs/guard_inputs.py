@@ -229,7 +229,7 @@ class Watched:
     def _watch(self, value: Any, cells: Cells) -> None:
         if cells is TENSOR and value.device.type != "cpu":  # the graph takes its numbers as an input
             return
-        self._cells.setdefault((id(value), cells.how or id(cells)), (value, cells))
+        self._cells.setdefault((id(value), cells.comparison), (value, cells))
 
     def _add_item(self, container: Any, key: Any) -> None:
         self._items[id(container), key] = (container, key)

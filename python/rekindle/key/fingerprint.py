@@ -7,7 +7,7 @@ whether all of it still holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,21 @@ __all__ = ["Fields", "Fingerprint", "describe", "register_digest"]
 Fields = list[Leaf]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Says which attributes have no part in a key.
+
+    excluded: by the user's wish, as of Options.exclude_attributes; they have to be among the fields of options, too
+    unread: paths of attributes of modules that the forward does not read; the key says that they are there
+    """
+
+    excluded: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
+
+
+NOTHING = LeftOut()
+
+
 @dataclass
 class Fingerprint:
     """Holds all that is known of a call before it runs."""
@@ -47,6 +62,8 @@ class Fingerprint:
     # Plain values that a graph takes as it does buffers, by a name that no buffer has: a dot, then the path.
     bound: dict[str, torch.Tensor] = field(repr=False)
     inputs: list[torch.Tensor] = field(repr=False)  # tensors of the call, in the order of the fields
+    attributes: list[str] = field(repr=False)  # paths of the attributes of modules that are in the fields, but for unread ones
+    unread: list[tuple[Any, str]] = field(repr=False)  # (module, name) of attributes of which the fields say only that they are there
     functions: list[Any] = field(repr=False)  # functions that the fields cover by code
     classes: list[type] = field(repr=False)  # classes that the fields cover by code
     registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)  # (value, digest) of types with a digest function
@@ -80,7 +97,7 @@ def describe(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     options_fields: Mapping[str, Any],
-    excluded: Iterable[str] = (),
+    left_out: LeftOut = NOTHING,
     open_sizes: bool = False,
 ) -> Fingerprint:
     """Returns the fingerprint of the call `module(*args, **kwargs)`.
@@ -89,11 +106,10 @@ def describe(
     run around the call.
 
     options_fields: options that are part of the key, by name
-    excluded: attributes to leave out, as of Options.exclude_attributes; they have to be among the options_fields too
     open_sizes: leave out the sizes of arguments that may be symbols of a shape guard
     """
     walker = Walker()
-    walker.excluded = frozenset(excluded)
+    walker.excluded, walker.unread = left_out.excluded, left_out.unread
     walker.devices = DeviceNames(_device_of(module, args, kwargs))
     with one_pass(module_paths(module)):
         for name, value in options_fields.items():
@@ -111,8 +127,8 @@ def describe(
         classes = list(walker.classes.values())
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
     return Fingerprint(
-        walker.leaves, walker.cells, walker.weak, walker.tensors, _named(bound), inputs, walker.functions, classes,
-        walker.registered,
+        walker.leaves, walker.cells, walker.weak, walker.tensors, _named(bound), inputs, walker.attributes_met, walker.unread_of,
+        walker.functions, classes, walker.registered,
     )  # fmt: skip
 
 

@@ -18,6 +18,14 @@ _UNKEPT = frozenset(
 _ASKED = frozenset("get_annotations get_type_hints getdoc getcomments getsource getsourcelines getfullargspec".split())
 _OF_SIGNATURES = frozenset("annotation return_annotation".split())
 
+# Code that mentions one of these may read all that an object has, without the name of any attribute.
+_OF_ALL = frozenset("__dict__ vars dir getmembers getmembers_static __getstate__ __reduce__ __reduce_ex__ __dir__".split())
+
+
+def reads_all(code: CodeType) -> bool:
+    """Tells whether code may read attributes without their names."""
+    return not _OF_ALL.isdisjoint(code.co_names) or not _OF_ALL.isdisjoint(code.co_consts)
+
 
 def refuse_unkept(code: CodeType, where: str) -> None:
     """Raises Bypass if the code reads an attribute that the key leaves out, by name or as getattr's text.

@@ -20,7 +20,7 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.key.values import tensors
-from rekindle.key.values.cells import ITEMS, OBJECT
+from rekindle.key.values.cells import ITEMS, OBJECT, object_but
 from rekindle.key.values.library_values import tensor_attributes
 from rekindle.key.values.objects import volatile_fields, watch_slots
 from rekindle.key.values.proxies import around_forward
@@ -37,6 +37,7 @@ _BOOKKEEPING = frozenset(
     "_is_full_backward_hook _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks "
     "_load_state_dict_post_hooks".split()
 )
+UNREAD = "unread"  # the leaf of an attribute that the forward is taken not to read; a text of the user's is quoted
 _NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
 
 
@@ -79,7 +80,9 @@ class _TreeWalk:
             return
         _refuse_unsupported(path, module)
         state = module.__dict__
-        walker.watch(module, OBJECT)
+        # In a private copy, these names are not to be compared (export/copies/tripwires.py): the texts are.
+        unread = tuple(f"{name}" for name in state if walker.unread and attribute_path(path, name) in walker.unread)
+        walker.watch(module, object_but(unread) if unread else OBJECT)
         for name in HOOKS:
             hooks = state.get(name)
             if hooks and module is not self._with_hooks and name not in FORWARD_HOOKS:
@@ -101,10 +104,23 @@ class _TreeWalk:
         skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
-                walker.walk(attribute_path(path, name), value)
+                self._add_attribute(attribute_path(path, name), module, name, value)
         watch_slots(walker, path, module)
         if module is not self._with_hooks:
             self._add_forward_hooks(path, state)
+
+    def _add_attribute(self, path: str, module: torch.nn.Module, name: str, value: Any) -> None:
+        walker = self._walker
+        if path in walker.unread:
+            walker.emit(path, UNREAD)
+            walker.unread_of.append((module, name))
+            return
+        walker.attributes_met.append(path)
+        try:
+            walker.walk(path, value)
+        except Bypass as bypass:
+            bypass.attribute = path
+            raise
 
     def _add_forward_hooks(self, path: str, state: dict[str, Any]) -> None:
         """Adds the hooks that run around a submodule's forward: they are code of the forward above."""

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rekindle.lookup.entry import InvalidEntry
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, ReadsAttribute, Reason
 
 if TYPE_CHECKING:
     from rekindle.lookup.entry import StoredEntry
@@ -36,12 +36,14 @@ class Refusal:
 
     tries: exports that had failed under one key, in one process, when it was stored: so many calls it holds for
     processes: how many found the same
+    attribute: of a ReadsAttribute its name; None for another bypass
     """
 
     reason: Reason
     message: str
     tries: int = 1
     processes: int = 1
+    attribute: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -50,7 +52,7 @@ class Refusal:
 
     def bypass(self) -> Bypass:
         """Returns the reason as a call that runs in eager is given it."""
-        return Bypass(self.reason, self.message)
+        return Bypass(self.reason, self.message) if self.attribute is None else ReadsAttribute(self.attribute)
 
     def section(self) -> bytes:
         """Returns it as the bytes of the section."""
@@ -67,14 +69,16 @@ class Refusal:
         """Returns what a section says; raises InvalidEntry for what is none."""
         try:
             found = json.loads(section)
-            made = Refusal(Reason(found["reason"]), found["message"], found["tries"], found["processes"])
+            made = Refusal(Reason(found["reason"]), found["message"], found["tries"], found["processes"], found["attribute"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidEntry(f"its section {SECTION} cannot be read: {error}") from error
-        if type(made.message) is not str or type(made.tries) is not int or type(made.processes) is not int:
+        types = [type(value) for value in (made.message, made.tries, made.processes)]
+        if types != [str, int, int] or not isinstance(made.attribute, str | None):
             raise InvalidEntry(f"its section {SECTION} has values of other types")
         return made
 
 
 def is_lasting(bypass: Bypass) -> bool:
     """Tells whether another process would be refused for the same, as far as its key and what was read are the same."""
-    return type(bypass) is Bypass and bypass.reason in _LASTING and bypass.observations is not None
+    lasts = type(bypass) is ReadsAttribute or (type(bypass) is Bypass and bypass.reason in _LASTING)
+    return lasts and bypass.observations is not None

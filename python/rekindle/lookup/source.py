@@ -29,7 +29,7 @@ from rekindle.lookup.store import Store, StoredEntry
 from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process.single_flight import exporting, take_turn
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, ReadsAttribute, Reason
 from rekindle.sizes.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -230,7 +230,8 @@ class GraphSource:
             if (refusal := Refusal.of(found)) is not None and refusal.bypass().cause == bypass.cause
         ]
         processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)
-        refusal = Refusal(bypass.reason, bypass.message, wanted.tries + 1, max(1, processes))
+        attribute = bypass.name if isinstance(bypass, ReadsAttribute) else None
+        refusal = Refusal(bypass.reason, bypass.message, wanted.tries + 1, max(1, processes), attribute)
         seconds = time.perf_counter() - wanted.start
         entry = self.store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds)
         self.store.publish(wanted.prekey, entry)

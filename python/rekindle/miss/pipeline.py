@@ -19,6 +19,7 @@ import torch
 
 from rekindle import _native
 from rekindle.export.copies.private_copy import PrivateCopies
+from rekindle.export.copies.tripwires import Reads
 from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.export.torchscript import adapter
 from rekindle.export.traced import Traced
@@ -138,7 +139,7 @@ def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describ
         try:
             if copies is None:
                 copies = PrivateCopies(call)
-            return _entry(ExportRequest(call, attempt.plan, copies, describe), fingerprint)
+            return _entry(ExportRequest(call, attempt.plan, copies, describe), copies.reads, fingerprint)
         except (Bypass, WrongElsewhere) as error:
             following = attempt.after(error, call.arguments)
             if following is None:
@@ -151,8 +152,10 @@ def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describ
             copies = None  # the module may have been changed
 
 
-def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
+def _entry(request: ExportRequest, reads: Reads, fingerprint: Fingerprint) -> NewEntry:
     """Makes one attempt, stage by stage.
+
+    reads: of the private copies, which the forward may have gone on after
 
     Raises WrongElsewhere for a graph that may be right at other sizes if some stay equal.
     """
@@ -161,11 +164,14 @@ def _entry(request: ExportRequest, fingerprint: Fingerprint) -> NewEntry:
     undo = Undo(fingerprint)
     recorder = Recorder(fingerprint, undo)
     try:
-        return _staged(request, fingerprint, undo, recorder, start)
-    except Bypass as bypass:
+        made = _staged(request, fingerprint, undo, recorder, start)
+        reads.check()
+        return made
+    except Bypass as error:
+        bypass = reads.bypass() or error
         read = recorder.observations or recorder.refused_while
         bypass.observations = None if read is None else lasting(read)
-        raise
+        raise bypass  # noqa: B904 (of itself, or shown with the error that the read led to)
 
 
 def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, recorder: Recorder, start: float) -> NewEntry:

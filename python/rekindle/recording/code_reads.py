@@ -11,11 +11,11 @@ from typing import Any
 
 from rekindle.key.code.module_names import read_names
 from rekindle.key.code.reads import reads_of
-from rekindle.key.left_out import refuse_unkept
+from rekindle.key.left_out import reads_all, refuse_unkept
 from rekindle.key.values.names import ABSENT, find_owner, follow
 from rekindle.process import world
 from rekindle.process.origin import installed
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, ReadsAttribute, Reason
 from rekindle.recording import observations
 from rekindle.recording.frames import first_type, is_user, place_of
 from rekindle.recording.notes import Notes
@@ -27,10 +27,13 @@ class CodeReads:
     noted: takes the notes
     covered: identities of code that is in the key already
     environment: is told where code may read any environment variable
+    has_unread: whether there are attributes that no code may read
     """
 
-    def __init__(self, noted: Notes, covered: set[int], environment: world.EnvironmentReads) -> None:
-        self._notes, self._covered, self._environment = noted, covered, environment
+    def __init__(
+        self, noted: Notes, covered: set[int], environment: world.EnvironmentReads, has_unread: bool = False
+    ) -> None:
+        self._notes, self._covered, self._environment, self._has_unread = noted, covered, environment, has_unread
 
     def record(self, frame: types.FrameType) -> None:
         """Notes the code that a frame of the user's runs, unless it is covered, and what the code reads.
@@ -55,6 +58,8 @@ class CodeReads:
                     "define it at the top level of a module, or keep it as an attribute of its caller",
                 )
             self._notes.add(owner)
+        if self._has_unread and reads_all(code):
+            raise ReadsAttribute("", f", at {place_of(frame)}")
         refuse_unkept(code, place_of(frame))
         self._add_reads(code, namespace)
 

@@ -59,6 +59,7 @@ class Recorder:
         self.bypass: Exception | None = None  # what was raised, or is about to be
         self.refused_while: list[Observation] | None = None  # what a refused forward had read; None where that is not known
         self._covered: set[int] = set()
+        self._has_unread = fingerprint is not None and bool(fingerprint.unread)
         if fingerprint is not None:
             for function in fingerprint.functions:
                 self._covered.update(map(id, nested_code(function.__code__)))
@@ -77,7 +78,7 @@ class Recorder:
         self._asides = Asides(self._outside)
         self._random = world.interpreter_random_states()
         self._environment = world.EnvironmentReads(read_is_ours)
-        self._code = CodeReads(self._notes, self._covered, self._environment)
+        self._code = CodeReads(self._notes, self._covered, self._environment, self._has_unread)
         self._probe = imports.Probe(self._on_search)
         orders = SetOrders(self._notes, self._asides)
         self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, orders.on_list)

@@ -95,11 +95,15 @@ class _Mapping(Copier):
         return types.MappingProxyType({of(key): of(item) for key, item in value.items()})
 
 
-class _Object(Copier):
+class ObjectCopier(Copier):
     """Copies an object of a Python class, all of whose state can be seen: modules too."""
 
+    def attributes(self, value: Any) -> dict[str, Any]:
+        """Returns the attributes that are copied."""
+        return _attributes(value)
+
     def parts(self, value: Any) -> Iterable[Any]:
-        yield from dict.values(_attributes(value))
+        yield from dict.values(self.attributes(value))
         yield from (item for _, item in _slots(value))
         if isinstance(value, dict):
             yield from dict.__iter__(value)
@@ -124,7 +128,7 @@ class _Object(Copier):
         return [(own_dict(value), own_dict(made))] if own_dict(value) else ()
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
-        _attributes(made).update((name, of(item)) for name, item in dict.items(_attributes(value)))
+        _attributes(made).update((name, of(item)) for name, item in dict.items(self.attributes(value)))
         for member, item in _slots(value):
             member.__set__(made, of(item))
         base = _base_of(value)
@@ -161,7 +165,7 @@ class _Proxy(Copier):
         copy.forward, copy.patched = of(live.forward), of(live.patched)
 
 
-_TENSOR, _OBJECT, _TUPLE, _PROXY = _Tensor(), _Object(), _Tuple(), _Proxy()
+_TENSOR, _OBJECT, _TUPLE, _PROXY = _Tensor(), ObjectCopier(), _Tuple(), _Proxy()
 _BY_TYPE: dict[type, Copier] = {
     **dict.fromkeys((list, set, collections.deque), _List()),
     **dict.fromkeys((tuple, frozenset), _TUPLE),

@@ -11,7 +11,7 @@ An example: of `self.layers = [a, b]` and `self.last = b` the copy has a list of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import nn
 
 from rekindle.export.copies.copied_callables import Copier
 from rekindle.export.copies.copied_kinds import TABLES, kind_of, numbers_of
+from rekindle.export.copies.tripwires import PartlyRead, Reads
 from rekindle.export.request import Call
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
@@ -35,8 +36,10 @@ class PrivateCopies:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._tensors = call.tensors
+        self.reads = Reads()  # of attributes that the forward is taken not to read
         given = _containers((call.args, call.kwargs)).values()
-        self._copied = _leading_to_tensors([call.module, call.args, call.kwargs, *self._tensors], given)
+        search = _Search(_partly_read(call, self.reads))
+        self._copied = search.leading_to_tensors([call.module, call.args, call.kwargs, *self._tensors], given)
 
     def around(self, tensors: Sequence[torch.Tensor]) -> Call:
         """Returns the call of a copy of the module, with `tensors` in the place of arguments, parameters and buffers.
@@ -98,24 +101,22 @@ def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return numbers.detach().requires_grad_(tensor.requires_grad)
 
 
-def _leading_to_tensors(roots: list[Any], given: Iterable[Any]) -> dict[int, tuple[Any, Copier]]:
-    """Finds what has to be copied, by identity: modules, tensors, and what leads to one of these or to what is given.
-
-    roots: where the search starts
-    given: lists, dicts and dataclasses that the call is given and that the forward may change
-    """
-    search = _Search()
-    for root in roots:
-        search.meet(root)
-    for container in given:
-        search.copy(container)
-    return search.leading()
+def _partly_read(call: Call, reads: Reads) -> dict[int, PartlyRead]:
+    """Returns the copiers of modules with attributes that are taken to be unread, by the identity of the module."""
+    names: dict[int, list[str]] = {}
+    for module, name in call.unread:
+        names.setdefault(id(module), []).append(name)
+    return {module: PartlyRead(unread, reads) for module, unread in names.items()}
 
 
 class _Search:
-    """Looks for what has to be copied."""
+    """Looks for what has to be copied.
 
-    def __init__(self) -> None:
+    copiers: of single objects, by identity; the kind of an object says what copies it otherwise
+    """
+
+    def __init__(self, copiers: Mapping[int, Copier]) -> None:
+        self._copiers = copiers
         self._seen: dict[int, tuple[Any, Copier]] = {}  # what is followed
         self._holders: dict[int, list[int]] = {}  # who leads to it
         self._left: deque[Any] = deque()
@@ -125,7 +126,7 @@ class _Search:
         """Follows a value, unless it is shared with the live module; returns whether it is followed."""
         if id(value) in self._seen:
             return True
-        kind = kind_of(value)
+        kind = self._copiers.get(id(value)) or kind_of(value)
         if kind is None:
             return False
         self._seen[id(value)] = value, kind
@@ -141,8 +142,18 @@ class _Search:
         if self.meet(value):
             self._found.append(id(value))
 
-    def leading(self) -> dict[int, tuple[Any, Copier]]:
-        """Returns modules, tensors, and what leads to one, of all that was met. Raises Bypass where they are too many."""
+    def leading_to_tensors(self, roots: Iterable[Any], given: Iterable[Any]) -> dict[int, tuple[Any, Copier]]:
+        """Finds what has to be copied, by identity: modules, tensors, and what leads to one of these or to what is given.
+
+        roots: where the search starts
+        given: lists, dicts and dataclasses that the call is given and that the forward may change
+
+        Raises Bypass where they are too many.
+        """
+        for root in roots:
+            self.meet(root)
+        for container in given:
+            self.copy(container)
         while self._left:
             value = self._left.popleft()
             for part in self._seen[id(value)][1].parts(value):

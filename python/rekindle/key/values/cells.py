@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import functools
 import gc
 import types
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -48,6 +49,7 @@ class Cells:
     title: returns words for a value, and its parts, that had changed
     same: tells whether two results of `take` are equal
     is_effect: tells whether a change, from parts to parts, is one that a graph would leave out
+    unread: names of attributes of which a guard of an "object" compares that they are there, and not what they hold
     """
 
     how: str | None
@@ -56,11 +58,12 @@ class Cells:
     title: Callable[[Any, Parts], str] = _typed
     same: Callable[[Parts, Parts], bool] = _identical
     is_effect: Callable[[Parts, Parts], bool] = lambda before, now: True
+    unread: tuple[str, ...] = ()
 
     @property
     def comparison(self) -> Any:
-        """Returns the comparison in the form that the cells of _native.Guard take."""
-        return self.how or self.take
+        """Returns the comparison in the form that the cells of _native.Guard take; equal ones compare the same."""
+        return self.unread or self.how or self.take
 
 
 def _items(pairs: Any) -> tuple[Any, ...]:
@@ -265,6 +268,12 @@ ARRAY = Cells("bytes", numpy.copy, _put_back_array, same=_same_bytes)
 BYTES = Cells("bytes", bytes, lambda value, content: value.__setitem__(slice(None), content), same=bytes.__eq__)
 VARIABLE = Cells(None, lambda value: (value.get(ABSENT),), _put_back_variable)
 BINDING = Cells(None, lambda value: (value[0].get(value[1], ABSENT),), _put_back_binding, _bound)
+
+
+@functools.lru_cache(maxsize=256)
+def object_but(unread: tuple[str, ...]) -> Cells:
+    """Returns the cells of an object some of whose attributes nothing reads."""
+    return replace(OBJECT, unread=unread)
 
 
 def seen_only(take: Callable[[Any], tuple[Any, ...]]) -> Cells:

@@ -1,0 +1,108 @@
+"""Finds the graph of a call that no guard let through: in memory by its key, in the cache, or by an export.
+
+An example: a second script calls a model that a first has trained. `find` describes the call, finds no graph in memory under its
+key, and has the source load the entry of the first script. The next call needs no `find`: the guard of that graph passes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
+from rekindle.calls.subject import Subject
+from rekindle.export.request import Call
+from rekindle.graphs.call_key import kind_key
+from rekindle.graphs.ready_graph import ReadyGraph
+from rekindle.key.fingerprint import Fingerprint
+from rekindle.lookup.source import GraphSource, Wanted
+from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.modules.status import Status
+from rekindle.reasons import Bypass, ReadsAttribute, Reason
+from rekindle.results.contract import flatten_arguments
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """Holds what is known of a call that a graph is sought for."""
+
+    prekey: str  # of the fingerprint, in hexadecimal
+    fingerprint: Fingerprint  # of the call
+    call: Call
+    start: float  # of time.perf_counter, when the search began
+
+
+class Finder:
+    """Finds the graphs of one module's calls. Not thread-safe; it and what it is made with belong to one Runtime."""
+
+    def __init__(self, module: nn.Module, subject: Subject, kinds: CallKinds, status: Status) -> None:
+        self._module = module
+        self._subject = subject
+        self._kinds = kinds
+        self._status = status
+
+    def find(self, source: GraphSource, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph:
+        """Returns a graph for the call `module(*args, **kwargs)`, armed for it. Raises Bypass where there is none."""
+        start = time.perf_counter()
+        arguments = flatten_arguments(args, kwargs)
+        family = kind.family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
+        state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
+        admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state + known.bound)]
+        for known in admitting:
+            if known.ready(arguments):
+                return self._known(kind, known)
+        self._kinds.release(self._module)
+        if (refusal := family.refusal()) is not None:
+            raise refusal
+        while True:
+            fingerprint = self._subject.fingerprint(args, kwargs)
+            prekey = source.store.prekey(fingerprint)
+            found = next((known for known in admitting if known.fits(prekey)), None)
+            if found is None and self._subject.unread.leave_out_changed(fingerprint):
+                continue
+            wanted = _Sought(prekey, fingerprint, self._subject.call(args, kwargs, arguments, fingerprint), start)
+            try:
+                graph = self._obtained(source, kind, wanted) if found is None else self._armed(kind, found, wanted)
+            except ReadsAttribute as bypass:
+                if not self._subject.unread.note_read(bypass):
+                    raise
+                kind.attempts -= 1  # it was not the module that changed
+                continue
+            self._subject.unread.keep(fingerprint)
+            return graph
+
+    def _armed(self, kind: CallKind, known: ReadyGraph, sought: _Sought) -> ReadyGraph:
+        known.arm(sought.fingerprint, sought.call)
+        return self._known(kind, known)
+
+    def _known(self, kind: CallKind, graph: ReadyGraph) -> ReadyGraph:
+        """Lets a graph in memory serve a kind of calls, too, and returns it."""
+        if graph not in kind.graphs:
+            kind.add(graph)
+            self._status.source = "memory"
+        return graph
+
+    def _obtained(self, source: GraphSource, kind: CallKind, sought: _Sought) -> ReadyGraph:
+        """Returns a graph from the cache or of an export."""
+        family, call = kind.family, sought.call
+        assert family is not None
+        plan = self._subject.plan(call.arguments, [known.contract.shapes.sizes for known in family.graphs])
+        if kind.attempts >= MAX_ATTEMPTS:
+            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
+        kind.attempts += 1
+        kind.try_under(sought.prekey)
+        if (why := family.closed.get(plan.shapes.dims)) is not None:
+            plan = plan.closed(call.arguments, why)
+        graph = source.obtain(
+            Wanted(
+                sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.start, kind.tries,
+                family.was_refused,
+            )
+        )  # fmt: skip
+        graph.arm(sought.fingerprint, call)
+        self._kinds.add(kind, family, graph, plan.shapes)
+        self._status.source = graph.source
+        return graph

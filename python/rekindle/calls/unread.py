@@ -1,0 +1,81 @@
+"""Learns which attributes of its modules a forward need not have in its key: those that it never reads.
+
+An example: PyTorch's reinforce example keeps `policy.saved_log_probs`, tensors with gradients that only the training loop reads.
+They have no digest, so that the second call would have no key. The attribute is left out then, under its name, and the
+export of that call goes by a copy of the module whose attribute tells when anybody looks it up (export/copies/tripwires.py). Nobody
+does: the graph serves all further calls, whatever the list holds. Had the forward read it, the call would run in eager.
+
+An attribute that changes between calls, as `policy.rewards`, is tried in the same way; one that the forward reads is part of the key
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rekindle.key.fingerprint import Fields, Fingerprint
+from rekindle.reasons import Bypass, ReadsAttribute
+
+_MOST_READ = 16  # attributes that were taken to be unread and are not: after so many no other is tried
+
+
+class UnreadAttributes:
+    """Keeps the paths of attributes that the forward of one module is taken not to read, and of those that it does read."""
+
+    def __init__(self) -> None:
+        self.paths: frozenset[str] = frozenset()
+        self._read: set[str] = set()
+        self._fields: Fields = []  # of the call that a graph was last made or found for
+
+    def leave_out(self, bypass: Bypass) -> bool:
+        """Leaves out the attribute for which a call has no key; returns False where that is no reason, or it is known to be read."""
+        return bypass.attribute is not None and self._add([bypass.attribute])
+
+    def leave_out_changed(self, fingerprint: Fingerprint) -> bool:
+        """Leaves out the attributes that are others than when a graph was last made or found; returns whether there are any."""
+        if not self._fields or self._fields == fingerprint.fields:
+            return False
+        before = dict(self._fields)
+        now = dict(fingerprint.fields)
+        changed = {name for name in before.keys() | now.keys() if before.get(name, _ABSENT) != now.get(name, _ABSENT)}
+        known = {*fingerprint.attributes}
+        return self._add([path for path in map(_owner_in(known), changed) if path is not None])
+
+    def keep(self, fingerprint: Fingerprint) -> None:
+        """Keeps what the key of a call is made of that a graph is made or found for."""
+        self._fields = fingerprint.fields
+
+    def note_read(self, bypass: ReadsAttribute) -> bool:
+        """Takes an attribute into the key again: all of that name, or, where all of an object is read, all.
+
+        Returns whether there are any.
+        """
+        read = {path for path in self.paths if not bypass.name or _name(path) == bypass.name}
+        self._read |= read
+        self.paths -= read
+        return bool(read)
+
+    def _add(self, paths: list[str]) -> bool:
+        if len(self._read) >= _MOST_READ:
+            return False
+        new = {path for path in paths if path not in self._read} - self.paths
+        self.paths |= new
+        return bool(new)
+
+
+_ABSENT = object()
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _owner_in(known: set[str]) -> Callable[[str], str | None]:
+    """Returns a function that gives the attribute in `known` that a field of the key is of; None for a field of none."""
+
+    def owner(field: str) -> str | None:
+        while field and field not in known:
+            field = field[: max(field.rfind("."), field.rfind("["), 0)]
+        return field or None
+
+    return owner

@@ -1,0 +1,94 @@
+"""Tells when a forward reads an attribute that its key leaves out, in the private copies on which exports and trials run.
+
+An example: of a module with `self.rewards = [1.0]`, taken to be unread, the copy has in its dict the Tripwire "rewards" with an object
+that stands for the list. `self.rewards`, `getattr(self, "rew" + "ards")` and `vars(self)["rewards"]` look the name up, and so compare
+it with the Tripwire: that raises ReadsAttribute. Whoever takes the object out of the dict by another way cannot use it; code of the user's that may take
+all of a dict is refused before (key/left_out.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rekindle.export.copies.copied_callables import Of
+from rekindle.export.copies.copied_kinds import ObjectCopier
+from rekindle.reasons import ReadsAttribute
+
+
+class Reads:
+    """Keeps the names of the attributes that were read though they were taken to be unread."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def bypass(self) -> ReadsAttribute | None:
+        """Returns the bypass for what was read first; None where nothing was."""
+        return ReadsAttribute(self.names[0]) if self.names else None
+
+    def check(self) -> None:
+        """Raises ReadsAttribute if anything was read."""
+        if (bypass := self.bypass()) is not None:
+            raise bypass
+
+    def note(self, name: str) -> ReadsAttribute:
+        """Notes a read, and returns what is to be raised where it happens."""
+        self.names.append(name)
+        return ReadsAttribute(name)
+
+
+class _Tripwire(str):
+    """Stands in a dict for the name of an attribute, and tells when the name is looked up."""
+
+    reads: Reads
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if str.__eq__(self, other) is True:
+            raise self.reads.note(str(self))
+        return False
+
+
+def _tripwire(name: str, reads: Reads) -> _Tripwire:
+    made = _Tripwire(name)
+    made.reads = reads
+    return made
+
+
+class _Unread:
+    """Stands for what an unread attribute holds: whatever is done with it is a read."""
+
+    def __init__(self, name: str, reads: Reads) -> None:
+        object.__setattr__(self, "told", (name, reads))
+
+    def _tell(self, *_: Any) -> Any:
+        name, reads = object.__getattribute__(self, "told")
+        raise reads.note(name)
+
+    __getattribute__ = __setattr__ = __delattr__ = __eq__ = __ne__ = __lt__ = __bool__ = __len__ = __iter__ = _tell
+    __contains__ = __getitem__ = __setitem__ = __delitem__ = __call__ = __repr__ = __str__ = __format__ = __index__ = _tell
+    __hash__ = _tell
+
+
+class PartlyRead(ObjectCopier):
+    """Copies a module, with tripwires in the place of some attributes.
+
+    unread: names of these
+    reads: is told of those that are read
+    """
+
+    def __init__(self, unread: Iterable[str], reads: Reads) -> None:
+        self._unread = frozenset(unread)
+        self._reads = reads
+
+    def attributes(self, value: Any) -> dict[str, Any]:
+        return {name: item for name, item in dict.items(super().attributes(value)) if name not in self._unread}
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        super().fill(value, made, of)
+        filled = made.__dict__
+        for name in super().attributes(value):  # in their order
+            if name in self._unread:
+                filled[_tripwire(name, self._reads)] = _Unread(name, self._reads)
+            else:
+                filled[name] = filled.pop(name)
