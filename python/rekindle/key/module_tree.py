@@ -21,7 +21,6 @@ from torch.nn.modules import module as module_globals
 
 from rekindle.key.values import tensors
 from rekindle.key.values.cells import ITEMS, OBJECT, object_but
-from rekindle.key.values.library_values import tensor_attributes
 from rekindle.key.values.objects import volatile_fields, watch_slots
 from rekindle.key.values.proxies import around_forward
 from rekindle.key.values.walker import Walker, attribute_path
@@ -80,9 +79,7 @@ class _TreeWalk:
             return
         _refuse_unsupported(path, module)
         state = module.__dict__
-        # In a private copy, these names are not to be compared (export/copies/tripwires.py): the texts are.
-        unread = tuple(f"{name}" for name in state if walker.unread and attribute_path(path, name) in walker.unread)
-        walker.watch(module, object_but(unread) if unread else OBJECT)
+        self._watch(path, module, state)
         for name in HOOKS:
             hooks = state.get(name)
             if hooks and module is not self._with_hooks and name not in FORWARD_HOOKS:
@@ -109,11 +106,18 @@ class _TreeWalk:
         if module is not self._with_hooks:
             self._add_forward_hooks(path, state)
 
-    def _add_attribute(self, path: str, module: torch.nn.Module, name: str, value: Any) -> None:
+    def _watch(self, path: str, owner: Any, attributes: dict[str, Any]) -> None:
+        """Watches the attributes of a module or of a tensor of it, but for what unread ones hold."""
+        walker = self._walker
+        # In a private copy, these names are not to be compared (export/copies/tripwires.py): the texts are.
+        unread = tuple(f"{name}" for name in attributes if walker.unread and attribute_path(path, name) in walker.unread)
+        walker.watch(owner, object_but(unread) if unread else OBJECT)
+
+    def _add_attribute(self, path: str, owner: Any, name: str, value: Any) -> None:
         walker = self._walker
         if path in walker.unread:
             walker.emit(path, UNREAD)
-            walker.unread_of.append((module, name))
+            walker.unread_of.append((owner, name))
             return
         walker.attributes_met.append(path)
         try:
@@ -165,7 +169,11 @@ class _TreeWalk:
             return
         self.state.append((path, tensor))
         walker.emit(path, tensors.describe(tensor, self._walker.devices) + suffix)
-        tensor_attributes(walker, path, tensor)
+        attributes = tensor.__dict__
+        self._watch(path, tensor, attributes)
+        for name, value in list(attributes.items()):
+            if not walker.left_out(path, type(tensor), name):
+                self._add_attribute(attribute_path(path, name), tensor, name, value)
 
 
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:

@@ -36,15 +36,25 @@ _HELD_BY_TUPLES = (tuple, frozenset)
 TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
 
 
-class _Tensor(Copier):
+class Attributed(Copier):
+    """Copies something with attributes."""
+
+    def attributes(self, value: Any) -> dict[str, Any]:
+        """Returns the attributes that are copied."""
+        return _attributes(value)
+
+
+class TensorCopier(Attributed):
+    """Copies a tensor with its numbers, and what was set on it."""
+
     def parts(self, value: Any) -> Iterable[Any]:
-        return dict.values(_attributes(value))
+        return dict.values(self.attributes(value))
 
     def make(self, value: Any, of: Of) -> Any:
         return numbers_of(value)
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
-        _attributes(made).update((name, of(item)) for name, item in dict.items(_attributes(value)))
+        _attributes(made).update((name, of(item)) for name, item in dict.items(self.attributes(value)))
 
 
 class _List(Copier):
@@ -95,12 +105,8 @@ class _Mapping(Copier):
         return types.MappingProxyType({of(key): of(item) for key, item in value.items()})
 
 
-class ObjectCopier(Copier):
+class ObjectCopier(Attributed):
     """Copies an object of a Python class, all of whose state can be seen: modules too."""
-
-    def attributes(self, value: Any) -> dict[str, Any]:
-        """Returns the attributes that are copied."""
-        return _attributes(value)
 
     def parts(self, value: Any) -> Iterable[Any]:
         yield from dict.values(self.attributes(value))
@@ -165,7 +171,7 @@ class _Proxy(Copier):
         copy.forward, copy.patched = of(live.forward), of(live.patched)
 
 
-_TENSOR, _OBJECT, _TUPLE, _PROXY = _Tensor(), ObjectCopier(), _Tuple(), _Proxy()
+_TENSOR, _OBJECT, _TUPLE, _PROXY = TensorCopier(), ObjectCopier(), _Tuple(), _Proxy()
 _BY_TYPE: dict[type, Copier] = {
     **dict.fromkeys((list, set, collections.deque), _List()),
     **dict.fromkeys((tuple, frozenset), _TUPLE),

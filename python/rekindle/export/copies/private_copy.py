@@ -20,7 +20,7 @@ from torch import nn
 
 from rekindle.export.copies.copied_callables import Copier
 from rekindle.export.copies.copied_kinds import TABLES, kind_of, numbers_of
-from rekindle.export.copies.tripwires import PartlyRead, Reads
+from rekindle.export.copies.tripwires import PartlyReadObject, PartlyReadTensor, Reads
 from rekindle.export.request import Call
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
@@ -101,12 +101,15 @@ def twin(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return numbers.detach().requires_grad_(tensor.requires_grad)
 
 
-def _partly_read(call: Call, reads: Reads) -> dict[int, PartlyRead]:
-    """Returns the copiers of modules with attributes that are taken to be unread, by the identity of the module."""
-    names: dict[int, list[str]] = {}
-    for module, name in call.unread:
-        names.setdefault(id(module), []).append(name)
-    return {module: PartlyRead(unread, reads) for module, unread in names.items()}
+def _partly_read(call: Call, reads: Reads) -> dict[int, Copier]:
+    """Returns the copiers of what has attributes that are taken to be unread, by its identity."""
+    names: dict[int, tuple[Any, list[str]]] = {}
+    for owner, name in call.unread:
+        names.setdefault(id(owner), (owner, []))[1].append(name)
+    return {
+        key: (PartlyReadTensor if isinstance(owner, torch.Tensor) else PartlyReadObject)(unread, reads)
+        for key, (owner, unread) in names.items()
+    }
 
 
 class _Search:

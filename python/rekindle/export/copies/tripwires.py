@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rekindle.export.copies.copied_callables import Of
-from rekindle.export.copies.copied_kinds import ObjectCopier
+from rekindle.export.copies.copied_kinds import Attributed, ObjectCopier, TensorCopier
 from rekindle.reasons import ReadsAttribute
 
 
@@ -70,8 +70,8 @@ class _Unread:
     __hash__ = _tell
 
 
-class PartlyRead(ObjectCopier):
-    """Copies a module, with tripwires in the place of some attributes.
+class _PartlyRead(Attributed):
+    """Copies with tripwires in the place of some attributes.
 
     unread: names of these
     reads: is told of those that are read
@@ -87,8 +87,18 @@ class PartlyRead(ObjectCopier):
     def fill(self, value: Any, made: Any, of: Of) -> None:
         super().fill(value, made, of)
         filled = made.__dict__
+        held = {f"{name}": item for name, item in filled.items()}  # a tensor may have had tripwires in an earlier copy
+        filled.clear()
         for name in super().attributes(value):  # in their order
             if name in self._unread:
                 filled[_tripwire(name, self._reads)] = _Unread(name, self._reads)
             else:
-                filled[name] = filled.pop(name)
+                filled[name] = held[name]
+
+
+class PartlyReadObject(_PartlyRead, ObjectCopier):
+    """Copies a module some of whose attributes are taken to be unread."""
+
+
+class PartlyReadTensor(_PartlyRead, TensorCopier):
+    """Copies a parameter or buffer on which attributes are set that are taken to be unread."""

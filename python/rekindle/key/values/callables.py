@@ -142,7 +142,12 @@ def _cached_function(walker: Walker, path: str, value: Any) -> None:
         _listener.of_cached(path, value)
 
 
-@handles(staticmethod, classmethod, cells=IMMUTABLE, by_identity=False, attributes=False)
+def _wrapped_by(kind: type) -> Callable[[Any], Any]:
+    return lambda value: kind(vars(kind)["__func__"].__get__(value))
+
+
+@handles(staticmethod, cells=IMMUTABLE, by_identity=False, attributes=False, exact=_wrapped_by(staticmethod))
+@handles(classmethod, cells=IMMUTABLE, by_identity=False, attributes=False, exact=_wrapped_by(classmethod))
 def _wrapper(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, type(value).__name__))
     walker.walk(f"{path}.__func__", value.__func__)

@@ -31,13 +31,6 @@ def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
     walker.tensors.append((path, value))
 
 
-def tensor_attributes(walker: Walker, path: str, tensor: torch.Tensor) -> None:
-    """Adds the leaves of what was set on a tensor as on any Python object, and watches it."""
-    walker.watch(tensor, OBJECT)
-    if tensor.__dict__:
-        walker.attributes(path, tensor)
-
-
 @handles(*_TEXTS, cells=IMMUTABLE)
 def _text(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__name__} {value}"))
