@@ -63,7 +63,9 @@ class Fingerprint:
     bound: dict[str, torch.Tensor] = field(repr=False)
     inputs: list[torch.Tensor] = field(repr=False)  # tensors of the call, in the order of the fields
     attributes: list[str] = field(repr=False)  # paths of the attributes of modules that are in the fields, but for unread ones
-    unread: list[tuple[Any, str]] = field(repr=False)  # (owner, name) of attributes of which the fields say only that they are there
+    unread: list[tuple[Any, str]] = field(
+        repr=False
+    )  # (owner, name) of attributes of which the fields say only that they are there
     functions: list[Any] = field(repr=False)  # functions that the fields cover by code
     classes: list[type] = field(repr=False)  # classes that the fields cover by code
     registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)  # (value, digest) of types with a digest function

@@ -30,9 +30,7 @@ class CodeReads:
     has_unread: whether there are attributes that no code may read
     """
 
-    def __init__(
-        self, noted: Notes, covered: set[int], environment: world.EnvironmentReads, has_unread: bool = False
-    ) -> None:
+    def __init__(self, noted: Notes, covered: set[int], environment: world.EnvironmentReads, has_unread: bool = False) -> None:
         self._notes, self._covered, self._environment, self._has_unread = noted, covered, environment, has_unread
 
     def record(self, frame: types.FrameType) -> None:
