@@ -72,6 +72,7 @@ class Watched:
         self._items: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._weak: set[int] = set()
         self._tensors: dict[int, tuple[str, torch.Tensor]] = {}
+        self._inputs = {id(tensor) for tensor in fingerprint.bound.values()}  # of the graph: their numbers are no constants of it
         self.registered: list[tuple[Any, str]] = []  # (value, digest) that only a registered digest function can compare
         self._add_parts(fingerprint)
         for _, namespace in NAMESPACES:
@@ -227,7 +228,7 @@ class Watched:
                     self._watch(base, _REGISTERED)
 
     def _watch(self, value: Any, cells: Cells) -> None:
-        if cells is TENSOR and value.device.type != "cpu":  # the graph takes its numbers as an input
+        if cells is TENSOR and (id(value) in self._inputs or value.device.type != "cpu"):
             return
         self._cells.setdefault((id(value), cells.comparison), (value, cells))
 

@@ -11,7 +11,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -22,6 +22,7 @@ from rekindle.export.copies.private_copy import numbers_of, private_tensors
 from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript import onnx_model
 from rekindle.export.torchscript.corrections import corrected
+from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import attributes_kept
 from rekindle.export.torchscript.symbolics import OPSET, registered
@@ -124,7 +125,9 @@ def export(request: ExportRequest) -> Traced:
     given = list(tensors)
     for i in writes:
         given[i] = buffers_before[i] if i in buffers_before else copied(call.arguments[i])
-    parts = onnx_model.taken_apart(model, found.sizes.has_answers, [output.dim() for output in found.result.outputs])
+    ranks = [output.dim() for output in found.result.outputs]
+    types = _complex_types(dict(zip(names, tensors, strict=True)), plan.shapes)
+    parts = onnx_model.taken_apart(model, found.sizes.has_answers, ranks, types)
     used = [names.index(name) for name in parts.inputs]
     return Traced(
         TracedGraph(parts.model, used, parts.answers, functions.calls, functions.sizes),
@@ -188,6 +191,16 @@ def _open_dims(shapes: Shapes) -> list[tuple[str, dict[int, str]]]:
     """Returns name and symbols by dimension of each argument that has any."""
     dims = ({i: dim for i, dim in enumerate(dims) if isinstance(dim, str)} for dims in shapes.dims)
     return [(_name_of_argument(i), symbols) for i, symbols in enumerate(dims) if symbols]
+
+
+def _complex_types(inputs: Mapping[str, torch.Tensor], shapes: Shapes) -> dict[str, onnx_model.InputType]:
+    """Returns the types of complex inputs, which the exporter cannot write down (see operators.py)."""
+    dims = [*shapes.dims, *(list(tensor.shape) for tensor in list(inputs.values())[len(shapes.dims) :])]
+    return {
+        name: (NUMBERS[tensor.dtype], of_it)
+        for (name, tensor), of_it in zip(inputs.items(), dims, strict=True)
+        if tensor.is_complex()
+    }
 
 
 def with_shapes(model: bytes, shapes: Shapes) -> bytes:

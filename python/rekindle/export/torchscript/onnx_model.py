@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+InputType = tuple[int, Sequence[int | str]]  # number of the dtype in ONNX, and dimensions; a text names a symbol
 
 
 @dataclass(frozen=True)
@@ -15,10 +18,11 @@ class Parts:
     answers: bytes | None  # ONNX of the graph whose one output was the model's last; None where it was not asked for
 
 
-def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int]) -> Parts:
+def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int], inputs: Mapping[str, InputType]) -> Parts:
     """Takes the answers to questions about sizes out of a model.
 
     model: ONNX
+    inputs: types of inputs that the exporter cannot write down, by name
     with_answers: whether the last output has the answers
     ranks: of the outputs before the answers, which are a vector
 
@@ -30,6 +34,10 @@ def taken_apart(model: bytes, with_answers: bool, ranks: Sequence[int]) -> Parts
     proto = onnx.load_model_from_string(model)
     graph = proto.graph
     names = [value.name for value in graph.input]
+    for value in graph.input:
+        if value.name in inputs:
+            value.type.tensor_type.elem_type, dims = inputs[value.name]
+            _set_dims(value, dims)
     for value in [*graph.value_info, *graph.output]:
         value.type.tensor_type.ClearField("shape")
     for value, rank in zip(graph.output, [*ranks, 1], strict=False):
@@ -51,10 +59,18 @@ def with_input_dims(model: bytes, dims: Mapping[str, Sequence[int | str]]) -> by
 
     proto = onnx.load_model_from_string(model)
     for value in proto.graph.input:
-        for dim, wanted in zip(value.type.tensor_type.shape.dim, dims.get(value.name, ()), strict=False):
-            dim.Clear()
-            if isinstance(wanted, int):
-                dim.dim_value = wanted
-            else:
-                dim.dim_param = wanted
+        if value.name in dims:
+            _set_dims(value, dims[value.name])
     return proto.SerializeToString()
+
+
+def _set_dims(value: Any, dims: Sequence[int | str]) -> None:
+    shape = value.type.tensor_type.shape
+    shape.Clear()
+    shape.SetInParent()
+    for wanted in dims:
+        dim = shape.dim.add()
+        if isinstance(wanted, int):
+            dim.dim_value = wanted
+        else:
+            dim.dim_param = wanted

@@ -39,14 +39,14 @@ class DeviceNames:
         return getattr(found, "gcnArchName", "") if torch.version.hip else f"sm_{found.major}{found.minor}"
 
     def binds(self, tensor: torch.Tensor) -> bool:
-        """Tells whether a graph takes a plain value as an input, as it does buffers: one on the call's accelerator.
+        """Tells whether a graph takes a plain value as an input, as it does buffers: one on the call's accelerator, or a large one.
 
-        The host does not look at its numbers, which it would have to wait for at each call.
+        The host does not look at its numbers: for those of an accelerator it would have to wait at each call.
         """
         return (
             self.of_call is not None
-            and self.of_call.type != "cpu"
             and tensor.device == self.of_call
+            and (self.of_call.type != "cpu" or tensor.numel() * tensor.element_size() > CONTENT_LIMIT)
             and is_plain(tensor)
             and is_plain_kind(tensor)
             and not tensor.requires_grad
