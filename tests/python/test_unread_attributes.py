@@ -63,7 +63,8 @@ def by_items(module: Keeper) -> float:
 
 
 def by_values(module: Keeper) -> float:
-    return sum(sum(value) for value in vars(module).values() if type(value) is list and value and type(value[0]) is float)
+    lists = [value for value in vars(module).values() if type(value) is list]
+    return sum(sum(value) for value in lists if value and type(value[0]) is float)
 
 
 def by_attrgetter(module: Keeper) -> float:

@@ -1,12 +1,12 @@
 """Learns which attributes of its modules a forward need not have in its key: those that it never reads.
 
 An example: PyTorch's reinforce example keeps `policy.saved_log_probs`, tensors with gradients that only the training loop reads.
-They have no digest, so that the second call would have no key. The attribute is left out then, under its name, and the
-export of that call goes by a copy of the module whose attribute tells when anybody looks it up (export/copies/tripwires.py). Nobody
-does: the graph serves all further calls, whatever the list holds. Had the forward read it, the call would run in eager.
+They have no digest, so that the second call would have no key. What the attribute holds is left out then, and the export of that
+call runs on a copy of the module whose attribute tells when anybody looks it up (export/copies/tripwires.py). Nobody does: the
+graph serves all further calls, whatever the list holds. Had the forward read it, the call would run in eager.
 
-An attribute that changes between calls, as `policy.rewards`, is tried in the same way; one that the forward reads is part of the key
-again.
+An attribute that changes between calls, as `policy.rewards`, is tried in the same way; one that the forward reads is part of the
+key again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UnreadAttributes:
         self._fields: Fields = []  # of the call that a graph was last made or found for
 
     def leave_out(self, bypass: Bypass) -> bool:
-        """Leaves out the attribute for which a call has no key; returns False where that is no reason, or it is known to be read."""
+        """Leaves out the attribute for which a call has no key; returns False without one, or if it is known to be read."""
         return bypass.attribute is not None and self._add([bypass.attribute])
 
     def leave_out_changed(self, fingerprint: Fingerprint) -> bool:

@@ -48,12 +48,15 @@ class TensorCopier(Attributed):
     """Copies a tensor with its numbers, and what was set on it."""
 
     def parts(self, value: Any) -> Iterable[Any]:
+        """Returns what is held by the attributes and the object itself."""
         return dict.values(self.attributes(value))
 
     def make(self, value: Any, of: Of) -> Any:
+        """Makes one without what it holds."""
         return numbers_of(value)
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
+        """Lets the copy hold what stands for what the object holds."""
         _attributes(made).update((name, of(item)) for name, item in dict.items(self.attributes(value)))
 
 
@@ -109,6 +112,7 @@ class ObjectCopier(Attributed):
     """Copies an object of a Python class, all of whose state can be seen: modules too."""
 
     def parts(self, value: Any) -> Iterable[Any]:
+        """Returns what is held by the attributes and the object itself."""
         yield from dict.values(self.attributes(value))
         yield from (item for _, item in _slots(value))
         if isinstance(value, dict):
@@ -119,6 +123,7 @@ class ObjectCopier(Attributed):
                 yield from base.__iter__(value)
 
     def make(self, value: Any, of: Of) -> Any:
+        """Makes one without what it holds."""
         base = _base_of(value)
         if base in _HELD_BY_TUPLES:
             return base.__new__(type(value), [of(item) for item in base.__iter__(value)])
@@ -131,9 +136,11 @@ class ObjectCopier(Attributed):
         return base.__new__(type(value))
 
     def inner(self, value: Any, made: Any) -> Iterable[tuple[Any, Any]]:
+        """Returns the dicts of attributes, that of the object and that of its copy."""
         return [(own_dict(value), own_dict(made))] if own_dict(value) else ()
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
+        """Lets the copy hold what stands for what the object holds."""
         _attributes(made).update((name, of(item)) for name, item in dict.items(self.attributes(value)))
         for member, item in _slots(value):
             member.__set__(made, of(item))

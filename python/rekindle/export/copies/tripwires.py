@@ -1,9 +1,9 @@
 """Tells when a forward reads an attribute that its key leaves out, in the private copies on which exports and trials run.
 
-An example: of a module with `self.rewards = [1.0]`, taken to be unread, the copy has in its dict the Tripwire "rewards" with an object
-that stands for the list. `self.rewards`, `getattr(self, "rew" + "ards")` and `vars(self)["rewards"]` look the name up, and so compare
-it with the Tripwire: that raises ReadsAttribute. Whoever takes the object out of the dict by another way cannot use it; code of the user's that may take
-all of a dict is refused before (key/left_out.py).
+An example: of a module with `self.rewards = [1.0]`, taken to be unread, the copy has in its dict the _Tripwire "rewards" with
+an object that stands for the list. `self.rewards`, `getattr(self, "rew" + "ards")` and `vars(self)["rewards"]` look the name
+up, and so compare it with the tripwire: that raises ReadsAttribute. Whoever takes the object out of the dict by another way
+cannot use it; code of the user's that may take all of a dict is refused before (key/left_out.py).
 """
 
 from __future__ import annotations

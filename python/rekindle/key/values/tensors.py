@@ -39,7 +39,7 @@ class DeviceNames:
         return getattr(found, "gcnArchName", "") if torch.version.hip else f"sm_{found.major}{found.minor}"
 
     def binds(self, tensor: torch.Tensor) -> bool:
-        """Tells whether a graph takes a plain value as an input, as it does buffers: one on the call's accelerator, or a large one.
+        """Tells whether a graph takes a plain value as an input, as it does buffers: a large one, or one on an accelerator.
 
         The host does not look at its numbers: for those of an accelerator it would have to wait at each call.
         """
