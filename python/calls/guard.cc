@@ -1,7 +1,10 @@
 #include "python/calls/guard.h"
 
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "python/calls/ambient.h"
@@ -22,6 +25,23 @@ std::string layout_of(const Py_buffer& view) {
   return layout + (view.readonly != 0 ? " readonly" : "");
 }
 
+// Integers over the memory of a buffer, whose copy is much faster than PyBuffer_ToContiguous; undefined where
+// its items or strides are none that tensors have.
+at::Tensor integers_over(const Py_buffer& view) {
+  constexpr std::array kTypes{std::pair{1, at::kByte}, std::pair{2, at::kShort}, std::pair{4, at::kInt},
+                              std::pair{8, at::kLong}};
+  const auto* const type =
+      std::ranges::find_if(kTypes, [&](const auto& each) { return each.first == view.itemsize; });
+  if (type == kTypes.end() || view.suboffsets != nullptr) return {};
+  std::vector<std::int64_t> strides;
+  for (int i = 0; i < view.ndim; ++i) {
+    if (view.strides[i] < 0 || view.strides[i] % view.itemsize != 0) return {};
+    strides.push_back(view.strides[i] / view.itemsize);
+  }
+  return at::from_blob(view.buf, at::IntArrayRef(view.shape, static_cast<std::size_t>(view.ndim)), strides,
+                       at::TensorOptions().dtype(type->second));
+}
+
 }  // namespace
 
 std::optional<Guard::Bytes> Guard::bytes_of(const py::object& object) {
@@ -35,12 +55,20 @@ std::optional<Guard::Bytes> Guard::bytes_of(const py::object& object) {
     return std::nullopt;
   }
   const auto size = static_cast<std::size_t>(view.len);
-  std::string copy;
+  const auto* data = static_cast<const char*>(view.buf);
+  at::Tensor copy;
+  std::string slow_copy;
   if (PyBuffer_IsContiguous(&view, 'A') == 0) {
-    copy.resize(size);
-    PyBuffer_ToContiguous(copy.data(), &view, view.len, 'C');
+    copy = integers_over(view);
+    if (copy.defined()) {
+      copy = copy.contiguous();
+      data = static_cast<const char*>(copy.const_data_ptr());
+    } else {
+      slow_copy.resize(size);
+      PyBuffer_ToContiguous(slow_copy.data(), &view, view.len, 'C');
+      data = slow_copy.data();
+    }
   }
-  const char* const data = copy.empty() ? static_cast<const char*>(view.buf) : copy.data();
   Bytes bytes{layout_of(view), digest_of({data, size})};
   PyBuffer_Release(&view);
   return bytes;

@@ -14,7 +14,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
+import rekindle
 import torch
 from reader_support import Holder, assert_a_change_is_followed
 from torch import nn
@@ -147,3 +149,23 @@ def test_a_change_is_followed(name: str, tmp_path: pathlib.Path) -> None:
     make, read, change = CHANGES[name]
     matters = name != "tensor that now requires a gradient"
     assert_a_change_is_followed(Holder(make(), read), change, tmp_path, matters)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c16", "?", "i2", "U3"])
+@pytest.mark.parametrize(
+    "view", [lambda a: a.T[::2], lambda a: a[::-1], lambda a: a[:, 1]], ids=["strided", "reversed", "column"]
+)
+def test_a_guard_compares_the_items_of_a_view_and_no_others(dtype: str, view: Callable[[Any], Any]) -> None:
+    array_ = numpy.arange(48).reshape(8, 6).astype(dtype)
+    seen = view(array_)
+    guard = rekindle._native.Guard([], [], [], [(seen, "bytes")])
+    others = numpy.ones_like(array_, dtype=bool)
+    view(others)[...] = False
+    array_[others] = array_[0, 0] if dtype != "?" else True
+    assert guard.check()
+    for index in numpy.ndindex(seen.shape):
+        before = seen[index].copy()
+        seen[index] = (not before) if dtype == "?" else 1000
+        assert guard.check() == (seen[index] == before), index
+        seen[index] = before
+    assert guard.check()

@@ -110,8 +110,8 @@ def by_another_name(module: Keeper) -> float:
 
 
 READS = [
-    by_name, by_computed_name, by_vars, by_items, by_values, by_attrgetter, by_presence, by_property, by_object, by_copy, by_match,
-    in_spite_of_an_error, by_default, by_another_name,
+    by_name, by_computed_name, by_vars, by_items, by_values, by_attrgetter, by_presence, by_property, by_object, by_copy,
+    by_match, in_spite_of_an_error, by_default, by_another_name,
 ]  # fmt: skip
 
 
