@@ -280,6 +280,21 @@ def test_what_is_set_on_a_parameter(cache_dir: str) -> None:
         _assert_as_eager(module, wrapped, _x(step))
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_sparse_buffer_matters_where_it_is_read(cache_dir: str, is_read: bool) -> None:
+    module = Keeper(lambda owner: float(owner.heads.to_dense().sum()) if is_read else 1.0)
+    module.register_buffer("before", torch.ones(4))
+    module.register_buffer("heads", torch.eye(4).to_sparse(), persistent=False)
+    module.register_buffer("after", torch.ones(4))
+    wrapped = rekindle.Module(module)
+    for step in range(3):
+        _assert_as_eager(module, wrapped, _x(step))
+        module.heads = torch.eye(4).to_sparse() * step
+    assert rekindle.status(wrapped).eager_calls == 3 * is_read
+    for _, message in rekindle.status(wrapped).bypass:
+        assert "model.heads is a tensor with layout torch.sparse_coo" in message
+
+
 def test_a_name_that_comes_or_goes_is_a_change(cache_dir: str) -> None:
     module = Keeper(by_presence)
     wrapped = rekindle.Module(module)

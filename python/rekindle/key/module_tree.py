@@ -25,6 +25,7 @@ from rekindle.key.values.objects import volatile_fields, watch_slots
 from rekindle.key.values.proxies import around_forward
 from rekindle.key.values.walker import Walker, attribute_path
 from rekindle.modules.hooks import FORWARD_HOOKS, GLOBAL_HOOKS, HOOKS
+from rekindle.modules.module_tables import has_strides
 from rekindle.modules.proxy import unwrapped, wrapping_of
 from rekindle.reasons import Bypass, Reason
 
@@ -148,7 +149,11 @@ class _TreeWalk:
             self._add_tensor(attribute_path(path, name), parameter, "")
         transient = state["_non_persistent_buffers_set"]
         for name, buffer in state["_buffers"].items():
-            self._add_tensor(attribute_path(path, name), buffer, " transient" if name in transient else " persistent")
+            buffer_path = attribute_path(path, name)
+            if buffer is None or has_strides(buffer):
+                self._add_tensor(buffer_path, buffer, " transient" if name in transient else " persistent")
+            else:
+                self._add_attribute(buffer_path, state["_buffers"], name, buffer)
 
     def _add_tensor(self, path: str, tensor: torch.Tensor | None, suffix: str) -> None:
         walker = self._walker

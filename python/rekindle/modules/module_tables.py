@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from rekindle.process.torch_internals import disabled_torch_function
+
 
 def named_modules(root: nn.Module) -> dict[str, nn.Module]:
     """Returns each module under the first of its names, as nn.Module.named_modules does."""
@@ -28,8 +30,16 @@ def named_parameters(root: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def named_buffers(root: nn.Module) -> dict[str, torch.Tensor]:
-    """Returns each buffer under the first of its names, as nn.Module.named_buffers does."""
-    return _tensors(root, "_buffers")
+    """Returns each buffer that graphs may take under the first of its names, as nn.Module.named_buffers does."""
+    return {name: buffer for name, buffer in _tensors(root, "_buffers").items() if has_strides(buffer)}
+
+
+def has_strides(buffer: object) -> bool:
+    """Tells whether a buffer is a tensor that graphs may take; asks nothing of what stands for one in a private copy."""
+    if not issubclass(type(buffer), torch.Tensor):
+        return False
+    with disabled_torch_function():
+        return buffer.layout is torch.strided  # type: ignore[attr-defined]
 
 
 def _tensors(root: nn.Module, table: str) -> dict[str, torch.Tensor]:

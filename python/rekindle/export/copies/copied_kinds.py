@@ -82,16 +82,21 @@ class _Tuple(Copier):
         return tuple.__new__(type(value), items) if isinstance(value, tuple) else frozenset(items)
 
 
-class _Dict(Copier):
+class DictCopier(Copier):
+    """Copies a dict of Python's or the standard library's."""
+
     def parts(self, value: Any) -> Iterable[Any]:
+        """Returns keys, values, and what makes absent values."""
         yield from value
         yield from value.values()
         yield getattr(value, "default_factory", None)
 
     def make(self, value: Any, of: Of) -> Any:
+        """Makes an empty one."""
         return type(value)()
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
+        """Adds the items."""
         if isinstance(value, collections.defaultdict):
             made.default_factory = of(value.default_factory)
         for key, item in value.items():
@@ -182,7 +187,7 @@ _TENSOR, _OBJECT, _TUPLE, _PROXY = TensorCopier(), ObjectCopier(), _Tuple(), _Pr
 _BY_TYPE: dict[type, Copier] = {
     **dict.fromkeys((list, set, collections.deque), _List()),
     **dict.fromkeys((tuple, frozenset), _TUPLE),
-    **dict.fromkeys((dict, OrderedDict, collections.defaultdict, collections.Counter), _Dict()),
+    **dict.fromkeys((dict, OrderedDict, collections.defaultdict, collections.Counter), DictCopier()),
     types.MappingProxyType: _Mapping(),
     types.SimpleNamespace: _OBJECT,
     types.CellType: CELL,

@@ -20,7 +20,7 @@ from torch import nn
 
 from rekindle.export.copies.copied_callables import Copier
 from rekindle.export.copies.copied_kinds import TABLES, kind_of, numbers_of
-from rekindle.export.copies.tripwires import PartlyReadObject, PartlyReadTensor, Reads
+from rekindle.export.copies.tripwires import Reads, copier_of
 from rekindle.export.request import Call
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
@@ -106,10 +106,7 @@ def _partly_read(call: Call, reads: Reads) -> dict[int, Copier]:
     names: dict[int, tuple[Any, list[str]]] = {}
     for owner, name in call.unread:
         names.setdefault(id(owner), (owner, []))[1].append(name)
-    return {
-        key: (PartlyReadTensor if isinstance(owner, torch.Tensor) else PartlyReadObject)(unread, reads)
-        for key, (owner, unread) in names.items()
-    }
+    return {key: copier_of(owner, unread, reads) for key, (owner, unread) in names.items()}
 
 
 class _Search:

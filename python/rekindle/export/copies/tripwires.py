@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rekindle.export.copies.copied_callables import Of
-from rekindle.export.copies.copied_kinds import Attributed, ObjectCopier, TensorCopier
+import torch
+
+from rekindle.export.copies.copied_callables import Copier, Of
+from rekindle.export.copies.copied_kinds import Attributed, DictCopier, ObjectCopier, TensorCopier
 from rekindle.reasons import ReadsAttribute
 
 
@@ -70,10 +72,10 @@ class _Unread:
     __hash__ = _tell
 
 
-class _PartlyRead(Attributed):
-    """Copies with tripwires in the place of some attributes.
+class _Tripwires:
+    """Places tripwires.
 
-    unread: names of these
+    unread: names that they stand for
     reads: is told of those that are read
     """
 
@@ -81,24 +83,53 @@ class _PartlyRead(Attributed):
         self._unread = frozenset(unread)
         self._reads = reads
 
+    def without_unread(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Returns what may be read of a dict."""
+        return {name: item for name, item in dict.items(table) if name not in self._unread}
+
+    def place(self, table: dict[str, Any], names: Iterable[str]) -> None:
+        """Adds tripwires to the copy of a dict that has all of `names`, in their order, but the unread ones."""
+        held = {f"{name}": item for name, item in table.items()}  # a tensor may have had tripwires in an earlier copy
+        table.clear()
+        for name in names:
+            if name in self._unread:
+                table[_tripwire(name, self._reads)] = _Unread(name, self._reads)
+            else:
+                table[name] = held[name]
+
+
+class _PartlyRead(_Tripwires, Attributed):
     def attributes(self, value: Any) -> dict[str, Any]:
-        return {name: item for name, item in dict.items(super().attributes(value)) if name not in self._unread}
+        return self.without_unread(super().attributes(value))
 
     def fill(self, value: Any, made: Any, of: Of) -> None:
         super().fill(value, made, of)
-        filled = made.__dict__
-        held = {f"{name}": item for name, item in filled.items()}  # a tensor may have had tripwires in an earlier copy
-        filled.clear()
-        for name in super().attributes(value):  # in their order
-            if name in self._unread:
-                filled[_tripwire(name, self._reads)] = _Unread(name, self._reads)
-            else:
-                filled[name] = held[name]
+        self.place(made.__dict__, super().attributes(value))
 
 
-class PartlyReadObject(_PartlyRead, ObjectCopier):
+class _PartlyReadObject(_PartlyRead, ObjectCopier):
     """Copies a module some of whose attributes are taken to be unread."""
 
 
-class PartlyReadTensor(_PartlyRead, TensorCopier):
+class _PartlyReadTensor(_PartlyRead, TensorCopier):
     """Copies a parameter or buffer on which attributes are set that are taken to be unread."""
+
+
+class _PartlyReadTable(_Tripwires, DictCopier):
+    """Copies the dict of a module's buffers some of which are taken to be unread."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        """Returns what may be read."""
+        return super().parts(self.without_unread(value))
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        """Adds the items, and the tripwires."""
+        super().fill(self.without_unread(value), made, of)
+        self.place(made, value)
+
+
+def copier_of(owner: Any, unread: Iterable[str], reads: Reads) -> Copier:
+    """Returns what copies a module, a tensor or the dict of a module's buffers with tripwires."""
+    if isinstance(owner, torch.Tensor):
+        return _PartlyReadTensor(unread, reads)
+    return _PartlyReadTable(unread, reads) if type(owner) is dict else _PartlyReadObject(unread, reads)

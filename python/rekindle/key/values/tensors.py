@@ -112,8 +112,11 @@ def content_text(path: str, tensor: torch.Tensor, limit: int = CONTENT_LIMIT) ->
         raise _refused(path, f"a tensor subclass {type(tensor).__module__}.{type(tensor).__qualname__}")
     if tensor.requires_grad:
         raise _refused(path, "a tensor that requires a gradient but is not a parameter of the module tree")
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
-        raise _refused(path, f"a tensor on {tensor.device} with layout {tensor.layout}")
+    if tensor.layout is not torch.strided:
+        what = f"{path} is a tensor with layout {tensor.layout}, which graphs do not take; keep the forward from reading it"
+        raise Bypass(Reason.OPAQUE_VALUE, f"{what}, or make it dense")
+    if tensor.device.type != "cpu" or tensor.is_quantized:
+        raise _refused(path, f"a {'quantized ' if tensor.is_quantized else ''}tensor on {tensor.device}")
     size = tensor.numel() * tensor.element_size()
     if size > limit:
         raise _refused(path, f"a tensor of {size} bytes (at most {limit} are digested)")
