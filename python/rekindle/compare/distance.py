@@ -20,6 +20,8 @@ _NEAR = {
 # Differences of elements that numbers near the smallest ones cause: these are 0 to some kernels, and may be multiplied then.
 _UNDERFLOW = {torch.float64: 1e-290, torch.float32: 1e-31, torch.bfloat16: 1e-31, torch.float16: 2e-7}
 _NATIVE = (*_NEAR, torch.complex64, torch.complex128)
+# Of elements that are 0 by chance, where numbers near 0 are: their share, and their difference beside what numbers usually are.
+_ROUNDED_TO_ZERO, _MOST_ROUNDED = 64, 1e-3  # rounding errors; at most
 _FEW = 3.0  # how much farther than a sample, relatively, one of a few elements may be; that of n is as 1/sqrt(n) of it
 
 
@@ -32,14 +34,17 @@ class Distance:
     is_like: bool  # whether they have the same elements that are not finite
     octaves: list[tuple[float, int, float]]  # of the other's magnitudes, smallest first: (lower end, count, largest difference)
     dtype: torch.dtype  # of the other's numbers
+    zeros_lost: int = 0  # elements that are 0 in the other only
 
     @classmethod
     def between(cls, ours: torch.Tensor, theirs: torch.Tensor) -> Distance:
         """Measures two tensors of one shape and inexact dtype."""
         if theirs.dtype not in _NATIVE:
             ours, theirs = ours.float(), theirs.float()
-        found = _native.difference(ours.detach(), theirs.detach())
-        return cls(*found, theirs.real.dtype if theirs.is_complex() else theirs.dtype)
+        ours, theirs = ours.detach(), theirs.detach()
+        found = _native.difference(ours, theirs)
+        dtype = theirs.real.dtype if theirs.is_complex() else theirs.dtype
+        return cls(*found, dtype, _zeros_lost(ours, theirs) if _differ_at_zeros(found[3]) else 0)
 
     @property
     def count(self) -> int:
@@ -92,11 +97,27 @@ class Distance:
 
         That is the magnitude or, for elements that are as rare as they are small, more. Of numbers that spread evenly around
         zero, n times smaller ones than most are n times rarer: these are small by chance, and rounding is that of the others.
+        Zeros, as of the rows of a table that a call does not read, say nothing of how numbers spread.
         """
-        smaller, total = 0, self.count
+        smaller, total = 0, sum(count for above, count, _ in self.octaves if above)
         for above, count, largest in self.octaves:
-            smaller += count
-            yield above, count, largest, 2 * above * total / smaller
+            smaller += count if above else 0
+            yield above, count, largest, 2 * above * total / smaller if above else self._size_of_zeros(total)
+
+    def _size_of_zeros(self, others: int) -> float:
+        """Returns what rounding of zeros has to be measured by: 0, if more differ than rounding makes differ."""
+        rounding, element = min(_ROUNDED_TO_ZERO * torch.finfo(self.dtype).eps, _MOST_ROUNDED), near(self.dtype)[1]
+        if others == 0 or element == 0 or self.zeros_lost > rounding * others:
+            return 0.0
+        return rounding / element * self.scale / math.sqrt(others)
+
+
+def _differ_at_zeros(octaves: Sequence[tuple[float, int, float]]) -> bool:
+    return bool(octaves) and octaves[0][0] == 0 and octaves[0][2] > 0
+
+
+def _zeros_lost(ours: torch.Tensor, theirs: torch.Tensor) -> int:
+    return int(((theirs == 0) & (ours != 0)).sum())
 
 
 def near(dtype: torch.dtype) -> tuple[float, float]:
