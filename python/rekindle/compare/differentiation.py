@@ -15,6 +15,7 @@ from rekindle.process.random_states import RandomStates, set_random_states
 from rekindle.process.torch_internals import run_backward
 
 _LARGEST_SCALE = 100  # binary exponents
+_PERIOD, _STEP = 65_537, 7_919  # of the numbers in cotangents; primes, so that rows of a matrix get other ones
 
 Differentiate = Callable[..., list[torch.Tensor | None]]
 
@@ -65,6 +66,15 @@ def _scales(outputs: Sequence[torch.Tensor]) -> list[float]:
 
 
 def _cotangent(output: torch.Tensor, generator: torch.Generator, scale: float) -> torch.Tensor:
-    """Makes random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly."""
-    numbers = torch.randn(output.shape, generator=generator, dtype=torch.float64, device="cpu") * scale
-    return torch.empty_like(output, requires_grad=False).copy_(numbers)
+    """Makes random numbers that lie as the output does, as what an elementwise loss sends back: gradients lie accordingly.
+
+    Those of a large one come again and again, from other places on.
+    """
+    numbers = torch.randn(min(output.numel(), 2 * _PERIOD), generator=generator, dtype=torch.float64, device="cpu") * scale
+    numbers = numbers.to(output.dtype).to(output.device)
+    cotangent = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+    for i, part in enumerate(cotangent.view(-1).split(_PERIOD)):
+        start = min(i * _STEP % _PERIOD, numbers.numel() - part.numel())
+        part.copy_(numbers[start : start + part.numel()])
+    laid_out = torch.empty_like(output, requires_grad=False)
+    return cotangent if laid_out.stride() == cotangent.stride() else laid_out.copy_(cotangent)

@@ -65,17 +65,15 @@ class _Factors:
         flat = tensor.as_strided((tensor.numel(),), (1,))
         if flat.is_complex():
             flat = torch.view_as_real(flat).view(-1)
-        kept = flat.clone()
         compute = torch.promote_types(flat.dtype, torch.float32)
         key = (of, compute, flat.device)
         if key not in self._made:
             self._made[key] = (1 + torch.finfo(of).eps * self._noise).to(compute).to(flat.device)
         self._start = (self._start + 7_919) % _PERIOD
         factors = self._made[key][self._start : self._start + _PERIOD]
-        whole = flat.numel() // _PERIOD * _PERIOD
-        flat[:whole].view(-1, _PERIOD).mul_(factors)
-        flat[whole:].mul_(factors[: flat.numel() - whole])
-        torch.where((kept == kept.round()) & (kept.abs() <= _SMALL), kept, flat, out=flat)
+        for part in flat.split(_PERIOD):  # one that caches hold
+            small = part.clamp(-_SMALL, _SMALL).round_()
+            torch.where(small == part, part, (part * factors[: part.numel()]).to(part.dtype), out=part)
 
 
 class Noise(DispatchMode):

@@ -24,7 +24,7 @@ from rekindle.modules.partial_capture import run_eager
 from rekindle.process.random_states import RandomStates, random_states, seed_random_states, set_random_states
 from rekindle.reasons import Bypass
 from rekindle.results.contract import flatten_outputs
-from rekindle.results.layouts import arranged_like, copied
+from rekindle.results.layouts import arranged_like, copied, is_dense
 from rekindle.sizes.shapes import Shapes
 
 _SEED = 20_011
@@ -155,20 +155,15 @@ def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bo
     def change(copy: torch.Tensor) -> None:
         if copy.is_floating_point() or copy.is_complex():
             noise = torch.rand(min(copy.numel(), _PERIOD), generator=generator, dtype=torch.float64, device="cpu")
-            copy.mul_(_filling(0.5 + noise, copy))
-            if isinstance(tensor, nn.Parameter):  # where zeros are numbers like others
-                copy.add_(_filling(0.02 * (noise - 0.5), copy))
+            factors, addends = (x.to(copy.dtype).to(copy.device) for x in (0.5 + noise, 0.02 * (noise - 0.5)))
+            flat = copy.as_strided((copy.numel(),), (1,)) if is_dense(copy) else copy.view(-1)
+            for part in flat.split(_PERIOD):  # one that caches hold
+                part.mul_(factors[: part.numel()])
+                if isinstance(tensor, nn.Parameter):  # where zeros are numbers like others
+                    part.add_(addends[: part.numel()])
         elif is_argument and copy.dtype is not torch.bool and copy.numel() > 1:
             order = torch.randperm(copy.numel(), generator=generator, device="cpu").to(copy.device)
             copy.copy_(copy.reshape(-1)[order].reshape(copy.shape))
 
     changed = copied(tensor, change)
     return twin(tensor, changed.detach()) if isinstance(tensor, nn.Parameter) else changed
-
-
-def _filling(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Returns the numbers, over and over, in the shape and dtype of another tensor."""
-    if numbers.numel() == 0:
-        return torch.empty_like(like)
-    times = -(-like.numel() // numbers.numel())
-    return numbers.to(like.dtype).to(like.device).repeat(times)[: like.numel()].reshape(like.shape)
