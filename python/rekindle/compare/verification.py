@@ -50,9 +50,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Holds eager's gradients."""
+    """Describes eager's gradients."""
 
-    values: list[torch.Tensor | None]  # one an input
+    values: list[torch.Tensor | None]  # one an input, on the device "meta": how it lies
     order: list[int]  # positions of inputs, as a backward reaches them
     groups: list[Group] | None = None  # see results/saved_groups.py; None where they are not known
     inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
@@ -113,8 +113,9 @@ def compare_session(
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
             seen = [] if eager.held is None else [*eager.held, *expected, *eager.constants]
-            gradients, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, seen)
-            found = _compare_gradients(differentiate(actual), gradients.values, names, least, len(expected))
+            gradients, values, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, seen)
+            found = _compare_gradients(differentiate(actual), values, names, least, len(expected))
+            del values
             doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
         if doubts:
             _settle(doubts, eager.again, differentiate, states[0])
@@ -129,7 +130,7 @@ def _gradients_of_eager(
     differentiate: Differentiate,
     keep: bool,
     seen: list[torch.Tensor],
-) -> tuple[Gradients, Contributions]:
+) -> tuple[Gradients, list[torch.Tensor | None], Contributions]:
     """Computes eager's gradients, and what they are sums of; `seen`: the tensors of which to tell if they were saved."""
     ends = [theirs for theirs in expected if theirs.requires_grad]
     order = _native.gradient_order(ends, inputs)
@@ -137,7 +138,15 @@ def _gradients_of_eager(
     inner, saved = graph.inner(), graph.saved(seen)
     with contributions.noted(ends):
         values = differentiate(expected)
-    return Gradients(values, order, None if keep else graph.groups(), inner, saved), contributions
+    lying = [None if value is None else _without_numbers(value) for value in values]
+    return Gradients(lying, order, None if keep else graph.groups(), inner, saved), values, contributions
+
+
+def _without_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor that lies as this one does and takes no memory."""
+    if tensor.layout is not torch.strided:
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def _compare_outputs(
