@@ -129,7 +129,8 @@ def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence
     further = calls if second is None else [second]
     _check_objects(traced.result.objects, further)
     differentiable = [output for output in further[0].outputs if output.requires_grad] if further and request.call.grad else []
-    read = set(saved_writes(further[0], writes)) if differentiable and writes else set()  # before a comparison frees it
+    smallest = min(further, key=lambda call: sum(tensor.numel() for tensor in call.tensors), default=None)
+    read = set(saved_writes(smallest, writes)) if differentiable and writes and smallest else set()  # before it is freed
     for call in calls:
         gradients = _verify_elsewhere(session, request, built, call)
     if second is not None:
