@@ -25,6 +25,7 @@ from rekindle.functions.registry import declaration_of
 from rekindle.functions.result_sizes import observed, rules
 from rekindle.graphs.answers import numbers_of
 from rekindle.miss.coincidences import without_coincidences
+from rekindle.miss.other_sizes import grown, least, other_sizes, shrunk
 from rekindle.miss.perturbation import SecondCall, call_again, perturbed_state, resized
 from rekindle.miss.sized import LeftOpen, Sized
 from rekindle.results.views import has_places
@@ -102,7 +103,7 @@ class _Search:
         )
         if first is None:
             return ()
-        second = self._try(self._sizes({*self._symbols} - {self._largest}))
+        second = self._grown_and_shrunk({*self._symbols} - {self._largest}, self._symbols)
         if second is None:
             second = self._one_by_one([name for name in self._symbols if name not in first.sizes])
         return (first,) if second is None or second.sizes == first.sizes else (first, second)
@@ -113,10 +114,19 @@ class _Search:
 
     @property
     def _largest(self) -> str:
-        return max(self._symbols, key=lambda name: self._left.sizes[name])
+        return self._largest_of(self._symbols)
+
+    def _largest_of(self, names: Iterable[str]) -> str:
+        return max(names, key=lambda name: self._left.sizes[name])
 
     def _all_but_one_shrunk(self) -> SecondCall | None:
-        return self._try(self._sizes({self._largest}))
+        return self._grown_and_shrunk({self._largest}, self._symbols)
+
+    def _grown_and_shrunk(self, growing: set[str], names: Iterable[str]) -> SecondCall | None:
+        """Makes a call in which some of the symbols `names` grow; the others shrink as far as eager lets them."""
+        before = {name: self._left.sizes[name] for name in names}
+        first, second = (other_sizes(before, growing, ways) for ways in (self._least, self._shrunk))
+        return self._try(first) or (self._try(second) if second != first else None)
 
     def _equal_together(self, names: Iterable[str], call: Callable[[], SecondCall | None]) -> SecondCall | None:
         """Makes `call` with one symbol for those of `names` that have one size at the export, which stays so if eager runs."""
@@ -134,18 +144,30 @@ class _Search:
 
         Those that may only have another together become one.
         """
-        found = {name: self._other_size([name]) for name in names}
+        call = self._without_one(names)
+        known = {} if call is None else call.sizes
+        found = {name: known[name] if name in known else self._other_size([name]) for name in names}
         self._merge_stuck(found)
         stuck = [name for name in self._symbols if name in found and found[name] is None]
         together, pair = self._in_pairs(stuck, self._known(found))
         if fixed := [name for name in stuck if name not in pair]:
             self._left = self._left.close("no other size was found that eager and the branches taken allow", fixed)
+        if call is not None and self._known(found) == call.sizes:
+            return call
         return (
             together
             or self._together(found)
             or self._equal_together(found, lambda: self._together(found))
             or self._one_after_another(self._known(found))
         )
+
+    def _without_one(self, names: list[str]) -> SecondCall | None:
+        """Makes a call in which all of the symbols but one have another size; None if that is not what keeps eager from it."""
+        for name in names if len(names) > 1 else ():
+            rest = [other for other in names if other != name]
+            if (call := self._grown_and_shrunk({self._largest_of(rest)}, rest)) is not None:
+                return call if call.sizes.keys() == {*rest} else None
+        return None
 
     def _one_after_another(self, found: Mapping[str, int]) -> SecondCall | None:
         """Closes those that may not change beside what may before them, as a height beside a batch in `view(-1, 12)`."""
@@ -185,7 +207,7 @@ class _Search:
     def _other_size(self, names: Sequence[str]) -> int | None:
         """Returns a size that eager lets these symbols have while all others stay; None if it lets them have no other."""
         size = self._left.sizes[names[0]]
-        tried = (*_grown(size), *self._shrunk(size))
+        tried = (*grown(size), *self._shrunk(size))
         return next((other for other in tried if self._try(dict.fromkeys(names, other)) is not None), None)
 
     def _together(self, found: Mapping[str, int | None]) -> SecondCall | None:
@@ -236,19 +258,11 @@ class _Search:
         if self._questions is not None:
             self._questions.set_functions([bind(call, self._call.module) for call in self._sized])
 
-    def _sizes(self, growing: set[str]) -> dict[str, int]:
-        """Chooses sizes that no two symbols share; those that cannot shrink are left out."""
-        found: dict[str, int] = {}
-        for name in self._symbols:
-            size = self._left.sizes[name]
-            ways = _grown(size) if name in growing else self._shrunk(size)
-            if ways:
-                taken = {size, *found.values()}
-                found[name] = next(way for way in itertools.chain(ways, itertools.count(max(taken) + 1)) if way not in taken)
-        return found
-
     def _shrunk(self, size: int) -> list[int]:
-        return [] if self._traced.run.allowed is Allowed.LARGER else _shrunk(size)
+        return [] if self._traced.run.allowed is Allowed.LARGER else shrunk(size)
+
+    def _least(self, size: int) -> list[int]:
+        return [] if self._traced.run.allowed is Allowed.LARGER else least(size)
 
     def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:
         """Returns a function that tells whether the graph is for arguments of other sizes.
@@ -269,13 +283,3 @@ class _Search:
             return numbers_of(questions, expected, [every[i] for i in graph.used])
 
         return numbers_at
-
-
-def _shrunk(size: int) -> list[int]:
-    """Returns smaller sizes, the cheapest first; halves are for those that must be even."""
-    return [other for other in (size // 4 + 1, size // 2, size // 2 + 1, size - 1) if 2 <= other < size]
-
-
-def _grown(size: int) -> list[int]:
-    """Returns larger sizes, of another parity first; of images that are cut into patches; twice the size."""
-    return [size + size // 8 + 1, *([size // 32 * 32 + 32] if size >= 32 else []), size + 2, 2 * size]
