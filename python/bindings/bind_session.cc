@@ -15,6 +15,9 @@
 #include "python/calls/owned.h"
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
+#include "python/calls/state_writes.h"
+#include "python/calls/written_memory.h"
+#include "session/autograd/later_writes.h"
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
@@ -168,11 +171,12 @@ class SizeQuestions {
 
 // None where only Python can build the result.
 py::object served_call(const BoundSession& self, const py::list& state, std::vector<std::size_t> used,
-                       bool record, const py::object& structure) {
+                       bool record, StateWrites writes, const py::object& structure) {
   auto result = ResultTemplate::of(structure);
   if (!result) return py::none();
-  return py::cast(
-      std::make_unique<ServedCall>(self.session, state, std::move(used), record, std::move(*result)));
+  return py::cast(std::make_unique<ServedCall>(self.session,
+                                               ServedCall::Inputs{state, std::move(used), record},
+                                               std::move(writes), std::move(*result)));
 }
 
 py::dict stats(const Session& self) {
@@ -220,7 +224,7 @@ void bind_session_class(py::module_& m) {
           },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
       .def("served_call", &served_call, py::arg("state"), py::arg("used"), py::arg("record"),
-           py::arg("structure"))
+           py::arg("writes"), py::arg("structure"))
       .def("set_functions", &BoundSession::set_functions, py::arg("functions"))
       .def("set_replay", &BoundSession::set_replay, py::arg("replay"))
       .def(
@@ -249,6 +253,25 @@ void bind_session_class(py::module_& m) {
       .def("answers", &SizeQuestions::answers, py::arg("inputs"));
 }
 
+void bind_writes(py::module_& m) {
+  py::class_<StateWrites>(m, "StateWrites")
+      .def(py::init<Positions, Positions, Positions>(), py::arg("positions") = Positions{},
+           py::arg("silent") = Positions{}, py::arg("saved") = Positions{})
+      .def("write", &write_outputs, py::arg("written"), py::arg("before"), py::arg("outputs"));
+  py::class_<WrittenMemory>(m, "WrittenMemory", py::custom_type_setup(&collected<WrittenMemory>))
+      .def(py::init<const py::list&, const py::list&, std::vector<std::ptrdiff_t>, bool, py::object>(),
+           py::arg("state"), py::arg("contents"), py::arg("writes"), py::arg("saves"), py::arg("bytes_of"))
+      .def("shared", &WrittenMemory::shared, py::arg("arguments"));
+  m.def("copies_of", &copies_of, py::arg("tensors"));
+  m.def("write_back", &write_back, py::arg("written"), py::arg("before"));
+  m.def(
+      "note_own_writes",
+      [](const std::vector<std::pair<at::Tensor, std::uint32_t>>& versions) {
+        session::note_own_writes(versions);
+      },
+      py::arg("versions"));
+}
+
 void bind_guard(py::module_& m) {
   py::class_<Guard>(m, "Guard", py::custom_type_setup(&collected<Guard>))
       .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&,
@@ -262,6 +285,7 @@ void bind_guard(py::module_& m) {
 
 void bind_session(py::module_& m) {
   bind_session_class(m);
+  bind_writes(m);
   bind_guard(m);
   m.def("ambient_fields", &ambient_fields);
   m.def("ambient_state", &ambient_state);

@@ -2,38 +2,67 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace rekindle::python {
 
 namespace py = pybind11;
 
-ServedCall::ServedCall(std::shared_ptr<session::Session> session, py::list state,
-                       std::vector<std::size_t> used, bool record, ResultTemplate result)
-    : session_(std::move(session)),
-      state_(std::move(state)),
-      used_(std::move(used)),
-      record_(record),
-      result_(std::move(result)) {}
+namespace {
 
-py::object ServedCall::operator()(const py::list& arguments) const {
-  const py::list state = state_;  // another thread may clear it while the graph runs
-  std::vector<at::Tensor> inputs, outputs;
-  inputs.reserve(used_.size());
-  for (const std::size_t position : used_) {
+std::vector<at::Tensor> tensors_at(const std::vector<std::size_t>& positions, const py::list& arguments,
+                                   const py::list& state) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(positions.size());
+  for (const std::size_t position : positions) {
     PyObject* const input = item_of(arguments, state, position);
     if (!THPVariable_Check(input)) throw py::type_error("an input of a graph is no tensor");
-    inputs.push_back(THPVariable_Unpack(input));
+    tensors.push_back(THPVariable_Unpack(input));
   }
+  return tensors;
+}
+
+}  // namespace
+
+ServedCall::ServedCall(std::shared_ptr<session::Session> session, Inputs inputs, StateWrites writes,
+                       ResultTemplate result)
+    : session_(std::move(session)),
+      inputs_(std::move(inputs)),
+      writes_(std::move(writes)),
+      result_(std::move(result)) {
+  const auto& positions = writes_.positions;
+  for (const std::size_t position : inputs_.used) {
+    const auto place = std::ranges::find(positions, position);
+    copied_.push_back(place == positions.end() ? -1 : place - positions.begin());
+  }
+}
+
+py::object ServedCall::operator()(const py::list& arguments) const {
+  const py::list state = inputs_.state;  // another thread may clear it while the graph runs
+  std::vector<at::Tensor> inputs = tensors_at(inputs_.used, arguments, state), before, outputs;
+  const std::vector<at::Tensor> written = tensors_at(writes_.positions, arguments, state);
   {
     const py::gil_scoped_release release;
-    outputs = session_->forward(inputs, record_);
+    if (!written.empty()) {
+      before = copies_of(written);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (copied_[i] >= 0) inputs[i] = before[static_cast<std::size_t>(copied_[i])];
+      }
+    }
+    outputs = session_->forward(inputs, inputs_.record);
+    if (!written.empty()) write_outputs(writes_, written, before, outputs);
   }
-  return result_.build(outputs, arguments, state);
+  try {
+    return result_.build(outputs, arguments, state);
+  } catch (...) {
+    if (!written.empty()) write_back(written, before);
+    throw;
+  }
 }
 
 int ServedCall::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants
-  Py_VISIT(state_.ptr());
+  Py_VISIT(inputs_.state.ptr());
   return 0;
 }
 

@@ -9,31 +9,39 @@
 #include <vector>
 
 #include "python/calls/result_template.h"
+#include "python/calls/state_writes.h"
 #include "session/session.h"
 
 namespace rekindle::python {
 
-// For graphs that write nothing and whose result needs no look at the outputs. Thread-safe under the GIL,
-// which it releases while the graph runs.
+// For graphs whose result needs no look at the outputs. Thread-safe under the GIL, which it releases while
+// the graph runs.
 class ServedCall {
  public:
-  // state: a list of tensors, read at each call. used: which of the call's tensors and, after them, of the
-  // state the graph takes. record: as of Session::forward.
-  ServedCall(std::shared_ptr<session::Session> session, pybind11::list state, std::vector<std::size_t> used,
-             bool record, ResultTemplate result);
+  // What the graph takes: which of the call's tensors and, after them, of the state. record: as of
+  // Session::forward.
+  struct Inputs {
+    pybind11::list state;  // of tensors, read at each call
+    std::vector<std::size_t> used;
+    bool record = false;
+  };
+  ServedCall(std::shared_ptr<session::Session> session, Inputs inputs, StateWrites writes,
+             ResultTemplate result);
 
-  // Throws what Session::forward throws, and IndexError where there are fewer tensors than the graph takes.
+  // Writes what the forward writes; after an error, all is as it was. Nobody else may see the memory of that
+  // (written_memory.h). Throws what Session::forward and write_outputs throw, and IndexError where there are
+  // fewer tensors than the graph takes.
   pybind11::object operator()(const pybind11::list& arguments) const;
 
   // For Python's garbage collector.
   int traverse(visitproc visit, void* argument) const;
-  void clear() { state_ = pybind11::list(); }
+  void clear() { inputs_.state = pybind11::list(); }
 
  private:
   std::shared_ptr<session::Session> session_;
-  pybind11::list state_;
-  std::vector<std::size_t> used_;
-  bool record_;
+  Inputs inputs_;
+  StateWrites writes_;
+  std::vector<std::ptrdiff_t> copied_;  // per input of the graph: its place among the writes; -1: none
   ResultTemplate result_;
 };
 

@@ -84,7 +84,11 @@ def test_a_structure_that_names_what_is_not_there_is_an_error() -> None:
     x = rows()
     wrapped(x)
     variant = next(iter(wrapped._runtime._kinds)).graphs[0]
-    served = variant.session.served_call
+    writes = _native.StateWrites()
+
+    def served(state: Any, used: Any, record: bool, structure: Any) -> Any:
+        return variant.session.served_call(state, used, record, writes, structure)
+
     for structure in ({"output": 7}, {"input": 9}, {"list": [{"output": 0}, {"input": 3}]}):
         with pytest.raises(IndexError):
             served(variant.state, variant.used, variant.record, structure)([x])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 
 import pytest
 import rekindle
 import torch
 from module_support import Twins, assert_same, rows
+from rekindle import _native
 from rekindle.lookup.store import flush
 from torch import nn
 
@@ -163,3 +165,47 @@ def test_a_norm_of_other_channels_raises_what_eager_does(norm: nn.Module, sizes:
     assert len(set(errors)) == 1 and (errors[0] or sizes[0] == 0)
     for name, theirs in twins.eager.state_dict().items():
         assert_same(twins.module.state_dict()[name], theirs, name)
+
+
+def test_a_batch_norm_is_written_within_the_native_call_and_counted_as_eager_counts() -> None:
+    plain = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    wrapped = rekindle.Module(copy.deepcopy(plain), rekindle.Options(fallback="error"))
+    x = rows()
+    before = [[buffer._version for buffer in model.buffers()] for model in (plain, wrapped)]
+    for _ in range(3):
+        torch.testing.assert_close(wrapped(x), plain(x))
+    assert next(iter(wrapped._runtime._kinds)).graphs[0].served is not None
+    mine, theirs = (
+        [buffer._version - then for buffer, then in zip(model.buffers(), versions, strict=True)]
+        for model, versions in zip((wrapped, plain), reversed(before), strict=True)
+    )
+    assert mine == theirs
+    assert sum(mine) > 0
+
+
+def test_a_result_that_cannot_be_built_leaves_buffers_as_they_were() -> None:
+    wrapped = rekindle.Module(nn.BatchNorm1d(3), rekindle.Options(fallback="error"))
+    x = torch.randn(4, 3)
+    wrapped(x)
+    graph = next(iter(wrapped._runtime._kinds)).graphs[0]
+    writes = _native.StateWrites(graph.contract.writes, graph.contract.silent_writes, graph.contract.saved_writes)
+    served = graph.session.served_call(graph.state, graph.used, graph.record, writes, {"output": 99})
+    before = [buffer.clone() for buffer in wrapped.buffers()]
+    with pytest.raises(IndexError):
+        served([x])
+    torch.testing.assert_close(list(wrapped.buffers()), before, rtol=0, atol=0)
+
+
+def test_writes_that_fail_leave_all_as_it_was() -> None:
+    first = torch.zeros(3)
+    with torch.inference_mode():
+        second = torch.zeros(2)  # nobody may write it outside of this mode
+    given = [torch.ones(3), torch.ones(2)]
+    with pytest.raises(RuntimeError, match="inference"):
+        _native.StateWrites([0, 1]).write([first, second], [first.clone(), second.clone()], given)
+    assert first.sum() == 0
+    with pytest.raises(RuntimeError):
+        _native.StateWrites([0, 1]).write(
+            [first, torch.zeros(2)], [first.clone(), torch.zeros(2)], [torch.ones(3), torch.ones(5)]
+        )
+    assert first.sum() == 0

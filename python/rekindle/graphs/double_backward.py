@@ -20,7 +20,6 @@ import torch
 
 from rekindle import _native
 from rekindle.export.request import Call
-from rekindle.graphs.saved_writes import note_own_writes
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.modules.hooks import without_hooks
 from rekindle.modules.module_tables import named_buffers, named_parameters
@@ -169,7 +168,7 @@ class DoubleBackward:
                 for buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already
                         _put_back(buffer, before)
-            note_own_writes(versions)
+            _native.note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._state)])
         if not is_like(self._structure, json.loads(json.dumps(structure))):

@@ -19,7 +19,6 @@ from rekindle.functions.binding import bind
 from rekindle.graphs.answers import check_answers, not_for_this_data, numbers_of
 from rekindle.graphs.double_backward import DoubleBackward
 from rekindle.graphs.guard_inputs import Watched
-from rekindle.graphs.saved_writes import refuse_later_writes, uncount_writes
 from rekindle.graphs.shared_memory import Memory
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
@@ -62,7 +61,7 @@ class ReadyGraph:
         self.structure: Structure | None = None  # None: it has to be armed
         self.used, self.record = contract.used, contract.grad
         self.writes = contract.writes
-        self.saved_writes, self.silent_writes = contract.saved_writes, contract.silent_writes
+        self._state_writes = _native.StateWrites(contract.writes, contract.silent_writes, contract.saved_writes)
         self.numbers_at_export: list[int] = contract.shapes.numbers
         self.data_guards, self.sized_by_data = contract.data_guards, contract.sized_by_data
         self.shapes = Shapes.observed(self.observations)
@@ -107,9 +106,9 @@ class ReadyGraph:
         return [found[names.index(name)][1] for name in self.contract.saved_constants]
 
     def _served(self, described: Any) -> Any:
-        if self.writes or self.depends_on_data or self.numbers_at_export:
+        if self.depends_on_data or self.numbers_at_export:
             return None
-        return self.session.served_call(self.state, self.used, self.record, described)
+        return self.session.served_call(self.state, self.used, self.record, self._state_writes, described)
 
     def bind_functions(self, module: torch.nn.Module, device: torch.device) -> None:
         """Lets the graphs call the autograd Functions that they name. Raises Bypass(python_op) for one that is not there.
@@ -198,6 +197,8 @@ class ReadyGraph:
 
         Raises Bypass when the graph is not for this call; buffers and arguments are then as before.
         """
+        if self.writes and (shared := self.memory.shared(arguments)) is not None:
+            raise SharedMemory(self._name(shared))
         if (served := self.served) is not None:
             try:
                 return served(arguments)
@@ -241,23 +242,16 @@ class ReadyGraph:
     def _run_and_write(self, inputs: list[torch.Tensor], arguments: list[torch.Tensor]) -> Any:
         """Runs on copies of what is written, as the backward may read what it held before, then writes it: all or nothing."""
         given = list(inputs)
-        if (shared := self.memory.shared(arguments)) is not None:
-            raise SharedMemory(self._name(shared))
-        for position in self.writes:
-            given[position] = inputs[position].detach().clone()
-        outputs = self._forward(given)
         written = [inputs[position] for position in self.writes]
-        versions = [tensor._version for tensor in written] if self.silent_writes else []
+        before = _native.copies_of(written)
+        for position, copy in zip(self.writes, before, strict=True):
+            given[position] = copy
+        outputs = self._forward(given)
+        self._state_writes.write(written, before, outputs)
         try:
-            with torch.no_grad():
-                torch._foreach_copy_(written, outputs[-len(self.writes) :])
-            uncount_writes([(written[place], versions[place]) for place in self.silent_writes])
-            if self.saved_writes:
-                refuse_later_writes(outputs, [written[place] for place in self.saved_writes])
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
         except Exception:
-            with torch.no_grad():  # all or nothing: eager runs the call again
-                torch._foreach_copy_(written, [given[position] for position in self.writes])
+            _native.write_back(written, before)  # eager runs the call again
             raise
 
 

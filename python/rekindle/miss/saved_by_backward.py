@@ -1,6 +1,6 @@
 """Finds the tensors of a call that eager's backward reads although the forward wrote them: a later write is an error.
 
-What eager would say is found out at the export (graphs/saved_writes.py raises the same error for a graph).
+What eager would say is found out at the export (session/autograd/later_writes.h raises the same error for a graph).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from rekindle.errors import ran_out_of_memory
-from rekindle.graphs.saved_writes import SAYS
 from rekindle.miss.perturbation import SecondCall
 from rekindle.process.torch_internals import run_backward, set_version_counters
+
+_SAYS = "has been modified by an inplace operation"
 
 
 def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
@@ -36,7 +37,7 @@ def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
         except RuntimeError as error:
             if ran_out_of_memory(error):
                 raise
-            return SAYS in str(error)
+            return _SAYS in str(error)
         return False
 
     if not call.bumped or not is_read(call.bumped):

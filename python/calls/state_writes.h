@@ -1,0 +1,30 @@
+// StateWrites: how the last outputs of a graph get into the buffers and arguments that its forward writes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace rekindle::python {
+
+// What a graph writes, in the order of its last outputs.
+struct StateWrites {
+  std::vector<std::size_t> positions;  // among the call's tensors and, after them, the state
+  // Places in `positions`: of those that eager's operators do not count as versions, as a batch norm its
+  // statistics, and of those that eager's backward reads.
+  std::vector<std::size_t> silent, saved;
+};
+
+// Copies, for a graph to run on: its backward may read what was there before the writes.
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);
+
+// Writes the last of `outputs` to `written`, all or nothing, and lets a backward refuse later writes where
+// eager's would. `before`: copies of what was written. Throws what eager's write throws.
+void write_outputs(const StateWrites& writes, const std::vector<at::Tensor>& written,
+                   const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& outputs);
+
+// Gives tensors back what they had, after an error.
+void write_back(const std::vector<at::Tensor>& written, const std::vector<at::Tensor>& before);
+
+}  // namespace rekindle::python
