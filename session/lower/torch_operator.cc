@@ -143,11 +143,11 @@ IValue numbers_in(const at::Tensor& tensor, const c10::Type& type) {
   return std::vector<std::int64_t>(data, data + numbers.numel());
 }
 
-void append_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
+void append_tensors(IValue&& value, std::vector<at::Tensor>& tensors) {
   if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
   } else {
-    tensors.push_back(value.toTensor());
+    tensors.push_back(std::move(value).toTensor());
   }
 }
 
@@ -163,6 +163,8 @@ TorchOperator::TorchOperator(const graph::Node& node, at::Device device)
   for (const c10::Argument& formal : handle_->schema().arguments()) {
     try {
       arguments_.push_back(bind(node, formal, next));
+      arguments_.back().is_device = formal.name() == "device";
+      arguments_.back().is_optional = formal.type()->kind() == TypeKind::OptionalType;
     } catch (c10::Error& error) {
       error.add_context("argument '" + formal.name() + "' of " + name_);
       throw;
@@ -231,12 +233,15 @@ TorchOperator::Argument TorchOperator::bind(const graph::Node& node, const c10::
 }
 
 IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Tensor>& inputs) const {
-  const auto input = [&](std::size_t i) { return i < inputs.size() ? inputs[i] : at::Tensor(); };
+  static const at::Tensor kNone;
+  const auto input = [&](std::size_t i) -> const at::Tensor& {
+    return i < inputs.size() ? inputs[i] : kNone;
+  };
   switch (argument.from) {
     case From::kConstant:
       return argument.value;
     case From::kTensor: {
-      const at::Tensor tensor = input(argument.first);
+      const at::Tensor& tensor = input(argument.first);
       return tensor.defined() ? IValue(tensor) : IValue();
     }
     case From::kNumbers:
@@ -249,7 +254,7 @@ IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Ten
     case From::kOptionalTensors: {
       c10::List<std::optional<at::Tensor>> list;
       for (std::size_t i = 0; i < argument.count; ++i) {
-        const at::Tensor tensor = input(argument.first + i);
+        const at::Tensor& tensor = input(argument.first + i);
         list.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
       }
       return list;
@@ -265,16 +270,17 @@ std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& input
 std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& inputs,
                                                at::Device device) const {
   torch::jit::Stack stack;
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    const c10::Argument& formal = handle_->schema().arguments()[i];
-    stack.push_back(formal.name() == "device" ? IValue(device) : gather(arguments_[i], inputs));
-    TORCH_CHECK(!stack.back().isNone() || formal.type()->kind() == TypeKind::OptionalType, "argument '",
-                formal.name(), "' of ", name_, " is missing");
+  stack.reserve(arguments_.size());
+  for (const Argument& argument : arguments_) {
+    stack.push_back(argument.is_device ? IValue(device) : gather(argument, inputs));
+    TORCH_CHECK(!stack.back().isNone() || argument.is_optional, "argument '",
+                handle_->schema().arguments()[stack.size() - 1].name(), "' of ", name_, " is missing");
   }
   if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) return {kernel(stack)};
   handle_->callBoxed(stack);
   std::vector<at::Tensor> results;
-  for (const IValue& value : stack) append_tensors(value, results);
+  results.reserve(stack.size());
+  for (IValue& value : stack) append_tensors(std::move(value), results);
   return results;
 }
 

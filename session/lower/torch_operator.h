@@ -37,6 +37,8 @@ class TorchOperator {
     c10::IValue value = {};
     std::size_t first = 0, count = 0;
     c10::TypePtr type = {};  // of kNumbers
+    bool is_device = false;  // where the operator runs
+    bool is_optional = false;
   };
 
   Argument bind(const graph::Node& node, const c10::Argument& formal, std::size_t& next);

@@ -56,8 +56,18 @@ std::vector<Layout> layouts_of(const LowerContext& context, const TorchOperator&
 
 std::vector<at::Tensor> inputs_of(const Args& args, std::size_t count) {
   std::vector<at::Tensor> inputs;
+  inputs.reserve(count);
   for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
   return inputs;
+}
+
+// Row by row, with no exception for sizes of 1 or 0.
+bool is_contiguous(const at::Tensor& tensor) {
+  std::int64_t stride = 1;
+  for (std::int64_t i = tensor.dim(); i-- > 0; stride *= tensor.size(i)) {
+    if (tensor.stride(i) != stride) return false;
+  }
+  return true;
 }
 
 // `tensor` in memory of its own with the planned layout. `shared`: its memory has other owners.
@@ -67,9 +77,10 @@ at::Tensor settled(at::Tensor tensor, const Layout& planned, bool shared, const 
     throw PlanMismatch(c10::str(name, " returned ", tensor.toString(), tensor.sizes(), " where ",
                                 planned.dtype, at::IntArrayRef(planned.sizes), " was planned"));
   }
-  tensor = tensor.resolve_conj().resolve_neg();
+  if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
+  const bool lies = planned.strides ? tensor.strides() == *planned.strides : is_contiguous(tensor);
+  if (!shared && lies && tensor.storage_offset() == 0) return tensor;
   const Sizes strides = planned.strides.value_or(c10::TensorType::contiguousStridesOf(planned.sizes));
-  if (!shared && tensor.strides() == strides && tensor.storage_offset() == 0) return tensor;
   return at::empty_strided(planned.sizes, strides, tensor.options()).copy_(tensor);
 }
 

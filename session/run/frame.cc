@@ -61,16 +61,12 @@ void Frame::bind_views(SlotId slot) {
   for (const SlotId view : plan_->slots[slot].views) bind(view, plan_->slots[view].view(slots_[slot]));
 }
 
-void Frame::release(SlotId slot) {
-  std::vector<SlotId> left = {plan_->root_of(slot)};
-  while (!left.empty()) {
-    const SlotId id = left.back();
-    left.pop_back();
-    slots_[id].reset();
-    held_[id].reset();
-    const auto& views = plan_->slots[id].views;
-    left.insert(left.end(), views.begin(), views.end());
-  }
+void Frame::release(SlotId slot) { release_views(plan_->root_of(slot)); }
+
+void Frame::release_views(SlotId slot) {
+  slots_[slot].reset();
+  held_[slot].reset();
+  for (const SlotId view : plan_->slots[slot].views) release_views(view);
 }
 
 void Frame::set_absent(SlotId root, bool absent) {

@@ -82,6 +82,8 @@ class Frame {
 
  private:
   void take(SlotId slot, const at::Tensor& tensor, const Held& held);
+  // Empties a slot and all that views it.
+  void release_views(SlotId slot);
 
   std::shared_ptr<const Plan> plan_;
   std::unique_ptr<device::Arena> arena_;

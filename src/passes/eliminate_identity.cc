@@ -1,9 +1,10 @@
-// Removes nodes whose first output always equals their first input, bit by bit.
+// Removes nodes whose first output always equals an input, as a rule their first, bit by bit.
 #include <algorithm>
 #include <numeric>
 
 #include "src/graph/element.h"
 #include "src/graph/op_info.h"
+#include "src/graph/torch_node.h"
 #include "src/passes/pass.h"
 #include "src/passes/substitute.h"
 
@@ -74,6 +75,19 @@ bool is_product_with_one(const Node& node, const graph::Graph& graph) {
          is_inner(node.input(0), graph) && is_inner(node.output(), graph);
 }
 
+// A functional batch norm returns its new statistics as copies of the old ones; an export copies these once
+// more, over the old ones. Nothing else reads them, and no gradient passes.
+bool is_copy_of_new_statistics(const Node& node, const graph::Graph& graph) {
+  if (!node.is("aten.copy.default", graph::kTorchDomain) || graph::has_tape(node)) return false;
+  const Value* const made = node.input(1);
+  const Node* const norm = made == nullptr ? nullptr : made->producer();
+  constexpr std::size_t kMean = 3, kVariance = 4;  // among inputs and outputs
+  return norm != nullptr &&
+         norm->is("aten._native_batch_norm_legit_functional.default", graph::kTorchDomain) &&
+         (made->index() == kMean || made->index() == kVariance) &&
+         norm->input(made->index()) == node.input(0) && made->uses().size() == 1 && !graph.is_output(made);
+}
+
 bool equals_first_input(const Node& node, const graph::Graph& graph) {
   if (node.inputs().empty() || node.input(0) == nullptr) return false;
   if (node.is("Identity") || is_dropout_in_evaluation(node, graph) || is_cast_to_own_dtype(node)) return true;
@@ -94,8 +108,9 @@ Result<bool> run(graph::Graph& graph, const PassContext&) {
   bool changed = false;
   for (auto position = graph.nodes().begin(); position != graph.nodes().end();) {
     Node* node = (position++)->get();
-    if (!equals_first_input(*node, graph)) continue;
-    changed |= substitute(graph, node->output(), node->input(0));
+    const bool is_copy = is_copy_of_new_statistics(*node, graph);
+    if (!is_copy && !equals_first_input(*node, graph)) continue;
+    changed |= substitute(graph, node->output(), node->input(is_copy ? 1 : 0));
     if (graph.is_output(node->output())) continue;
     graph.erase_node(node);
     changed = true;
@@ -103,7 +118,7 @@ Result<bool> run(graph::Graph& graph, const PassContext&) {
   return changed;
 }
 
-REKINDLE_PASS("eliminate_identity", "Removes nodes that return their input", run);
+REKINDLE_PASS("eliminate_identity", "Removes nodes that return an input", run);
 
 }  // namespace
 }  // namespace rekindle::passes

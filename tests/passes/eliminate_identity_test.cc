@@ -122,3 +122,31 @@ TEST_CASE("a product with one stays a tensor of its own at the edge of the graph
   return %c, %f, %i
 })");
 }
+
+TEST_CASE("a batch norm's new statistics are not copied once more", "[passes]") {
+  constexpr std::string_view kNorm =
+      "%n, %a, %b, %m, %v = torch::aten._native_batch_norm_legit_functional.default(%x, _, _, %mean, %var) "
+      "{_results = 5, eps = float64[]{1e-05}, momentum = float64[]{0.1}, training = 1}\n";
+  const std::string begin =
+      "graph g(%x: float32[4, 3], %mean: float32[3], %var: float32[3]) {\n"
+      "  opset 20, torch 1\n  " +
+      std::string(kNorm);
+  check_pass(
+      kPass, begin + R"(  %c = torch::aten.copy.default(%mean, %m) {_results = 1}
+  %d = torch::aten.copy.default(%var, %v) {_results = 1}
+  return %n, %c, %d
+})",
+      "graph g(%x: float32[4, 3], %mean: float32[3], %var: float32[3]) {\n"
+      "  opset 20, torch 1\n"
+      "  %n, %a, %b, %c, %d = torch::aten._native_batch_norm_legit_functional.default(%x, _, _, %mean, "
+      "%var) {_results = 5, eps = float64[]{1e-05}, momentum = float64[]{0.1}, training = 1}\n"
+      "  return %n, %c, %d\n"
+      "}");
+  for (const char* copies : {
+           "%c = torch::aten.copy.default(%var, %m) {_results = 1}\n  return %n, %c\n}",       // over another
+           "%c = torch::aten.copy.default(%mean, %a) {_results = 1}\n  return %n, %c\n}",      // is saved
+           "%c = torch::aten.copy.default(%mean, %m) {_results = 1}\n  return %n, %c, %m\n}",  // both
+           "%c = torch::aten.copy.default(%mean, %var) {_results = 1}\n  return %n, %c\n}",    // of an input
+       })
+    check_unchanged(kPass, begin + "  " + copies);
+}
