@@ -235,8 +235,7 @@ class Runtime:
         """Runs a call in eager with its parts from graphs. Needs the lock: no other thread describes the module meanwhile."""
         if self._parts is None:
             self._parts = Parts(self._module, self._serving)
-        with contextlib.nullcontext() if self._parts.in_use else self._parts.in_place():
-            return run_eager(self._module, args, kwargs)
+        return self._parts.run(self._module, args, kwargs)
 
     def _serving(self, name: str, module: nn.Module) -> Call:
         known = self._runtimes.get(name)

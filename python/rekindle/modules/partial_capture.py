@@ -6,7 +6,7 @@ runs in eager, with its own submodules served in the same way.
 
 An example: the forward of `Net` is `h = self.encoder(x); print(h.mean()); return self.decoder(h)`. It prints, so `Net` is refused
 (side_effect) and runs in eager. Afterwards `candidates(net)` names `encoder` and `decoder`, if each has two layers or more, and
-within `Parts(...).in_place()` eager's calls of the two run from graphs, with the print between them.
+within `Parts(...).run(net, ...)` eager's calls of the two run from graphs, with the print between them.
 """
 
 from __future__ import annotations
@@ -113,14 +113,15 @@ class Parts:
         self._served = [_Served(part, serving(name, part)) for name, part in candidates(module).items()]
         self.in_use = False
 
-    @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Serves the parts' calls by this thread, within the block; not to be entered again inside."""
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the module's forward as run_eager does, with the parts' calls by this thread served; inside of itself without."""
+        if self.in_use:
+            return run_eager(module, args, kwargs)
         self.in_use = True
         try:
             for served in self._served:
                 served.install()
-            yield
+            return run_eager(module, args, kwargs)
         finally:
             self.remove()
 
