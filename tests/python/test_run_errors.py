@@ -130,7 +130,8 @@ def test_an_error_of_a_graph_alone_is_forbidden_with_fallback_error() -> None:
         twins.wrapped(1e6 * rows())
 
 
-def test_arguments_and_buffers_are_written_all_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_arguments_and_buffers_are_written_all_or_not_at_all(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -148,8 +149,12 @@ def test_arguments_and_buffers_are_written_all_or_not_at_all(monkeypatch: pytest
     def broken(*_: Any) -> Any:
         raise RuntimeError("no result")
 
+    graph = next(iter(twins.wrapped._runtime._kinds)).graphs[0]
+    assert graph.served is not None
+    bound = (graph.state, graph.used, graph.record, graph._state_writes)
     with monkeypatch.context() as patch:
         patch.setattr(Structure, "rebuild", broken)
+        patch.setattr(graph, "served", graph.session.served_call(*bound, {"output": 99}) if native else None)
         given = []
 
         def call(model: Any) -> Any:
