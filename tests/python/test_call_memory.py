@@ -194,11 +194,12 @@ def kept(model: Any, name: str) -> None:
     model.last_loss = loss
 
 
+@pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_module_that_keeps_its_loss_is_collected(name: str) -> None:
+def test_a_module_that_keeps_its_loss_is_collected(name: str, calls: int) -> None:
     model = rekindle.Module(MODELS[name](), rekindle.Options(log="error"))
-    kept(model, name)
-    kept(model, name)
+    for _ in range(calls):
+        kept(model, name)
     known = weakref.ref(unwrapped := rekindle.unwrap(model))
     del model, unwrapped
     rekindle.lookup.store.flush()

@@ -382,8 +382,8 @@ BYPASSES: dict[str, tuple[Callable[[World], Any], Reason, str]] = {
         lambda w: w.model.config.extra.update(items=[1, iter([])]), Reason.OPAQUE_VALUE, "extra['items'][1]"),
     "hidden parameter": (
         lambda w: setattr(w.model, "layers", [nn.Linear(2, 2)]), Reason.OPAQUE_VALUE, "model.layers[0]"),
-    "large plain tensor": (
-        lambda w: setattr(w.model, "big", torch.zeros(1 << 19)), Reason.OPAQUE_VALUE, "model.big"),
+    "large plain tensor on another device": (
+        lambda w: setattr(w.model, "big", torch.zeros(1 << 19, device="meta")), Reason.OPAQUE_VALUE, "model.big"),
     "tensor subclass parameter": (
         lambda w: setattr(w.model.head, "weight", nn.Parameter(torch.zeros(4, 4).as_subclass(Odd))),
         Reason.OPAQUE_VALUE, "model.head.weight"),

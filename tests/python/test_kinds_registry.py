@@ -249,7 +249,8 @@ def test_a_subclass_is_its_class_its_attributes_its_slots_and_what_it_is_made_of
         frozenset: ({1},), bytearray: (b"a",), dict: ({"a": 1},), collections.OrderedDict: ({"a": 1},), datetime.time: (1,),
         collections.Counter: ({"a": 1},), collections.defaultdict: (int, {"a": 1}), collections.deque: ([1], 3),
         functools.partial: (_function, 1), property: (_function,), weakref.ref: (Thing,), decimal.Decimal: ("1",),
-        datetime.date: (2000, 1, 1), datetime.datetime: (2000, 1, 1), datetime.timedelta: (1,),
+        datetime.date: (2000, 1, 1), datetime.datetime: (2000, 1, 1), datetime.timedelta: (1,), staticmethod: (_function,),
+        classmethod: (_function,),
     }  # fmt: skip
     own = type("Own", (kind,), {"__module__": __name__})
     arguments = samples.get(kind, ("a",) if issubclass(kind, pathlib.PurePath) else ())

@@ -196,6 +196,7 @@ def test_rekindle_verify_finds_it(error: str) -> None:
     names = [f"input {i}" for i in range(1)] + variant.contract.state
     assert rekindle.verify(model, rows())
     variant.session = Planted(variant.session, error, [names[i] for i in variant.used].index("faint"))
+    variant.served = None  # which has the session that is right
     found = rekindle.verify(model, rows())
     assert not found, str(found)
     kinds = {"an output": "result", "an element": "result", "a stride": "result", "a buffer": "buffer", "a random draw": "random"}

@@ -42,7 +42,7 @@ class Runtime:
         self._is_part = is_part  # whether the module around it runs in eager
         self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
         self._parts: Parts | None = None  # made by the first eager call that may have them
-        self._why_eager: str | None = None  # of the last eager call
+        self._why_eager: Bypass | None = None  # of the last eager call
         self._kinds = CallKinds(is_part)  # what is known about its calls
         self._subject = Subject(module, options)
         self._lock = threading.RLock()  # held while a graph is made, or the parts are in place
@@ -124,7 +124,7 @@ class Runtime:
         return whole
 
     def _as_part(self, status: Status) -> Part:
-        return Part("", status.source, self._why_eager if status.source == "eager" else None)
+        return Part("", status.source, str(self._why_eager) if status.source == "eager" else None)
 
     def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
         kind, bypass = self._kinds.new(key, kind_key(args, kwargs, [], self._subject.dynamic)[:2])
@@ -228,7 +228,7 @@ class Runtime:
         """Counts a call that runs in eager; raises FallbackError if none may."""
         if self._options.forbids_eager:
             raise forbidden(self._module, why) from why
-        self._status.source, self._why_eager = "eager", str(why)
+        self._status.source, self._why_eager = "eager", why
         self._status.eager_calls += 1
 
     def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

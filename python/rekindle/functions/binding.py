@@ -12,7 +12,7 @@ from torch import nn
 import rekindle.functions.quantized  # noqa: F401  (graphs name its Function)
 from rekindle import _native
 from rekindle.errors import PythonOpError
-from rekindle.functions.calls import Call, Rule, resolve
+from rekindle.functions.calls import Call, Rule, leads_to_model, resolve
 from rekindle.functions.references import follow, show
 from rekindle.functions.registry import declaration_of
 from rekindle.reasons import Bypass, Reason, SizedByData
@@ -84,13 +84,18 @@ def _reuse(call: Call, function: type, output: int, argument: int) -> tuple[int,
     return call.results.index(output), call.tensors.index(argument)
 
 
+_NO_MODEL = nn.Module()
+
+
 class _Watch:
     """Tells the user what a bound call does otherwise than the graph says, and answers what the node asks for."""
 
     _told: ClassVar[set[type]] = set()  # Functions whose reuse was reported
 
     def __init__(self, function: type, call: Call, model: nn.Module) -> None:
-        self._function, self._call, self._model = function, call, model
+        # A node keeps this object, and a module may keep the result of a node: what leads to the module would keep both.
+        is_read = any(leads_to_model(value) for value in (*call.arguments, *call.others))
+        self._function, self._call, self._model = function, call, model if is_read else _NO_MODEL
         self._name = f"the autograd Function {function.__qualname__}"
 
     def arguments(self, tensors: list[torch.Tensor | None]) -> tuple[Any, ...]:

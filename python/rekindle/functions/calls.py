@@ -186,6 +186,16 @@ class _Describer:
         return None
 
 
+def leads_to_model(value: Any) -> bool:
+    """Tells whether `resolve` may follow a path from the live model for a value of a call."""
+    ((kind, content),) = value.items()
+    if kind in ("list", "tuple"):
+        return any(map(leads_to_model, content))
+    if kind == "dict":
+        return any(leads_to_model(key) or leads_to_model(item) for key, item in content)
+    return kind not in ("tensor", "plain", "size", "dtype", "device")
+
+
 def resolve(value: Any, model: nn.Module, tensors: list[torch.Tensor | None]) -> Any:
     """Returns what a value of a call stands for in the live model. Raises LookupError for a path that leads nowhere.
 
