@@ -295,6 +295,27 @@ def test_a_sparse_buffer_matters_where_it_is_read(cache_dir: str, is_read: bool)
         assert "model.heads is a tensor with layout torch.sparse_coo" in message
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_tensor_without_memory_is_not_looked_at(cache_dir: str, is_read: bool) -> None:
+    module = Keeper(lambda owner: float(owner.freed.shape[0]) if is_read else 1.0)
+    module.freed = torch.ones(4)
+    module.freed.untyped_storage().resize_(0)
+    wrapped = rekindle.Module(module)
+    for step in range(2):
+        _assert_as_eager(module, wrapped, _x(step))
+    assert rekindle.status(wrapped).eager_calls == 2 * is_read
+
+
+def test_a_parameter_without_memory_is_named(cache_dir: str) -> None:
+    module = Keeper(lambda _: 1.0)
+    module.gathered = nn.Parameter(torch.ones(4))
+    module.gathered.untyped_storage().resize_(0)
+    wrapped = rekindle.Module(module)
+    _assert_as_eager(module, wrapped, _x(0))
+    ((_, message),) = rekindle.status(wrapped).bypass
+    assert "model.gathered has no memory now" in message
+
+
 def test_a_name_that_comes_or_goes_is_a_change(cache_dir: str) -> None:
     module = Keeper(by_presence)
     wrapped = rekindle.Module(module)

@@ -24,21 +24,19 @@ from rekindle.key.values.cells import ITEMS, OBJECT, object_but
 from rekindle.key.values.objects import volatile_fields, watch_slots
 from rekindle.key.values.proxies import around_forward
 from rekindle.key.values.walker import Walker, attribute_path
-from rekindle.modules.hooks import FORWARD_HOOKS, GLOBAL_HOOKS, HOOKS
+from rekindle.modules.hooks import FORWARD_HOOKS, GLOBAL_HOOKS, HOOKS, STATE_DICT_HOOKS
 from rekindle.modules.module_tables import has_strides
 from rekindle.modules.proxy import unwrapped, wrapping_of
 from rekindle.reasons import Bypass, Reason
+from rekindle.results.layouts import has_memory
 
 # What torch.nn.Module keeps in an instance's dict and this walk handles by itself.
 _HANDLED = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
-# Bookkeeping of the hooks below, and hooks that run outside a forward (saving and loading).
-_BOOKKEEPING = frozenset(
-    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks_with_kwargs "
-    "_is_full_backward_hook _state_dict_hooks _state_dict_pre_hooks _load_state_dict_pre_hooks "
-    "_load_state_dict_post_hooks".split()
+_BOOKKEEPING = frozenset(  # of the hooks below
+    "_forward_hooks_with_kwargs _forward_hooks_always_called _forward_pre_hooks_with_kwargs _is_full_backward_hook".split()
 )
 UNREAD = "unread"  # the leaf of an attribute that the forward is taken not to read; a text of the user's is quoted
-_NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset(HOOKS)
+_NOT_ATTRIBUTES = _HANDLED | _BOOKKEEPING | frozenset((*HOOKS, *STATE_DICT_HOOKS))
 
 
 def add_module_tree(walker: Walker, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -102,7 +100,7 @@ class _TreeWalk:
         skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
         for name, value in state.items():
             if name not in skipped and not walker.left_out(path, type(module), name):
-                self._add_attribute(attribute_path(path, name), module, name, value)
+                self._add_attribute(_path_of(path, name), module, name, value)
         watch_slots(walker, path, module)
         if module is not self._with_hooks:
             self._add_forward_hooks(path, state)
@@ -111,7 +109,7 @@ class _TreeWalk:
         """Watches the attributes of a module or of a tensor of it, but for what unread ones hold."""
         walker = self._walker
         # In a private copy, these names are not to be compared (export/copies/tripwires.py): the texts are.
-        unread = tuple(f"{name}" for name in attributes if walker.unread and attribute_path(path, name) in walker.unread)
+        unread = tuple(f"{name}" for name in attributes if walker.unread and _path_of(path, name) in walker.unread)
         walker.watch(owner, object_but(unread) if unread else OBJECT)
 
     def _add_attribute(self, path: str, owner: Any, name: str, value: Any) -> None:
@@ -166,12 +164,14 @@ class _TreeWalk:
             walker.emit(f"{path}.class", walker.add_class(type(tensor)))
         elif not tensors.is_plain(tensor):
             kind = type(tensor)
-            raise Bypass(
-                Reason.OPAQUE_VALUE,
-                f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors",
-            )
+            what = f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors"
+            if kind.__module__.startswith("torch.distributed."):
+                what += ": wrap the blocks with rekindle.Module, and fully_shard what is wrapped"
+            raise Bypass(Reason.OPAQUE_VALUE, what)
         if walker.seen(path, tensor):
             return
+        if tensors.is_plain(tensor) and not has_memory(tensor):
+            raise Bypass(Reason.OPAQUE_VALUE, f"{path} has no memory now: it was freed, as sharding does between forwards")
         self.state.append((path, tensor))
         walker.emit(path, tensors.describe(tensor, self._walker.devices) + suffix)
         attributes = tensor.__dict__
@@ -179,6 +179,11 @@ class _TreeWalk:
         for name, value in list(attributes.items()):
             if not walker.left_out(path, type(tensor), name):
                 self._add_attribute(attribute_path(path, name), tensor, name, value)
+
+
+def _path_of(path: str, name: str) -> str:
+    """Returns the path of an attribute; what torch names anew in each process, as fully_shard its state, has one for all."""
+    return attribute_path(path, name.partition("_key_")[0] if name.startswith("__composable_api_") else name)
 
 
 def module_paths(root: torch.nn.Module) -> dict[int, tuple[str, object]]:

@@ -15,6 +15,8 @@ FORWARD_HOOKS = {
     "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
     "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
 }
+# Those that run when a module is saved or loaded, and not around a forward.
+STATE_DICT_HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 
 

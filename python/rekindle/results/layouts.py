@@ -40,6 +40,13 @@ def copied(tensor: torch.Tensor, change: Callable[[torch.Tensor], None] = lambda
     return memory.as_strided(given.shape, given.stride()).detach().requires_grad_(tensor.requires_grad)
 
 
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Tells whether all elements of a plain tensor have memory: not so where a sharding framework has freed it for now."""
+    if tensor.layout is not torch.strided or tensor.numel() == 0:
+        return True
+    return tensor.untyped_storage().nbytes() >= (tensor.storage_offset() + _extent(tensor)) * tensor.element_size()
+
+
 # How a result of a graph lies, as JSON: see session/plan/result_layout.h for the kinds and their numbers.
 Layout = list[Any]
 

@@ -23,10 +23,12 @@ from torch import nn
 from rekindle.export.copies.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Copier, Of
 from rekindle.key.values.cells import own_dict
 from rekindle.key.values.objects import object_kind, slots_of
+from rekindle.key.values.tensors import is_plain
 from rekindle.key.values.walker import opaque, registered
 from rekindle.modules.proxy import Wrapping, adopt, wrapping_of
 from rekindle.modules.proxy import kind_of as proxy_kind_of
-from rekindle.results.layouts import copied
+from rekindle.reasons import Bypass, Reason
+from rekindle.results.layouts import copied, has_memory
 
 _ATOMS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, complex, torch.Size, enum.Enum)
 _NOT_FOLLOWED = (logging.Logger, logging.LoggerAdapter, logging.Handler, torch.dtype, torch.device)
@@ -101,6 +103,21 @@ class DictCopier(Copier):
             made.default_factory = of(value.default_factory)
         for key, item in value.items():
             made[of(key)] = of(item)
+
+
+class _SharedItems(DictCopier):
+    """Copies a dict that no run on the copy looks into: its items stay the live ones."""
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        """Returns nothing."""
+        return ()
+
+    def fill(self, value: Any, made: Any, of: Of) -> None:
+        """Adds the live items."""
+        made.update(value)
+
+
+SHARED_ITEMS = _SharedItems()
 
 
 class _Mapping(Copier):
@@ -237,6 +254,9 @@ def _is_followed_object(value: Any) -> bool:
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
     """Makes a leaf of a tensor's kind with its numbers in memory of its own."""
     given = tensor.detach()
+    if is_plain(tensor) and not has_memory(tensor):
+        message = f"the module leads to a tensor of shape {tuple(tensor.shape)} whose memory was freed"
+        raise Bypass(Reason.OPAQUE_VALUE, message)
     if given.is_neg():
         made = torch._neg_view(numbers_of(torch._neg_view(given))).detach()
     elif given.is_conj():

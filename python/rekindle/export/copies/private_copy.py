@@ -11,7 +11,7 @@ An example: of `self.layers = [a, b]` and `self.last = b` the copy has a list of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,10 @@ import torch
 from torch import nn
 
 from rekindle.export.copies.copied_callables import Copier
-from rekindle.export.copies.copied_kinds import TABLES, kind_of, numbers_of
+from rekindle.export.copies.copied_kinds import SHARED_ITEMS, TABLES, kind_of, numbers_of
 from rekindle.export.copies.tripwires import Reads, copier_of
 from rekindle.export.request import Call
+from rekindle.modules.hooks import HOOKS, STATE_DICT_HOOKS
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
 
@@ -38,7 +39,10 @@ class PrivateCopies:
         self._tensors = call.tensors
         self.reads = Reads()  # of attributes that the forward is taken not to read
         given = _containers((call.args, call.kwargs)).values()
-        search = _Search(_partly_read(call, self.reads))
+        # The module's own hooks run around the call, and not in a copy.
+        tables = call.module.__dict__
+        own_hooks = {id(tables[name]): SHARED_ITEMS for name in HOOKS if name in tables}
+        search = _Search({**own_hooks, **_partly_read(call, self.reads)})
         self._copied = search.leading_to_tensors([call.module, call.args, call.kwargs, *self._tensors], given)
 
     def around(self, tensors: Sequence[torch.Tensor]) -> Call:
@@ -55,6 +59,8 @@ class PrivateCopies:
         try:
             module, args, kwargs = copy.of(call.module), copy.of(call.args), copy.of(call.kwargs)
             copy.fill()
+        except Bypass:
+            raise
         except Exception as error:  # a hash or an order of the user's, of an object that is not complete yet
             message = f"the module cannot be copied: {type(error).__name__}: {error}"
             raise Bypass(Reason.OPAQUE_VALUE, message) from error
@@ -115,7 +121,7 @@ class _Search:
     copiers: of single objects, by identity; the kind of an object says what copies it otherwise
     """
 
-    def __init__(self, copiers: Mapping[int, Copier]) -> None:
+    def __init__(self, copiers: dict[int, Copier]) -> None:
         self._copiers = copiers
         self._seen: dict[int, tuple[Any, Copier]] = {}  # what is followed
         self._holders: dict[int, list[int]] = {}  # who leads to it
@@ -133,7 +139,9 @@ class _Search:
         self._left.append(value)
         if isinstance(value, (torch.Tensor, nn.Module)):
             self._found.append(id(value))
-        for table in _tables_of(value):
+        for name, table in _tables_of(value):
+            if name in STATE_DICT_HOOKS:
+                self._copiers[id(table)] = SHARED_ITEMS
             self.copy(table)
         return True
 
@@ -171,9 +179,9 @@ class _Search:
         return copied_ones
 
 
-def _tables_of(value: Any) -> list[Any]:
-    """Returns what a module registers things in, which is its own even if it is empty."""
-    return [value.__dict__[name] for name in TABLES if name in value.__dict__] if isinstance(value, nn.Module) else []
+def _tables_of(value: Any) -> list[tuple[str, Any]]:
+    """Returns, with its name, what a module registers things in, which is its own even if it is empty."""
+    return [(name, value.__dict__[name]) for name in TABLES if name in value.__dict__] if isinstance(value, nn.Module) else []
 
 
 class _Copy:

@@ -10,7 +10,7 @@ from rekindle.modules.tensor_kinds import is_plain_kind
 from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import NO_TORCH_DISPATCH
 from rekindle.reasons import Bypass, Reason
-from rekindle.results.layouts import arrangement
+from rekindle.results.layouts import arrangement, has_memory
 from rekindle.sizes.shapes import is_open
 
 _INFERENCE = " inference"  # in the text of a tensor that was made in inference mode
@@ -49,6 +49,7 @@ class DeviceNames:
             and (self.of_call.type != "cpu" or tensor.numel() * tensor.element_size() > CONTENT_LIMIT)
             and is_plain(tensor)
             and is_plain_kind(tensor)
+            and has_memory(tensor)
             and not tensor.requires_grad
         )
 
@@ -117,6 +118,8 @@ def content_text(path: str, tensor: torch.Tensor, limit: int = CONTENT_LIMIT) ->
         raise Bypass(Reason.OPAQUE_VALUE, f"{what}, or make it dense")
     if tensor.device.type != "cpu" or tensor.is_quantized:
         raise _refused(path, f"a {'quantized ' if tensor.is_quantized else ''}tensor on {tensor.device}")
+    if not has_memory(tensor):
+        raise _refused(path, "a tensor whose memory was freed")
     size = tensor.numel() * tensor.element_size()
     if size > limit:
         raise _refused(path, f"a tensor of {size} bytes (at most {limit} are digested)")
