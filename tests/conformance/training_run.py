@@ -101,20 +101,20 @@ def main() -> None:
         name: {"losses": training.losses, "seconds": training.seconds} for name, training in trainings.items()
     }
     if "rekindle" in trainings and "eager" in trainings:
-        report |= _compared(trainings["rekindle"].wrapped, trainings["eager"].wrapped)
+        report["modules"] = [_status(module) for module in trainings["rekindle"].wrapped]
+        report["parameters"] = _distances(trainings["rekindle"].wrapped, trainings["eager"].wrapped)
+    if "nudged" in trainings:
+        report["nudged_parameters"] = _distances(trainings["nudged"].wrapped, trainings["eager"].wrapped)
     print(json.dumps(report))
 
 
-def _compared(mine: list[nn.Module], theirs: list[nn.Module]) -> dict[str, Any]:
-    """Returns what Rekindle did, and per parameter how far it is from eager's, and the norm of that."""
-    return {
-        "modules": [_status(module) for module in mine],
-        "parameters": [
-            [float((p.detach() - q.detach()).norm()), float(q.detach().norm())]
-            for a, b in zip(mine, theirs, strict=True)
-            for p, q in zip(a.parameters(), b.parameters(), strict=True)
-        ],
-    }
+def _distances(mine: list[nn.Module], theirs: list[nn.Module]) -> list[list[float]]:
+    """Returns per parameter how far it is from eager's, and the norm of that."""
+    return [
+        [float((p.detach() - q.detach()).norm()), float(q.detach().norm())]
+        for a, b in zip(mine, theirs, strict=True)
+        for p, q in zip(a.parameters(), b.parameters(), strict=True)
+    ]
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ def try_program(name: str, steps: int) -> Row:
             absent = "ModuleNotFoundError" in str(failed)
             return Row(name, "absent" if absent else "wrong", reason=str(failed))
     nudged = _distances(cold["nudged"]["losses"], cold["eager"]["losses"])
-    wrong = _difference(cold, nudged) or _difference(warm, nudged)
+    carried = [apart for apart, _ in cold["nudged_parameters"]]
+    wrong = _difference(cold, nudged, carried) or _difference(warm, nudged, carried)
     place, reason = _place(warm["modules"])
     exports = tuple(sum(module["exports"] for module in report["modules"]) for report in (cold, warm))
     first = tuple(report[variant]["seconds"][0] for report, variant in ((eager, "eager"), (cold, "rekindle"), (warm, "rekindle")))
@@ -91,8 +92,11 @@ def _distances(mine: list[float], theirs: list[float]) -> list[float]:
     return [abs(a - b) for a, b in zip(mine, theirs, strict=True)]
 
 
-def _difference(report: dict[str, Any], nudged: list[float]) -> str:
-    """Returns where losses or parameters are farther from eager's than rounding carries them; empty where nowhere."""
+def _difference(report: dict[str, Any], nudged: list[float], carried: list[float]) -> str:
+    """Returns where losses or parameters are farther from eager's than rounding carries them; empty where nowhere.
+
+    nudged, carried: how far one rounding error carries the losses, and the parameters
+    """
     explained = 0.0
     theirs = report["eager"]["losses"]
     for i, (apart, loss) in enumerate(zip(_distances(report["rekindle"]["losses"], theirs), theirs, strict=True)):
@@ -102,8 +106,9 @@ def _difference(report: dict[str, Any], nudged: list[float]) -> str:
     floor = max((norm for _, norm in report["parameters"]), default=0.0) * 1e-2
     relative = explained / max(1.0, max(map(abs, theirs)))
     for i, (apart, norm) in enumerate(report["parameters"]):
-        if not apart <= max(1e-2, relative) * max(norm, floor):
-            return f"after training, parameter {i} is {apart:.2e} from eager's, whose norm is {norm:.2e}"
+        if not apart <= max(max(1e-2, relative) * max(norm, floor), _AMPLIFIED * carried[i]):
+            what = f"after training, parameter {i} is {apart:.2e} from eager's, whose norm is {norm:.2e}"
+            return f"{what}, and {carried[i]:.2e} one rounding error away"
     return ""
 
 
