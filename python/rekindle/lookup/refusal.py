@@ -69,7 +69,7 @@ class Refusal:
         """Returns what a section says; raises InvalidEntry for what is none."""
         try:
             found = json.loads(section)
-            made = Refusal(Reason(found["reason"]), found["message"], found["tries"], found["processes"], found["attribute"])
+            made = Refusal(Reason(found["reason"]), found["message"], found["tries"], found["processes"], found.get("attribute"))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidEntry(f"its section {SECTION} cannot be read: {error}") from error
         types = [type(value) for value in (made.message, made.tries, made.processes)]
