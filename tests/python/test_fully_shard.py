@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import pytest
@@ -57,7 +58,9 @@ def _run(rank: int, directory: str, reshard: bool, warm: bool) -> None:
     torch.testing.assert_close(own, parameters)
     assert [status.eager_calls for status in found] == [0, 0]
     assert not warm or [status.exports for status in found] == [0, 0]
+    rekindle.lookup.store.flush()
     dist.destroy_process_group()
+    os._exit(0)  # threads of gloo's may outlive their group, which ends a process by abort
 
 
 @pytest.mark.parametrize("reshard", [True, False])
