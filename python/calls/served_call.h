@@ -18,8 +18,8 @@ namespace rekindle::python {
 // the graph runs.
 class ServedCall {
  public:
-  // What the graph takes: which of the call's tensors and, after them, of the state. record: as of
-  // Session::forward.
+  // Tells which tensors a call hands to the graph: those at the positions `used` among the call's tensors
+  // and, after them, the state. record: as of Session::forward.
   struct Inputs {
     pybind11::list state;  // of tensors, read at each call
     std::vector<std::size_t> used;

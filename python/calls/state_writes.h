@@ -8,7 +8,7 @@
 
 namespace rekindle::python {
 
-// What a graph writes, in the order of its last outputs.
+// Says which tensors of a call take the last outputs of a graph, in the order of these outputs.
 struct StateWrites {
   std::vector<std::size_t> positions;  // among the call's tensors and, after them, the state
   // Places in `positions`: of those that eager's operators do not count as versions, as a batch norm its
