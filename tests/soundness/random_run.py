@@ -21,7 +21,7 @@ import numpy as np
 import rekindle
 import torch
 from random_calls import CALLS, Calls
-from random_state import BFLOAT16, FLOAT32, differences, state_of
+from random_state import BFLOAT16, FLOAT32, differences, has_half_gradients, state_of
 from rekindle.lookup import store
 
 _IMPORTS = (
@@ -169,6 +169,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     outcome: dict[str, Any] = {"calls": 0, "graphs": 0, "sources": [], "bypass": [], "wrong": None}
     ours = Side("subject", path, options, job["through"])
     theirs = Side("twin", path, None, job["through"])
+    halved = False
     for number, step in enumerate(job["steps"]):
         if step.startswith("world: "):
             with contextlib.suppress(Exception):
@@ -184,8 +185,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             ran = "raised" if "error" in theirs.seen else _source(ours, before)
             outcome["sources"].append(ran)
             outcome["graphs"] += ran not in ("eager", "raised")
-        halved = any("call_with_autocast" in done for done in job["steps"][: number + 1])  # and so are sums that go on from it
-        wrong = differences(ours.state(), theirs.state(), BFLOAT16 if halved else FLOAT32)
+        state = theirs.state()
+        halved = halved or "call_with_autocast" in step or has_half_gradients(state)  # and so are sums that go on from it
+        wrong = differences(ours.state(), state, BFLOAT16 if halved else FLOAT32)
         if wrong:
             outcome["wrong"] = {"step": number, "text": step, "differences": wrong, "traceback": ours.seen.get("_traceback")}
             break

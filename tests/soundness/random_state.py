@@ -211,6 +211,7 @@ def state_of(net: torch.nn.Module, module: types.ModuleType, seen: dict[str, Any
 
 
 FLOAT32, BFLOAT16 = 1e-5, 2**-8  # what rounding may change, as a part of a tensor's largest value
+_HALF = (torch.bfloat16, torch.float16)
 _CANCELLED = 1e-6  # of gradients, where that of the loss is around one
 
 
@@ -233,6 +234,11 @@ def _is_gradient(path: str) -> bool:
     return ".grad" in path or path.startswith(("gradient", "first gradients"))
 
 
+def has_half_gradients(leaves: list[tuple[str, Leaf]]) -> bool:
+    """Whether a gradient is of half precision, so that it keeps that rounding after `net.float()`."""
+    return any(_is_gradient(path) and isinstance(leaf, torch.Tensor) and leaf.dtype in _HALF for path, leaf in leaves)
+
+
 def _largest(leaf: Leaf) -> float:
     if isinstance(leaf, str) or not leaf.is_floating_point():
         return 0.0
@@ -247,7 +253,7 @@ def _equal(a: Leaf, b: Leaf, rounding: float, scale: float) -> bool:
         return False
     if not a.is_floating_point() or not a.numel():
         return bool(torch.equal(a, b))
-    rounding = max(rounding, BFLOAT16 if a.dtype in (torch.bfloat16, torch.float16) else 0.0)
+    rounding = max(rounding, BFLOAT16 if a.dtype in _HALF else 0.0)
     a, b, scale = a.double(), b.double(), max(scale, _largest(b))
     return bool(torch.allclose(a, b, rtol=10 * rounding, atol=rounding * scale + 1e-7, equal_nan=True))
 
