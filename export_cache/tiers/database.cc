@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "export_cache/tiers/job_env.h"
+
 namespace rekindle {
 namespace {
 
@@ -26,8 +28,9 @@ class SilentLogger : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-rocksdb::Options database_options() {
+rocksdb::Options database_options(rocksdb::Env* env) {
   rocksdb::Options options;
+  options.env = env;
   options.create_if_missing = true;
   options.paranoid_checks = true;
   options.info_log = std::make_shared<SilentLogger>();
@@ -66,6 +69,7 @@ bool is_damage(const rocksdb::Status& status) {
 }  // namespace
 
 struct Database::Handle {
+  std::shared_ptr<rocksdb::Env> env = make_job_env();
   std::unique_ptr<rocksdb::DB> db;
 };
 
@@ -78,11 +82,11 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& dir, Access 
     // RocksDB would start a new database among the files of the old one.
     return corruption("cannot open the cache database: CURRENT is missing");
   }
-  rocksdb::DB* opened = nullptr;
-  const rocksdb::Status status = access == Access::kRead
-                                     ? rocksdb::DB::OpenForReadOnly(database_options(), dir, &opened)
-                                     : rocksdb::DB::Open(database_options(), dir, &opened);
   std::unique_ptr<Database> database(new Database(std::make_unique<Handle>()));
+  const rocksdb::Options options = database_options(database->handle_->env.get());
+  rocksdb::DB* opened = nullptr;
+  const rocksdb::Status status = access == Access::kRead ? rocksdb::DB::OpenForReadOnly(options, dir, &opened)
+                                                         : rocksdb::DB::Open(options, dir, &opened);
   database->handle_->db.reset(opened);
   if (!status.ok()) return database->failure("open", status.ToString(), is_damage(status));
   return database;
@@ -103,7 +107,8 @@ Result<bool> Database::exists(const std::string& dir) {
 
 bool Database::repair(const std::string& dir) {
   std::error_code failed;
-  const bool repaired = rocksdb::RepairDB(dir, database_options()).ok();
+  std::shared_ptr<rocksdb::Env> env = make_job_env();
+  const bool repaired = rocksdb::RepairDB(dir, database_options(env.get())).ok();
   fs::remove_all(dir + "/lost", failed);  // tables that cannot be read
   return repaired && !failed;
 }

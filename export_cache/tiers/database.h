@@ -1,5 +1,5 @@
-// Database: a RocksDB database opened for one operation. The only file
-// besides its .cc that stands for RocksDB.
+// Database: a RocksDB database opened for one operation. With job_env.h the only
+// header that stands for RocksDB.
 //
 // Used by one thread. Locks nothing: see RocksDbTier.
 #pragma once

@@ -9,26 +9,22 @@ namespace {
 
 // Lock-free, so that the handler may touch them in a child whose other threads are gone.
 std::atomic<int> active{0};
-std::atomic<bool> wrote{false};
-std::atomic<bool> no_writes{false};
 std::atomic<bool> no_use{false};
 
 void in_child() {
   if (active.exchange(0) > 0) no_use = true;
-  if (wrote) no_writes = true;
 }
 
 }  // namespace
 
-Result<ForkGuard> ForkGuard::enter(Use use) {
+Result<ForkGuard> ForkGuard::enter() {
   static const int registered = pthread_atfork(nullptr, nullptr, in_child);
   if (registered != 0) return unsupported("the export cache cannot watch for forks in this process");
-  if (no_use || (use == Use::kWrite && no_writes)) {
+  if (no_use) {
     return unsupported(
-        "this process was forked after its parent used the export cache; start it with spawn instead");
+        "this process was forked while its parent used the export cache; start it with spawn instead");
   }
   ++active;
-  if (use == Use::kWrite) wrote = true;
   return ForkGuard();
 }
 

@@ -1,8 +1,7 @@
 // ForkGuard: keeps a forked child from hanging in RocksDB.
 //
-// RocksDB's background threads do not survive a fork and its mutexes may be held at that moment.
-// So a child refuses writes when its parent had written, and everything when a call was under
-// way in the parent as it forked.
+// Its mutexes may be held at that moment, by threads that the child has not. So a child uses no database when
+// a call was under way in the parent as it forked. Threads of RocksDB's that a call leaves: job_env.h.
 #pragma once
 
 #include "src/base/result.h"
@@ -11,10 +10,8 @@ namespace rekindle {
 
 class ForkGuard {
  public:
-  enum class Use { kRead, kWrite };
-
-  // kUnsupported when this process must not use RocksDB in that way. Held during the use.
-  static Result<ForkGuard> enter(Use use);
+  // kUnsupported when this process must not use RocksDB. Held during the use.
+  static Result<ForkGuard> enter();
 
   ForkGuard(ForkGuard&& other) noexcept;
   ForkGuard& operator=(ForkGuard&&) = delete;

@@ -54,7 +54,7 @@ class RocksDbTier : public Tier {
   Status update(const std::function<Status(TierWriter&)>& change, const std::function<void()>& committed,
                 Patience patience) override {
     if (options_.readonly) return unsupported("the cache in " + options_.dir + " is open read-only");
-    REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kWrite));
+    REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter());
     const auto timeout = patience == Patience::kWait ? options_.lock_timeout : std::chrono::milliseconds(0);
     REKINDLE_ASSIGN_OR_RETURN(const FileLock lock,
                               FileLock::acquire(lock_path_, FileLock::Kind::kExclusive, timeout));
@@ -109,7 +109,7 @@ class RocksDbTier : public Tier {
    private:
     Result<Database*> open() {
       if (opened_) return database_.get();
-      REKINDLE_ASSIGN_OR_RETURN(ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kRead));
+      REKINDLE_ASSIGN_OR_RETURN(ForkGuard guard, ForkGuard::enter());
       REKINDLE_ASSIGN_OR_RETURN(FileLock lock, tier_.acquire(FileLock::Kind::kShared));
       guard_.emplace(std::move(guard));
       lock_.emplace(std::move(lock));
@@ -179,7 +179,7 @@ class RocksDbTier : public Tier {
 
   // `seen` was damaged when we had the shared lock; another process may have recovered it since.
   Status recover_unless_done(ino_t seen, const std::string& reason) {
-    REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter(ForkGuard::Use::kWrite));
+    REKINDLE_ASSIGN_OR_RETURN(const ForkGuard guard, ForkGuard::enter());
     REKINDLE_ASSIGN_OR_RETURN(const FileLock lock, acquire(FileLock::Kind::kExclusive));
     return inode_of(db_dir_) == seen ? recover(reason) : Status();
   }

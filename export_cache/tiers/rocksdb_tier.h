@@ -31,7 +31,7 @@ struct RocksDbTierOptions {
 
 // Does no I/O. Failures of its calls: kIo when a lock is held for longer than the timeout or the system
 // refuses (full disk, permissions); kUnsupported for an update of a read-only tier, or in a child that was
-// forked after its parent used the database for writing (RocksDB's threads do not survive a fork).
+// forked while another thread of its parent used a database (fork_guard.h).
 std::unique_ptr<Tier> make_rocksdb_tier(RocksDbTierOptions options);
 
 }  // namespace rekindle
