@@ -68,3 +68,21 @@ TEST_CASE("what is not finite has to be the same in both", "[kernels]") {
     }
   }
 }
+
+TEST_CASE("elements of a block with what has no finite square are measured like others", "[kernels]") {
+  at::manual_seed(32);
+  auto theirs = at::randn({5000}, at::kDouble);
+  const std::int64_t place = GENERATE(0, 1500, 4999);
+  const double odd = GENERATE(NAN, std::numeric_limits<double>::infinity(), 1e200, 1e-310);
+  CAPTURE(place, odd);
+  theirs[place].fill_(odd);
+  const auto found = kernels::difference(theirs * 1.25, theirs);
+  const auto reference = kernels::difference_reference(theirs * 1.25, theirs);
+  CHECK(found.is_like == reference.is_like);
+  REQUIRE(found.octaves.size() == reference.octaves.size());
+  for (std::size_t i = 0; i < found.octaves.size(); ++i) {
+    CHECK(found.octaves[i].above == reference.octaves[i].above);
+    CHECK(found.octaves[i].count == reference.octaves[i].count);
+    CHECK(found.octaves[i].largest == reference.octaves[i].largest);
+  }
+}
