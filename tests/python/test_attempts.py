@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from rekindle.compare.verification import Gradients
 from rekindle.export.request import ExportPlan
 from rekindle.miss import attempts
 from rekindle.miss.attempts import Attempt, Retry, WrongElsewhere
@@ -45,7 +46,7 @@ def after(*errors: Any) -> Attempt | None:
 
 def test_sizes_that_are_equal_are_joined_once_and_then_closed(alone: None) -> None:
     assert _WANTED.shapes.text(0) == "[s0, s1]"
-    joined = after(WrongElsewhere("at other sizes"))
+    joined = after(WrongElsewhere("at other sizes", Gradients([], [])))
     assert joined is not None and joined.retry is Retry.JOIN
     assert joined.plan.shapes.text(0) == "[s0, s0]" and not joined.plan.apart
     closed = joined.after(_DIFFERS, _ARGUMENTS)

@@ -166,8 +166,8 @@ def test_tokens_keep_their_range_when_sizes_are_tried() -> None:
 
 
 def test_a_graph_that_is_wrong_at_other_sizes_is_not_exported_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_wrong(*_: Any) -> Any:
-        raise WrongElsewhere("at other sizes")
+    def is_wrong(*given: Any) -> Any:
+        raise WrongElsewhere("at other sizes", given[-1])
 
     exports: list[Any] = []
     export = adapter.export

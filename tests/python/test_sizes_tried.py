@@ -57,8 +57,11 @@ _WRONG = {
 def test_a_graph_that_is_wrong_at_some_sizes_is_not_used_there(where: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compare = acceptance.compare_session
 
-    def compare_mutant(session: Any, *rest: Any, **named: Any) -> Any:
-        return compare(_Mutant(session, what, _WRONG[where]), *rest, **named)
+    compared: list[torch.Size] = []
+
+    def compare_mutant(session: Any, eager: Any, *rest: Any, **named: Any) -> Any:
+        compared.append(eager.inputs[0].shape)
+        return compare(_Mutant(session, what, _WRONG[where]), eager, *rest, **named)
 
     monkeypatch.setattr(acceptance, "compare_session", compare_mutant)
     torch.manual_seed(0)
@@ -72,9 +75,11 @@ def test_a_graph_that_is_wrong_at_some_sizes_is_not_used_there(where: str, what:
     (variant,) = model._runtime._kinds.graphs()
     fixed = dict(variant.contract.shapes.fixed)
     assert all("at other sizes" in fixed[f"argument 0 dim {axis}"] for axis in (0, 1)), fixed
+    assert compared.count(torch.Size(_CALL)) == 2, compared  # the call itself once, and once with other numbers
 
 
-def test_a_size_that_is_fixed_costs_no_call_at_all_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch", [8, 2])  # 2 cannot shrink
+def test_a_size_that_is_fixed_costs_no_call_at_all_of_the_others(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[torch.Size] = []
     call_again = open_shapes.call_again
 
@@ -87,7 +92,7 @@ def test_a_size_that_is_fixed_costs_no_call_at_all_of_the_others(monkeypatch: py
     monkeypatch.setattr(open_shapes, "call_again", noted)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    model, x = rekindle.Module(net, rekindle.Options(log="off")), torch.randn(8, 3, 32, 32)
+    model, x = rekindle.Module(net, rekindle.Options(log="off")), torch.randn(batch, 3, 32, 32)
     model(x)
     (variant,) = model._runtime._kinds.graphs()
     assert [why for _, why in variant.contract.shapes.fixed] == [
@@ -114,6 +119,8 @@ def test_comparisons_keep_no_gradients_and_look_for_reads_on_the_smallest_call(m
 
     def compare_noted(session: Any, eager: Any, *rest: Any, **named: Any) -> Any:
         gradients.append(compare(session, eager, *rest, **named))
+        with pytest.raises(RuntimeError, match="a second time"):  # what a backward needs takes memory, too
+            eager.outputs[0].sum().backward()
         compared.append(eager.inputs[0].numel())
         return gradients[-1]
 

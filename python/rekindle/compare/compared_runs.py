@@ -17,10 +17,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from rekindle.compare.differentiation import differentiation
+from rekindle.compare.differentiation import differentiation, norm
 from rekindle.compare.distance import Distance
+from rekindle.compare.doubts import Doubt, compared, set_bounds
 from rekindle.compare.report import Row
-from rekindle.compare.verification import Again, Doubt, compared, set_bounds, unexplained
+from rekindle.compare.verification import Again, unexplained
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.process import world
@@ -121,7 +122,7 @@ def _flattened(result: Any, path: str, above: tuple[Any, ...] = ()) -> tuple[Any
 def _gradients(leaves: list[Any], wanted: dict[str, torch.Tensor], states: RandomStates) -> list[torch.Tensor | None]:
     outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     tensors = list(wanted.values())
-    differentiate = differentiation(outputs, tensors, states, False) if torch.is_grad_enabled() else None
+    differentiate = differentiation(outputs, tensors, states) if torch.is_grad_enabled() else None
     return [None] * len(tensors) if differentiate is None else differentiate(outputs)
 
 
@@ -135,8 +136,9 @@ def _rows(ours: _Run, eager: _Run, again: Again) -> list[Row]:
         doubts.update({doubt.position: doubt for doubt in found})
         rows.append(Row(what, kind, equal, *_sizes(mine, theirs)))
     for kind in ("result", "gradient", "buffer"):
-        mine = [doubt for i, doubt in doubts.items() if rows[i].kind == kind]
-        set_bounds(mine, [x for _, its, x in eager.values if its == kind and isinstance(x, torch.Tensor)], 0.0)
+        if mine := [doubt for i, doubt in doubts.items() if rows[i].kind == kind]:
+            norms = (norm(x) for _, its, x in eager.values if its == kind and isinstance(x, torch.Tensor))
+            set_bounds(mine, max(norms), 0.0)
     for doubt in unexplained(list(doubts.values()), again) if doubts else ():
         rows[doubt.position].equal = False
     strides = [

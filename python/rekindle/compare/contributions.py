@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from rekindle.compare.distance import Distance
+
 # Nodes of autograd, and the position of an input whose gradient is a sum of the node's cotangent; None: any.
 _SUMS = {
     "AddBackward0": None,
@@ -44,12 +46,17 @@ class Contributions:
                 hook.remove()
 
     def explain(self, position: int, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-        """Tells whether rounding of the addends explains how far a gradient is from eager's."""
+        """Tells whether rounding of the addends explains how far a gradient is from eager's, where it is not near anyhow.
+
+        Of a bias of queries, keys and values in one, for example, it explains the keys' part, and the others are near.
+        """
         squares = self._squares.get(position)
         if squares is None or squares.shape != theirs.shape or not bool(squares.isfinite().all()):
             return False
+        ours, theirs = ours.detach(), theirs.detach()
         allowed = _ROUNDING * torch.finfo(theirs.dtype).eps * squares.sqrt()
-        return bool(((ours.detach() - theirs.detach()).abs() <= allowed).all())
+        explained = (ours - theirs).abs() <= allowed
+        return bool(explained.all()) or Distance.between(torch.where(explained, theirs, ours), theirs).is_near
 
     def _sums(self, outputs: Sequence[torch.Tensor]) -> list[tuple[Any, torch.Tensor]]:
         """Lists (node, leaf) where the node's cotangent is summed to be all or a part of the leaf's gradient."""

@@ -25,9 +25,7 @@ def norm(tensor: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor.detach())) if tensor.is_floating_point() else 0.0
 
 
-def differentiation(
-    expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], states: RandomStates, keep: bool
-) -> Differentiate | None:
+def differentiation(expected: Sequence[torch.Tensor], inputs: list[torch.Tensor], states: RandomStates) -> Differentiate | None:
     """Returns what differentiates results like `expected` by the inputs, one gradient an input; None if no gradient is wanted."""
     positions = {i for i, tensor in enumerate(inputs) if tensor.requires_grad}
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
@@ -42,7 +40,7 @@ def differentiation(
         set_random_states(states)  # the backward of an autograd Function may draw
         # torch.autograd.grad without its checks of the cotangents, for which it imports seconds of Python code.
         ends, leaves = tuple(results[i] for i in outputs), tuple(inputs[i] for i in sorted(positions) if i in only)
-        found = iter(run_backward(ends, cotangents, keep, False, leaves, True, accumulate_grad=False) if leaves else ())
+        found = iter(run_backward(ends, cotangents, False, False, leaves, True, accumulate_grad=False) if leaves else ())
         return [_in_memory(next(found)) if i in positions and i in only else None for i in range(len(inputs))]
 
     return differentiate

@@ -4,8 +4,8 @@ Each result and each gradient is judged on its own scale, and its elements each 
 to eager's that rounding needs no proof (distance.py), or are sums of what is much larger (contributions.py). Of the others
 eager's rounding is measured (rounding.py).
 
-An example, with theirs float32 [1., 2.]: `compared("output 0", 0, ours, theirs)` is [] for ours 1e-7 off, a Doubt for ours 1 off,
-which eager's rounding does not explain; it raises Bypass for another dtype.
+An example, of the session of a Linear: `compare_session(session, Expected([x, weight, bias], [y], states), names, True)` returns
+how eager's gradients of weight and bias lie, if y and these two agree; it raises Bypass naming what differs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from rekindle import _native
 from rekindle.compare.contributions import Contributions
 from rekindle.compare.differentiation import Differentiate, differentiation, norm
 from rekindle.compare.distance import Distance, near
+from rekindle.compare.doubts import Doubt, compared, failed, set_bounds, tolerance
+from rekindle.compare.gradients import Arriving
 from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
-from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import same_strides
 from rekindle.results.saved_groups import AutogradGraph, Group, Saved
 
-# Relative error in the 2-norm up to which eager with other rounding errors is proof enough of a difference: what is discrete may
-# have changed in it, too.
-_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}
-_FLOOR = 1e-3  # of the largest gradient, or output, that such an error is relative to at least
 _WIDER = 4.0  # times as far as eager with other rounding errors is from eager
 
 Again = Callable[[], Sequence[torch.Tensor | None]]  # runs eager once more on the same inputs; the outputs
@@ -59,44 +56,24 @@ class Gradients:
     saved: list[Saved] = field(default_factory=list)  # of the inputs, the outputs, then the constants, where they are known
 
 
-@dataclass
-class Doubt:
-    """Holds a result that is farther from eager's than rounding usually makes it."""
-
-    position: int  # among outputs, then gradients
-    what: str  # names it, for a message
-    ours: torch.Tensor
-    theirs: torch.Tensor
-    distance: Distance
-    bound: float = 0.0  # a distance, in the 2-norm, that is no proof of a wrong graph by itself
-    samples: list[Distance] = field(default_factory=list)  # distances of eager with other rounding errors from eager
-
-    def failed(self) -> Bypass:
-        """Returns the error that says so."""
-        allowed = near(self.distance.dtype)[0] * self.distance.scale
-        return _failed(
-            f"{self.what} is off by {self.distance.norm:.3g} in the 2-norm, more than {allowed:.3g}, or in small elements"
-        )
-
-
 def compare_session(
     session: Any,
     eager: Expected,
     names: Sequence[str],
     grad: bool,
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
-    keep: bool = False,
 ) -> Gradients:
     """Runs `session` on eager's inputs from eager's random state and compares it with eager; returns eager's gradients.
+
+    Eager's outputs cannot be differentiated once more.
 
     names: those of the inputs, for messages
     grad: whether gradients are computed
     check: sees the session's outputs before they are compared
-    keep: whether eager's outputs can be differentiated once more
 
     Compared are the outputs of eager that are not None and, for random cotangents, the gradients of every input that requires
     one. Raises Bypass(verification_failed) naming the first difference. What is not near eager's, eager's own rounding may still
-    explain (rounding.py), if it can run again. If it cannot, or other processes take part, relative errors of _TOLERANCE are
+    explain (rounding.py), if it can run again. If it cannot, or other processes take part, relative errors of `tolerance` are
     right: the result's, the inputs' or one of the dtypes of autocast. Leaves the random state as it was before eager.
     """
     inputs, states = eager.inputs, eager.random_states
@@ -105,18 +82,16 @@ def compare_session(
         actual = session.forward(inputs, grad)
         check(actual)
         if not random_states_equal(random_states(), states[1]):
-            raise _failed("the graph draws other random numbers than eager")
+            raise failed("the graph draws other random numbers than eager")
         expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, eager.outputs, strict=True)]
-        least = max((_TOLERANCE.get(dtype, 0.0) for dtype in {*eager.autocast_dtypes, *(x.dtype for x in inputs)}), default=0.0)
+        least = tolerance({*eager.autocast_dtypes, *(x.dtype for x in inputs)})
         doubts = _compare_outputs(actual, expected, grad, least, eager.laid_out)
-        differentiate = differentiation(expected, inputs, states[1], keep) if grad else None
+        differentiate = differentiation(expected, inputs, states[1]) if grad else None
         gradients = Gradients([None] * len(inputs), [])
         if differentiate is not None:
-            seen = [] if eager.held is None else [*eager.held, *expected, *eager.constants]
-            gradients, values, contributions = _gradients_of_eager(expected, inputs, differentiate, keep, seen)
-            found = _compare_gradients(differentiate(actual), values, names, least, len(expected))
-            del values
-            doubts += [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
+            arriving = Arriving(differentiate(actual), names, len(expected))
+            gradients, found = _compare_gradients(arriving, eager, expected, differentiate, least)
+            doubts += found
         if doubts:
             _settle(doubts, eager.again, differentiate, states[0])
         return gradients
@@ -124,29 +99,21 @@ def compare_session(
         set_random_states(states[0])
 
 
-def _gradients_of_eager(
-    expected: Sequence[torch.Tensor],
-    inputs: list[torch.Tensor],
-    differentiate: Differentiate,
-    keep: bool,
-    seen: list[torch.Tensor],
-) -> tuple[Gradients, list[torch.Tensor | None], Contributions]:
-    """Computes eager's gradients, and what they are sums of; `seen`: the tensors of which to tell if they were saved."""
+def _compare_gradients(
+    arriving: Arriving, eager: Expected, expected: Sequence[torch.Tensor], differentiate: Differentiate, least: float
+) -> tuple[Gradients, list[Doubt]]:
+    """Compares a session's gradients with those of eager's outputs `expected`; returns eager's, and doubts about ours."""
     ends = [theirs for theirs in expected if theirs.requires_grad]
-    order = _native.gradient_order(ends, inputs)
-    graph, contributions = AutogradGraph(ends, inputs), Contributions(inputs)
-    inner, saved = graph.inner(), graph.saved(seen)
-    with contributions.noted(ends):
+    order = _native.gradient_order(ends, eager.inputs)
+    graph, contributions = AutogradGraph(ends, eager.inputs), Contributions(eager.inputs)
+    inner, saved = graph.inner(), graph.saved([] if eager.held is None else [*eager.held, *expected, *eager.constants])
+    # A Function may run a backward in its own, which sends back a part of a gradient.
+    streamed = [] if graph.has_functions else eager.inputs
+    with contributions.noted(ends), arriving.watched(streamed):
         values = differentiate(expected)
-    lying = [None if value is None else _without_numbers(value) for value in values]
-    return Gradients(lying, order, None if keep else graph.groups(), inner, saved), values, contributions
-
-
-def _without_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor that lies as this one does and takes no memory."""
-    if tensor.layout is not torch.strided:
-        return tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    lying, found = arriving.finish(values, least)
+    doubts = [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
+    return Gradients(lying, order, graph.groups(), inner, saved), doubts
 
 
 def _compare_outputs(
@@ -155,51 +122,12 @@ def _compare_outputs(
     doubts: list[Doubt] = []
     for i, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
         if grad and ours.requires_grad != theirs.requires_grad:
-            raise _failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
+            raise failed(f"output {i} requires a gradient: {ours.requires_grad}, in eager: {theirs.requires_grad}")
         doubts += compared(f"output {i}", i, ours.detach(), theirs.detach())
         if i < laid_out and not same_strides(ours, theirs):
-            raise _failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
-    set_bounds(doubts, expected, least)
+            raise failed(f"output {i} has the strides {ours.stride()}, in eager {theirs.stride()}")
+    set_bounds(doubts, max(map(norm, expected), default=0.0) if doubts else 0.0, least)
     return doubts
-
-
-def set_bounds(doubts: list[Doubt], theirs: Sequence[torch.Tensor | None], least: float) -> None:
-    """Sets the bounds of doubts about `theirs`: all outputs, or all gradients."""
-    if doubts:
-        scale = max(doubt.distance.scale for doubt in doubts)
-        scale = max([scale, *(norm(x) for x in theirs if x is not None)])
-        for doubt in doubts:
-            tolerance = max(_TOLERANCE.get(doubt.distance.dtype, 0.0), least)
-            doubt.bound = tolerance * (doubt.distance.scale + _FLOOR * scale)
-
-
-def _compare_gradients(
-    ours: list[torch.Tensor | None], theirs: list[torch.Tensor | None], names: Sequence[str], least: float, outputs: int
-) -> list[Doubt]:
-    """Compares gradients. Their positions are counted on from `outputs`, the number of outputs."""
-    doubts: list[Doubt] = []
-    for i, (name, mine, other) in enumerate(zip(names, ours, theirs, strict=True)):
-        if (mine is None) != (other is None):
-            here, in_eager = ("None" if gradient is None else "there" for gradient in (mine, other))
-            raise _failed(f"the gradient of {name} is {here}, in eager {in_eager}")
-        if mine is not None and other is not None:
-            doubts += compared(f"the gradient of {name}", outputs + i, mine, other)
-    set_bounds(doubts, theirs, least)
-    return doubts
-
-
-def compared(what: str, position: int, ours: torch.Tensor, theirs: torch.Tensor) -> list[Doubt]:
-    """Returns a doubt about a difference that may be a matter of rounding, and raises Bypass for one that is not."""
-    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
-        raise _failed(f"{what} is {ours.dtype}{tuple(ours.shape)}, in eager {theirs.dtype}{tuple(theirs.shape)}")
-    if not theirs.is_floating_point() and not theirs.is_complex():
-        if not torch.equal(ours, theirs):
-            raise _failed(f"{what} differs")
-        return []
-    distance = Distance.between(ours, theirs)
-    if not distance.is_like:
-        raise _failed(f"{what} is finite elsewhere than in eager, or infinite with another sign")
-    return [] if distance.is_near else [Doubt(position, what, ours, theirs, distance)]
 
 
 def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentiate | None, states: RandomStates) -> None:
@@ -255,7 +183,3 @@ def _add_sample(doubt: Doubt, sample: torch.Tensor | None) -> None:
 def _is_sampled(doubt: Doubt) -> bool:
     is_small = doubt.distance.norm <= doubt.bound
     return is_small and doubt.distance.is_within(doubt.samples, _WIDER, near(doubt.distance.dtype))
-
-
-def _failed(message: str) -> Bypass:
-    return Bypass(Reason.VERIFICATION_FAILED, message)

@@ -75,34 +75,39 @@ def accept(request: ExportRequest, built: Built, alone: str | None, recorder: Ca
     """
     left, calls = built.sized.left, built.sized.calls
     try:
-        return Accepted(built, left, *_verify_with_functions(request, built, calls, alone is None and not calls, recorder))
+        compare = functools.partial(verify, request, built, calls, alone is None and not calls)
+        return Accepted(built, left, *_with_functions(built, recorder, compare))
     except WrongElsewhere as wrong:
         if request.plan.apart and left.coinciding():
             raise
         left = left.close(str(wrong))
-    return Accepted(built, left, *_verify_with_functions(request, built, (), alone is None, recorder))  # other numbers may do it
+        compare = functools.partial(verify, request, built, (), alone is None, wrong.gradients)  # other numbers may do it
+    return Accepted(built, left, *_with_functions(built, recorder, compare))
 
 
-def _verify_with_functions(
-    request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool, recorder: Callable[[], Recorder]
+def _with_functions(
+    built: Built, recorder: Callable[[], Recorder], compare: Callable[[], GradientContract]
 ) -> tuple[GradientContract, list[Any]]:
-    """Verifies as `verify` does; returns what the backwards of the graph's autograd Functions were seen to depend on, too."""
+    """Returns what `compare` does, and what the backwards of the graph's autograd Functions were seen to depend on."""
     if not built.sized.functions:
-        return verify(request, built, calls, again), []
+        return compare(), []
     with recorder() as watch:
         world.called_back.active = True
         try:
-            gradients = verify(request, built, calls, again)
+            gradients = compare()
         finally:
             world.called_back.active = False
     return gradients, watch.observations
 
 
-def verify(request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool) -> GradientContract:
+def verify(
+    request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool, known: Gradients | None = None
+) -> GradientContract:
     """Compares a session with eager, on the call itself and on further calls; returns how eager's gradients come.
 
     calls: what eager made of the call at other sizes
     again: whether to compare on perturbed inputs and state, too
+    known: eager's gradients of the call itself, where that was compared before; a comparison leaves no autograd graph
 
     Where eager ran again, the gradients are those of that run, as a trace can make them come otherwise.
     """
@@ -111,7 +116,9 @@ def verify(request: ExportRequest, built: Built, calls: Sequence[SecondCall], ag
         _bind(session, request, built, built.traced.run.given)
         _prepare(session, built.traced.inputs, request.call.grad)
         with torch.set_grad_enabled(request.call.grad):
-            return _compare(session, request, built, calls, again)
+            if known is None:
+                known = compare_session(session, _expected(request, built), _names(request, built), request.call.grad)
+            return _compare_further(session, request, built, known, calls, again)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except (Bypass, PythonOpError, WrongElsewhere):
@@ -120,10 +127,11 @@ def verify(request: ExportRequest, built: Built, calls: Sequence[SecondCall], ag
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
 
 
-def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool) -> GradientContract:
-    """Compares a session that is ready, as `verify` does."""
-    traced, writes = built.traced, built.traced.effects.writes
-    gradients = compare_session(session, _expected(request, built), _names(request, built), request.call.grad, keep=bool(calls))
+def _compare_further(
+    session: Any, request: ExportRequest, built: Built, own: Gradients, calls: Sequence[SecondCall], again: bool
+) -> GradientContract:
+    """Compares a session that is ready on further calls, as `verify` does; own: eager's gradients of the call itself."""
+    traced, writes, gradients = built.traced, built.traced.effects.writes, own
     with checkpoints_inlined():
         second = call_again(request, writes, perturbed_state(request.call)) if again else None
     further = calls if second is None else [second]
@@ -132,7 +140,7 @@ def _compare(session: Any, request: ExportRequest, built: Built, calls: Sequence
     smallest = min(further, key=lambda call: sum(tensor.numel() for tensor in call.tensors), default=None)
     read = set(saved_writes(smallest, writes)) if differentiable and writes and smallest else set()  # before it is freed
     for call in calls:
-        gradients = _verify_elsewhere(session, request, built, call)
+        gradients = _verify_elsewhere(session, request, built, call, own)
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)
@@ -201,13 +209,13 @@ def _check_objects(objects: list[Any], calls: Sequence[SecondCall]) -> None:
     raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}; return tensors, or a new one")
 
 
-def _verify_elsewhere(session: Any, request: ExportRequest, built: Built, call: SecondCall) -> Gradients:
+def _verify_elsewhere(session: Any, request: ExportRequest, built: Built, call: SecondCall, own: Gradients) -> Gradients:
     try:
         return _verify_second(session, request, built, call)
     except Exception as error:
         if ran_out_of_memory(error):
             raise
-        raise WrongElsewhere(f"at other sizes ({call.sizes}), {first_line(error)}") from error
+        raise WrongElsewhere(f"at other sizes ({call.sizes}), {first_line(error)}", own) from error
 
 
 def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from rekindle.compare.verification import Gradients
 from rekindle.export.request import ExportPlan
 from rekindle.process import signal_handlers
 from rekindle.process.process_state import others_ran_since, time_of_others
@@ -16,6 +17,10 @@ from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 
 class WrongElsewhere(Exception):
     """Says that the graph is right for the call and not for other sizes, where it may be if some sizes stay equal."""
+
+    def __init__(self, message: str, gradients: Gradients) -> None:
+        super().__init__(message)
+        self.gradients = gradients  # eager's, of the call
 
 
 class Retry(enum.Enum):

@@ -165,7 +165,8 @@ class _Search:
         """Makes a call in which all of the symbols but one have another size; None if that is not what keeps eager from it."""
         for name in names if len(names) > 1 else ():
             rest = [other for other in names if other != name]
-            if (call := self._grown_and_shrunk({self._largest_of(rest)}, rest)) is not None:
+            growing = {self._largest_of(rest), *(other for other in rest if not self._shrunk(self._left.sizes[other]))}
+            if (call := self._grown_and_shrunk(growing, rest)) is not None:
                 return call if call.sizes.keys() == {*rest} else None
         return None
 

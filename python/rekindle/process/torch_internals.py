@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -46,6 +47,11 @@ name_of_private_device: Callable[[], str] = torch._C._get_privateuse1_backend_na
 def is_capturing() -> bool:
     """Tells whether the current stream records a CUDA graph. Asks no driver that is not in use."""
     return torch.cuda._initialized and torch.cuda.is_current_stream_capturing()
+
+
+def has_accelerator_context() -> bool:
+    """Tells whether this process has made a context on a GPU, which a forked child cannot use."""
+    return torch.cuda._initialized
 
 
 def scalar_type(value: Value) -> str | None:
@@ -141,6 +147,16 @@ def run_backward(*arguments: Any, **options: Any) -> Any:
     """Runs a backward in this thread alone, for what is watched, or changed, is of this thread."""
     with torch.autograd.set_multithreading_enabled(False):
         return torch.autograd.graph._engine_run_backward(*arguments, **options)
+
+
+@contextlib.contextmanager
+def watched_gradient(leaf: torch.Tensor, hook: Callable[[torch.Tensor | None], torch.Tensor | None]) -> Iterator[None]:
+    """Lets `hook` see the gradient of a leaf that has no hooks, as register_hook does; counts no handle, which keys may hold."""
+    leaf._backward_hooks = OrderedDict({0: hook})
+    try:
+        yield
+    finally:
+        leaf._backward_hooks = None
 
 
 # Sets how often each of some tensors was written, as autograd counts it; and a context in which writes to one do not count.

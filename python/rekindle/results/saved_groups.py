@@ -45,6 +45,11 @@ class AutogradGraph:
         # What a Function has saved cannot be told any more afterwards; other nodes tell only then.
         self._saving = {id(node) for node in self._order if isinstance(node, BackwardCFunction) and node._raw_saved_tensors}
 
+    @property
+    def has_functions(self) -> bool:
+        """Tells whether autograd Functions, of Python or of an extension, are among the nodes."""
+        return any(isinstance(node, BackwardCFunction) or type(node).__name__ == "CppFunction" for node in self._order)
+
     def _next(self, node: Any) -> Iterator[Any]:
         if id(node) not in self._inputs:
             yield from (other for other, _ in node.next_functions if other is not None)
