@@ -13,6 +13,8 @@ void bind_call_table(py::module_& m) {
       .def("find", &CallTable::find, py::arg("args"), py::arg("kwargs"), py::arg("tensors"),
            "What is kept for calls like this one, None if nothing is. Otherwise `tensors` gets its distinct "
            "tensors.")
+      .def("take_by_class", &CallTable::take_by_class, py::arg("type"),
+           "Lets calls be found with arguments of a class of which nothing else counts.")
       .def("keep", &CallTable::keep, py::arg("args"), py::arg("kwargs"), py::arg("kept"))
       .def("forget", &CallTable::forget, py::arg("kept"));
 }

@@ -1,6 +1,7 @@
 #include "python/calls/call_layout.h"
 
 #include <ATen/core/grad_mode.h>
+#include <pybind11/pybind11.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
@@ -28,7 +29,9 @@ enum class Tag : std::uint8_t {
   kTensor,
   kList,
   kTuple,
-  kDict
+  kDict,
+  kOrderedDict,
+  kOther
 };
 
 constexpr int kDeepest = 16;  // containers in containers; a container may hold itself
@@ -59,6 +62,9 @@ bool CallLayout::add(PyObject* value, int depth) {
   if (THPVariable_CheckExact(value)) return add_tensor(value);
   if (PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value))
     return depth < kDeepest && add_items(value, depth + 1);
+  if (PyODict_CheckExact(value)) return depth < kDeepest && add_ordered(value, depth + 1);
+  if (by_class_.contains(reinterpret_cast<PyObject*>(Py_TYPE(value))))
+    return put(Tag::kOther, reinterpret_cast<std::intptr_t>(Py_TYPE(value)));
   return add_plain(value);
 }
 
@@ -127,6 +133,19 @@ bool CallLayout::add_items(PyObject* container, int depth) {
   put(PyList_CheckExact(container) ? Tag::kList : Tag::kTuple, size);
   for (Py_ssize_t i = 0; i < size; ++i) {
     if (!add(PySequence_Fast_GET_ITEM(container, i), depth)) return false;
+  }
+  return true;
+}
+
+// In an order of its own, which it tells only of keys that it can hash: texts run no code of Python's.
+bool CallLayout::add_ordered(PyObject* container, int depth) {
+  put(Tag::kOrderedDict, PyDict_GET_SIZE(container));
+  PyObject *name = nullptr, *value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(container, &position, &name, &value);) {
+    if (!PyUnicode_CheckExact(name)) return false;
+  }
+  for (const pybind11::handle key : pybind11::iter(container)) {
+    if (!add_text(key.ptr()) || !add(PyDict_GetItem(container, key.ptr()), depth)) return false;
   }
   return true;
 }

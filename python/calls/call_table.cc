@@ -2,6 +2,7 @@
 
 #include <c10/util/hash.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace rekindle::python {
@@ -10,7 +11,8 @@ namespace py = pybind11;
 
 namespace {
 constexpr std::size_t kMost = 2048;  // twice as many as there are kinds: a kind may be of several layouts
-}
+constexpr std::size_t kMostClasses = 64;
+}  // namespace
 
 std::size_t CallTable::Hash::operator()(const std::vector<std::int64_t>& words) const {
   std::size_t hash = words.size();
@@ -28,10 +30,17 @@ py::object CallTable::find(const py::tuple& args, const py::dict& kwargs, py::li
 
 void CallTable::keep(const py::tuple& args, const py::dict& kwargs, const py::object& kept) {
   if (!layout_.describe(args.ptr(), kwargs.ptr())) return;
-  if (kept_.size() >= kMost) clear();
+  if (kept_.size() >= kMost) forget_all();
   auto known = kept_.try_emplace(layout_.words()).first;
   const py::object before = std::exchange(known->second, kept);
   last_ = known;
+}
+
+void CallTable::take_by_class(const py::type& type) {
+  if (std::ranges::any_of(classes_, [&](const py::object& known) { return known.is(type); })) return;
+  if (classes_.size() >= kMostClasses) return;
+  classes_.push_back(type);
+  layout_.describe_by_class(type.ptr());
 }
 
 void CallTable::forget(const py::object& kept) {
@@ -41,10 +50,17 @@ void CallTable::forget(const py::object& kept) {
 
 int CallTable::traverse(visitproc visit, void* arg) const {  // the names that Py_VISIT wants
   for (const auto& [words, kept] : kept_) Py_VISIT(kept.ptr());
+  for (const py::object& type : classes_) Py_VISIT(type.ptr());
   return 0;
 }
 
 void CallTable::clear() {
+  forget_all();
+  layout_ = {};
+  const auto before = std::exchange(classes_, {});
+}
+
+void CallTable::forget_all() {
   const Kept before =
       std::exchange(kept_, {});  // goes when the table is whole: that may run code of Python's
   last_ = kept_.end();

@@ -19,6 +19,8 @@ class CallTable {
   pybind11::object find(const pybind11::tuple& args, const pybind11::dict& kwargs, pybind11::list tensors);
   // Keeps an object for all calls of the layout of this one, if it has one.
   void keep(const pybind11::tuple& args, const pybind11::dict& kwargs, const pybind11::object& kept);
+  // Lets calls be found whose arguments are of a class that tells of them all that a key does.
+  void take_by_class(const pybind11::type& type);
   // Keeps this object for no calls any more.
   void forget(const pybind11::object& kept);
 
@@ -32,7 +34,10 @@ class CallTable {
   };
   using Kept = std::unordered_map<std::vector<std::int64_t>, pybind11::object, Hash>;
 
-  CallLayout layout_;  // of the call at hand
+  void forget_all();
+
+  CallLayout layout_;                      // of the call at hand
+  std::vector<pybind11::object> classes_;  // those that the layout tells by
   Kept kept_;
   Kept::const_iterator last_ = kept_.end();  // the one that was found last
 };

@@ -15,7 +15,7 @@ import torch
 from module_support import Twins, mlp, rows
 from rekindle import _native
 from rekindle.calls import call_kinds
-from rekindle.graphs.call_key import kind_key
+from rekindle.graphs.call_key import is_told_by_class, kind_key
 from torch import nn
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -61,6 +61,13 @@ def _holds_itself() -> list[Any]:
     one: list[Any] = []
     one.append(one)
     return one
+
+
+def _moved() -> collections.OrderedDict[str, Any]:
+    """Returns a dict whose order is not that of its table."""
+    items = collections.OrderedDict[str, Any](b=_tensor(3, 2), a=_tensor())
+    items.move_to_end("b")
+    return items
 
 
 def _twice(make: Callable[[], Any]) -> Call:
@@ -117,6 +124,12 @@ _PLAIN: list[Callable[[], Any]] = [
     lambda: {1.0: 1},
     lambda: {None: 1},
     lambda: {"a": {"a": [1, (2,)]}},
+    collections.OrderedDict,
+    lambda: collections.OrderedDict(a=1),
+    lambda: collections.OrderedDict(a=1, b=2),
+    lambda: collections.OrderedDict(b=2, a=1),
+    lambda: collections.OrderedDict(a=_tensor(), b=_tensor(3, 2)),
+    _moved,
 ]
 _LEFT: list[Callable[[], Any]] = [
     lambda: 2**70,
@@ -128,7 +141,9 @@ _LEFT: list[Callable[[], Any]] = [
     lambda: Pair(1, 2),
     lambda: Items([1]),
     lambda: Text("a"),
-    lambda: collections.OrderedDict(a=1),
+    lambda: collections.OrderedDict({1: 1}),
+    lambda: collections.OrderedDict({Text("a"): 1}),
+    lambda: collections.Counter(a=1),
     lambda: {(1, 2): 1},
     lambda: {b"a": 1},
     lambda: {1, 2},
@@ -172,6 +187,8 @@ def test_calls_are_found_as_one_only_where_their_keys_are_equal(grad: bool) -> N
         keys = [kind_key(*call, []) for call in calls]
         for i, kept in enumerate(calls):
             table = _native.CallTable()
+            for value in (value for args, _ in calls for value in args if is_told_by_class(value)):
+                table.take_by_class(type(value))
             table.keep(*kept, "kept")
             found = [j for j, call in enumerate(calls) if _find(table, call)[0] is not None]
             assert all(keys[i] == keys[j] for j in found), (kept, [calls[j] for j in found])
@@ -198,6 +215,46 @@ def test_what_is_not_plain_is_left_to_the_key(make: Callable[[], Any]) -> None:
     for call in (((make(),), {}), ((), {"x": make()}), (([make()],), {})):
         table.keep(*call, "kept")
         assert _find(table, call) == (None, [])
+
+
+def test_objects_are_told_by_their_class_once_the_table_takes_it() -> None:
+    class Images:
+        pass
+
+    class Others:
+        pass
+
+    assert is_told_by_class(Images()) and is_told_by_class({1, 2})
+    assert not any(map(is_told_by_class, (1, 1.0, b"a", 2**70, Colour.RED, None, [1], Pair(1, 2), slice(1), _tensor())))
+    table, call = _native.CallTable(), ((Images(), _tensor()), {})
+    table.keep(*call, "kept")
+    assert _find(table, call) == (None, [])
+    table.take_by_class(Images)
+    table.keep(*call, "kept")
+    other = ((Images(), _tensor()), {})
+    assert _find(table, other) == ("kept", [other[0][1]])
+    assert _find(table, ((Others(), _tensor()), {})) == (None, [])
+    gone = weakref.ref(Images)
+    del Images, call, other, table
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_module_finds_the_kind_of_a_call_with_an_object() -> None:
+    class Scale:
+        by = 2.0
+
+    class Scaled(nn.Linear):
+        def forward(self, x: torch.Tensor, scale: Scale) -> torch.Tensor:
+            return super().forward(x) * scale.by
+
+    twins = Twins(Scaled(4, 4))
+    for by in (2.0, 3.0, 4.0):
+        scale = Scale()
+        scale.by = by
+        twins.call(rows(), scale)
+    kinds = twins.wrapped._runtime._kinds
+    assert twins.reasons() == ["unsupported_input"] and kinds.find((rows(), Scale()), {}, []) in list(kinds)
 
 
 def test_the_key_and_the_table_agree_over_pairs_of_values() -> None:

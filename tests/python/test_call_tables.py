@@ -110,6 +110,28 @@ def test_a_refused_module_keeps_one_guard_for_all_its_signatures() -> None:
     assert len(guards) == 1
 
 
+@pytest.mark.parametrize(
+    ("hook", "stands"),
+    [
+        ("register_forward_hook", False),
+        ("register_full_backward_hook", False),
+        ("register_state_dict_pre_hook", True),
+        ("register_load_state_dict_post_hook", True),
+    ],
+)
+def test_a_refusal_stands_whatever_hooks_there_are_around_no_forward(hook: str, stands: bool) -> None:
+    class Reads(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if x.sum().item() > 0 else x
+
+    twins = Twins(Reads(nn.Linear(4, 4)))
+    twins.call(rows())
+    (kind,) = twins.wrapped._runtime._kinds
+    assert kind.is_refused
+    getattr(twins.wrapped.module[0], hook)(lambda *_, **__: None)
+    assert kind.is_refused == stands
+
+
 def test_a_kind_can_be_read_while_others_change_it() -> None:
     class Fake:
         def __init__(self, right: bool) -> None:

@@ -12,9 +12,13 @@ from torch import nn
 
 from rekindle import _native
 from rekindle.graphs.call_key import tables_of
-from rekindle.modules.hooks import FORWARD_HOOKS, global_hooks
+from rekindle.modules.hooks import FORWARD_HOOKS, STATE_DICT_HOOKS, global_hooks
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
+
+# Tables that no refusal is about: hooks around no forward, and what is said of hooks that other tables have. A guard of many
+# modules is asked at each call.
+_SAY_NOTHING = frozenset((*STATE_DICT_HOOKS, *(name for names in FORWARD_HOOKS.values() for name in names)))
 
 
 class TryAgain:
@@ -45,5 +49,5 @@ def guard_of(bypass: Bypass, module: nn.Module) -> Any:
     if not is_of_tables(bypass):
         hooks = [module.__dict__[name] for module in modules for name in FORWARD_HOOKS if name in module.__dict__]
         return _native.Guard(hooks, state, [(module.__dict__, "training") for module in modules])
-    tables = [table for module in modules for table in tables_of(module)]
+    tables = [table for module in modules for table in tables_of(module, but=_SAY_NOTHING)]
     return _native.Guard([*tables, *global_hooks()], state)

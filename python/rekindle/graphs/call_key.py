@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import numbers
+from collections.abc import Container
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,15 @@ from rekindle.sizes.shapes import is_open
 _HASHED = (bool, int, str, bytes, torch.dtype, torch.device, torch.memory_format, torch.layout, torch.qscheme)
 
 
-def tables_of(module: nn.Module) -> list[dict[str, Any]]:
-    """Lists the dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks."""
-    attributes = module.__dict__
-    return [attributes, *(value for name, value in attributes.items() if name.startswith("_") and isinstance(value, dict))]
+def tables_of(module: nn.Module, but: Container[str] = ()) -> list[dict[str, Any]]:
+    """Lists the dicts of a module that decide how it computes: attributes, parameters, buffers, children, hooks.
+
+    but: names of those that are left out
+    """
+    tables = [
+        value for name, value in module.__dict__.items() if name.startswith("_") and isinstance(value, dict) and name not in but
+    ]
+    return [module.__dict__, *tables]
 
 
 def call_key(
@@ -51,6 +57,12 @@ def kind_key(
     values: list[Any] = []
     layout = call_key(args, kwargs, tensors, values, open_sizes)
     return (torch.is_grad_enabled(), layout, *values)
+
+
+def is_told_by_class(value: Any) -> bool:
+    """Tells whether a call's key has of an argument its class alone, so that the call never runs from a graph."""
+    values: list[Any] = []
+    return _key({}, [], values, False, value) is type(value) and not values
 
 
 def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool, value: Any) -> Any:

@@ -25,6 +25,16 @@ def global_hooks() -> list[dict[int, Any]]:
     return [vars(module)[name] for name in GLOBAL_HOOKS]
 
 
+def has_global_hooks() -> bool:
+    """Tells whether a hook holds for all modules. Asked at calls that run in eager, it makes no list."""
+    return bool(
+        module._global_forward_pre_hooks
+        or module._global_forward_hooks
+        or module._global_backward_pre_hooks
+        or module._global_backward_hooks
+    )
+
+
 @contextlib.contextmanager
 def without_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """Lets a backward inside of another one leave out the hooks of leaves that it leads to: the outer one runs them."""
