@@ -35,7 +35,8 @@ LOWER = set(ROOMS)
 ROOMS |= {
     "cli": LOWER,
     "python/calls": LOWER,
-    "python/bindings": LOWER | {"python/calls"},
+    "python/process": LOWER,
+    "python/bindings": LOWER | {"python/calls", "python/process"},
     "examples": LOWER,
     "tests/support": LOWER,
     "tests": LOWER | {"tests/support", "cli"},

@@ -15,6 +15,7 @@ void bind_graphs(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);
 void bind_key(pybind11::module_& m);
 void bind_onnx(pybind11::module_& m);
+void bind_process(pybind11::module_& m);
 void bind_python_op(pybind11::module_& m);
 void bind_session(pybind11::module_& m);
 void bind_sets(pybind11::module_& m);

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_maintenance(m);
   python::bind_key(m);
   python::bind_onnx(m);
+  python::bind_process(m);
   python::bind_python_op(m);
   python::bind_session(m);
   python::bind_sets(m);

@@ -23,6 +23,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "fallback": ("eager", "error"),
     "numerics": ("fast", "eager"),
     "dynamic": ("auto", "static"),
+    "start": ("wait", "background"),
     "log": ("debug", "info", "warning", "error", "off"),
 }
 # Read by Rekindle or its build, but not an option of a module.
@@ -62,6 +63,8 @@ class Options:
         kernels.
     dynamic: "auto": one export serves all sizes of a call's tensors that the model does not branch on; "static": each set of
         input shapes has an export of its own
+    start: "wait": the first call of a kind waits for its graph; "background": calls run in eager until a helper process has made
+        it, where one can be had; see docs/howto/start-in-the-background.md
     memory_budget: bytes for activations; not supported yet, must be None
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
         5 GiB; 0: never)
@@ -81,6 +84,7 @@ class Options:
     fallback: str = "eager"
     numerics: str = "fast"
     dynamic: str = "auto"
+    start: str = "wait"
     memory_budget: int | None = None
     cache_size: int | str | None = None
     remote: str | None = None

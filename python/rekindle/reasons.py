@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from typing import Protocol, Self
 
 
 class Reason(enum.StrEnum):
@@ -35,12 +36,20 @@ class Reason(enum.StrEnum):
     DATA_PARALLEL = "data_parallel"  # nn.DataParallel replicates modules per call
     CHANGED_DURING_EXPORT = "changed_during_export"  # an input of the key moved while the export ran
     OUT_OF_MEMORY = "out_of_memory"  # the device had no memory left for an export
+    BACKGROUND = "background"  # a helper process makes the graph, and is not done
     BUSY = "busy"  # another thread exports, and seems to wait for this one
 
     @property
     def anchor(self) -> str:
         """Returns where the documentation says what causes it, what runs instead, and what to do."""
         return f"docs/bypasses.md#{self.value}"
+
+
+class AtWork(Protocol):
+    """Stands for somebody who makes a graph."""
+
+    def check(self) -> bool:
+        """Tells whether he is still at work."""
 
 
 class Bypass(Exception):
@@ -65,7 +74,7 @@ class Bypass(Exception):
         """Returns what is equal for bypasses with one cause: sizes and other numbers in the message do not count."""
         return self.reason, re.sub(r"\d+", "#", self.message)
 
-    def forgotten(self) -> Bypass:
+    def forgotten(self) -> Self:
         """Returns the same without what led to it.
 
         A traceback, or the error behind it, would keep the tensors of a call alive.
@@ -122,6 +131,17 @@ class Busy(Passing):
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.BUSY, message)
+
+
+class InBackground(Bypass):
+    """Says that a helper process is making the graph of a call.
+
+    helper: its `check` tells, as that of a guard, whether it is at work
+    """
+
+    def __init__(self, helper: AtWork) -> None:
+        super().__init__(Reason.BACKGROUND, "a helper process makes its graph, which serves calls once it is there")
+        self.helper = helper
 
 
 class SharedMemory(Bypass):

@@ -18,8 +18,9 @@ from torch import nn
 
 from rekindle import _native
 from rekindle.calls.refusal_guards import TryAgain, guard_of, is_of_tables, passes_by_itself
+from rekindle.graphs.call_key import is_told_by_class
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, InBackground, Reason
 from rekindle.sizes.shapes import Dims, Shapes
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
@@ -105,6 +106,10 @@ class CallKind:
         self.refused_while = None if self.attempts >= MAX_ATTEMPTS else refused_while
         self.refusal = bypass
 
+    def wait(self, bypass: InBackground) -> None:
+        """Lets calls run in eager while a helper makes their graph; this is no attempt that failed."""
+        self.refusal, self.refused_while = bypass, bypass.helper
+
 
 @dataclass
 class Family:
@@ -115,17 +120,13 @@ class Family:
     closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
     # Kinds that were refused, by the cause; several with one cause stand for the kinds that were not called yet.
     refused: dict[tuple[Reason, str], list[CallKind]] = field(default_factory=dict)
+    waiting: InBackground | None = None  # since a helper was last asked for
 
     def note(self, kind: CallKind, bypass: Bypass) -> None:
         """Notes that a kind of calls is refused."""
         with _lock:
-            kinds = self.refused.pop(bypass.cause, [])
-            _put(
-                self.refused,
-                bypass.cause,
-                [*(other for other in kinds if other is not kind), kind][-_ENOUGH_REFUSED:],
-                MAX_ATTEMPTS,
-            )
+            others = [other for other in self.refused.pop(bypass.cause, []) if other is not kind]
+            _put(self.refused, bypass.cause, [*others, kind][-_ENOUGH_REFUSED:], MAX_ATTEMPTS)
 
     def refusal(self) -> Bypass | None:
         """Returns why any further kind of calls runs in eager, too: what stands for several, where none has a graph."""
@@ -186,6 +187,8 @@ class CallKinds:
 
     def keep(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
         """Lets `find` give the kind that `get` gives for a call, and returns the kind."""
+        for value in filter(is_told_by_class, (*args, *kwargs.values())):
+            self._calls.take_by_class(type(value))
         self._calls.keep(args, kwargs, kind)
         return kind
 

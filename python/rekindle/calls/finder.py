@@ -18,10 +18,11 @@ from rekindle.export.request import Call
 from rekindle.graphs.call_key import kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.lookup.source import GraphSource, Wanted
+from rekindle.lookup.source import GraphSource
+from rekindle.lookup.wanted import Wanted
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.status import Status
-from rekindle.reasons import Bypass, ReadsAttribute, Reason
+from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason
 from rekindle.results.contract import flatten_arguments
 
 
@@ -54,6 +55,8 @@ class Finder:
         for known in admitting:
             if known.ready(arguments):
                 return self._known(kind, known)
+        if (waiting := family.waiting) is not None and waiting.helper.check():
+            raise waiting
         self._kinds.release(self._module)
         if (refusal := family.refusal()) is not None:
             raise refusal
@@ -96,12 +99,15 @@ class Finder:
         kind.try_under(sought.prekey)
         if (why := family.closed.get(plan.shapes.dims)) is not None:
             plan = plan.closed(call.arguments, why)
-        graph = source.obtain(
-            Wanted(
-                sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.start, kind.tries,
-                family.was_refused,
-            )
-        )  # fmt: skip
+        wanted = Wanted(
+            sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.start, kind.tries, family.was_refused
+        )
+        try:
+            graph = source.obtain(wanted)
+        except InBackground as waiting:
+            kind.attempts -= 1
+            family.waiting = waiting.forgotten()
+            raise
         graph.arm(sought.fingerprint, call)
         self._kinds.add(kind, family, graph, plan.shapes)
         self._status.source = graph.source

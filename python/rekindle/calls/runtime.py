@@ -28,7 +28,7 @@ from rekindle.process import process_state
 from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import is_capturing, tracing_state
-from rekindle.reasons import Busy, Bypass, Passing, Reason, SharedMemory, SizedByData
+from rekindle.reasons import Busy, Bypass, InBackground, Passing, Reason, SharedMemory, SizedByData
 
 _CAPTURED = Bypass(Reason.MODE_STACK, "a CUDA graph is captured around the call; a session's memory is no part of it")
 
@@ -39,6 +39,7 @@ class Runtime:
     def __init__(self, module: nn.Module, options: Options, is_part: bool = False) -> None:
         self._module = module
         self._options = options
+        self._forbids_eager = options.forbids_eager
         self._is_part = is_part  # whether the module around it runs in eager
         self._runtimes: dict[str, Runtime] = {}  # of the parts, by name
         self._parts: Parts | None = None  # made by the first eager call that may have them
@@ -149,6 +150,10 @@ class Runtime:
             graph = self._find_or_export(kind, args, kwargs)
             kind.refusal = None
             return graph
+        except InBackground as bypass:
+            kind.wait(bypass.forgotten())
+            self._note(bypass)
+            return None
         except (Passing, PythonOpError):
             raise
         except Exception as error:  # nothing that goes wrong here is an error of the call
@@ -168,7 +173,8 @@ class Runtime:
         found = (str(bypass.reason), bypass.message)
         if found not in self._status.bypass:
             self._status.bypass.append(found)
-            log = _native.log_info if self._is_part else _native.log_warning
+            is_wanted = self._is_part or isinstance(bypass, InBackground)
+            log = _native.log_info if is_wanted else _native.log_warning
             log(f"{type(self._module).__name__} runs in eager: {bypass.text()}")
         if self._source is not None:
             self._source.store.record_bypass(str(bypass.reason))
@@ -216,8 +222,10 @@ class Runtime:
             return run_eager(self._module, args, kwargs)
         self._leave_to_eager(refusal)
         if allows_parts(refusal.reason, kind.ran_in_eager) and self._lock.acquire(blocking=False):
-            try:
-                return self._eager_with_parts(args, kwargs)
+            try:  # no other thread describes the module meanwhile
+                if self._parts is None:
+                    self._parts = Parts(self._module, self._serving)
+                return self._parts.run(self._module, args, kwargs)
             finally:
                 self._lock.release()
         result = run_eager(self._module, args, kwargs)
@@ -226,16 +234,10 @@ class Runtime:
 
     def _leave_to_eager(self, why: Bypass) -> None:
         """Counts a call that runs in eager; raises FallbackError if none may."""
-        if self._options.forbids_eager:
+        if self._forbids_eager:
             raise forbidden(self._module, why) from why
         self._status.source, self._why_eager = "eager", why
         self._status.eager_calls += 1
-
-    def _eager_with_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a call in eager with its parts from graphs. Needs the lock: no other thread describes the module meanwhile."""
-        if self._parts is None:
-            self._parts = Parts(self._module, self._serving)
-        return self._parts.run(self._module, args, kwargs)
 
     def _serving(self, name: str, module: nn.Module) -> Call:
         known = self._runtimes.get(name)

@@ -11,26 +11,25 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from rekindle import _native
 from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
-from rekindle.export.request import Call, ExportPlan, ExportRequest
+from rekindle.export.request import ExportRequest
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.key.fingerprint import Fingerprint
-from rekindle.lookup import ranks
+from rekindle.lookup import ranks, store
+from rekindle.lookup.background import Background, Ended, Offer, why_here
 from rekindle.lookup.entry_check import check_fit
 from rekindle.lookup.refusal import Refusal, is_lasting
 from rekindle.lookup.store import Store, StoredEntry
+from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process.single_flight import exporting, take_turn
 from rekindle.reasons import Bypass, ReadsAttribute, Reason
-from rekindle.sizes.shapes import Shapes
 
 if TYPE_CHECKING:
     from rekindle.miss.pipeline import NewEntry
@@ -39,33 +38,7 @@ _dice = random.Random()  # the process's own generator belongs to the user
 
 
 OnGraph = Callable[[str, bytes], None]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Holds what is known of a call that no graph in memory serves."""
-
-    prekey: str  # of the fingerprint, in hexadecimal
-    fingerprint: Fingerprint  # of the call
-    call: Call  # that a graph is wanted for
-    plan: ExportPlan  # what an export is to leave open
-    describe: Callable[[Call], Fingerprint]  # gives the fingerprint of the call as it is then, or of a copy of it
-    start: float  # of time.perf_counter, when the module was called
-    tries: int  # exports that failed under the prekey, one after the other, in this process
-    was_refused: Callable[[Bypass], bool]  # tells whether calls of other sizes were refused for the same cause
-
-    @property
-    def state(self) -> list[torch.Tensor]:
-        """Returns parameters and buffers of the module."""
-        return [*self.call.parameters.values(), *self.call.buffers.values()]
-
-    def shapes_of(self, bypass: Bypass) -> Shapes:
-        """Returns the shapes of calls that `bypass` is about: those of any size once calls of other sizes were refused alike."""
-        return self.plan.shapes if self.was_refused(bypass) else Shapes.of(self.call.arguments)
-
-    def describe_again(self) -> Fingerprint:
-        """Returns the fingerprint of the call as it is now."""
-        return self.describe(self.call)
+Shared = ranks.Share | Offer  # takes the entry for others
 
 
 class GraphSource:
@@ -79,13 +52,14 @@ class GraphSource:
         self._options = options
         self._status = status
         self._on_graph = on_graph
+        self._background = Background() if options.start == "background" and not options.forbids_eager else None
         self.store = Store.open(options)  # the cache
 
     def obtain(self, wanted: Wanted) -> ReadyGraph:
         """Returns a graph from the cache, from the rank that leads, or by an export. Raises Bypass when none can be had."""
         share = ranks.share(wanted.prekey) if self.store.mode != "off" else None
         if share is None:
-            return self._load_or_export(wanted)
+            return self._from_background(wanted) or self._load_or_export(wanted)
         if share.leads:
             try:
                 return self._load_or_export(wanted, share)
@@ -95,7 +69,47 @@ class GraphSource:
         found = self.store.adopt(wanted.prekey, offered, wanted.call.arguments) if offered is not None else None
         return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
 
-    def _load_or_export(self, wanted: Wanted, *shares: ranks.Share) -> ReadyGraph:
+    def _from_background(self, wanted: Wanted) -> ReadyGraph | None:
+        """Returns the graph of a cached entry, or of a helper's; None where this process is to make one.
+
+        Raises InBackground while a helper makes it.
+        """
+        if self._background is None:
+            return None
+        ended = self._background.ended(wanted.prekey)
+        if ended is not None and (graph := self._made_beside(wanted, ended)) is not None:
+            return graph
+        why = why_here(wanted.call.device.type)
+        if why is None:
+            if (graph := self._load(wanted)) is not None:
+                return graph
+            try:
+                self._background.begin(wanted.prekey, lambda offer: self._make_beside(wanted, offer))
+            except OSError as error:
+                why = f"no helper can be started: {error.strerror}"
+        _native.log_info(f"{type(self._module).__name__} is not exported in the background: {why}")
+        return None
+
+    def _make_beside(self, wanted: Wanted, offer: Offer) -> Status:
+        """Makes the entry of a call in a helper process, for another process; returns what there is to count."""
+        source = GraphSource(self._module, replace(self._options, start="wait"), Status(), None)
+        source._load_or_export(wanted, offer)
+        store.flush()
+        return source._status
+
+    def _made_beside(self, wanted: Wanted, ended: Ended) -> ReadyGraph | None:
+        """Returns the graph of the entry that a helper has made, None if the call is another by now; raises why there is none."""
+        ended.count(self._status)
+        if ended.error is not None:
+            raise ended.error
+        entry = self.store.adopt(wanted.prekey, ended.packed, wanted.call.arguments)
+        graph = None if entry is None else self._ready(wanted, entry, "background")
+        if graph is None or not graph.admits(wanted.call.arguments, wanted.state):
+            return None
+        _native.log_info(f"{type(self._module).__name__} runs from the graph that was made in the background{self._sloppiness()}")
+        return graph
+
+    def _load_or_export(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
         if (graph := self._load(wanted, *shares)) is not None:
             return graph
         turn = take_turn(self.store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
@@ -110,7 +124,7 @@ class GraphSource:
             turn.end()
             raise
 
-    def _load(self, wanted: Wanted, *shares: ranks.Share) -> ReadyGraph | None:
+    def _load(self, wanted: Wanted, *shares: Shared) -> ReadyGraph | None:
         """Returns the graph of a cached entry whose observations all hold, or None; offers its entry to `shares`.
 
         Raises Bypass where there is no graph, and the cache knows why.
@@ -208,7 +222,7 @@ class GraphSource:
             self._on_graph(entry.meta.mode, entry.sections["exported"])
         return graph
 
-    def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: ranks.Share) -> ReadyGraph:
+    def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: Shared) -> ReadyGraph:
         """Exports, differentiates, verifies against eager, publishes; calls `on_written` once others can find the entry."""
         from rekindle.miss.pipeline import export_entry
 
@@ -236,7 +250,7 @@ class GraphSource:
         entry = self.store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds)
         self.store.publish(wanted.prekey, entry)
 
-    def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: ranks.Share) -> ReadyGraph:
+    def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: Shared) -> ReadyGraph:
         """Publishes a fresh export, and returns its graph; `on_written`: as in _export."""
         self._count(made)
         entry, took = self.store.new_entry(wanted.fingerprint, made), made.seconds

@@ -12,17 +12,17 @@ within `Parts(...).run(net, ...)` eager's calls of the two run from graphs, with
 from __future__ import annotations
 
 import contextlib
-import threading
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import nn
 
-from rekindle.modules.hooks import HOOKS, global_hooks
+from rekindle.modules.hooks import HOOKS, has_global_hooks
 from rekindle.modules.module_tables import named_modules
 from rekindle.modules.proxy import wrapping_of
 from rekindle.process.exporting import exporting
@@ -32,7 +32,7 @@ from rekindle.reasons import Bypass, Reason
 # Those under which submodules may do better. The others hold for submodules as well, or pass by themselves.
 _OF_ONE_MODULE = frozenset(Reason) - {
     Reason.MODE_STACK, Reason.INFERENCE_MODE, Reason.DISABLED, Reason.DATA_PARALLEL,
-    Reason.CHANGED_DURING_EXPORT, Reason.OUT_OF_MEMORY, Reason.BUSY,
+    Reason.CHANGED_DURING_EXPORT, Reason.OUT_OF_MEMORY, Reason.BUSY, Reason.BACKGROUND,
 }  # fmt: skip
 # Those that may pass by themselves, or be an error of the user's: the parts wait until a call has run in eager.
 _AFTER_A_CALL = frozenset((Reason.EXPORT_FAILED, Reason.VERIFICATION_FAILED, Reason.STATE_MUTATED, Reason.SIDE_EFFECT))
@@ -59,7 +59,7 @@ def allows_parts(reason: Reason, ran_in_eager: bool) -> bool:
 
     ran_in_eager: whether such a call has run in eager
     """
-    return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not any(global_hooks())
+    return reason in _OF_ONE_MODULE and (ran_in_eager or reason not in _AFTER_A_CALL) and not has_global_hooks()
 
 
 def candidates(module: nn.Module) -> dict[str, nn.Module]:
@@ -115,7 +115,7 @@ class Parts:
 
     def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the module's forward as run_eager does, with the parts' calls by this thread served; inside of itself without."""
-        if self.in_use:
+        if self.in_use or not self._served:
             return run_eager(module, args, kwargs)
         self.in_use = True
         try:
@@ -143,7 +143,7 @@ class _Served:
     def install(self) -> None:
         if "forward" not in self._module.__dict__:
             self._module.__dict__["forward"] = self
-            self._thread = threading.get_ident()
+            self._thread = get_ident()
 
     def remove(self) -> None:
         self._thread = None
@@ -155,7 +155,7 @@ class _Served:
         return own_forward(self._module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._thread != threading.get_ident():
+        if self._thread != get_ident():
             return own_forward(self._module)(*args, **kwargs)
         self.remove()  # while it is served the module is what the user made it
         try:
@@ -175,7 +175,7 @@ class _Served:
 def as_made(module: nn.Module) -> Iterator[None]:
     """Lets the block see the module as its user made it, should this thread serve it as a part at the moment."""
     served = module.__dict__.get("forward")
-    if not isinstance(served, _Served) or served._thread != threading.get_ident():
+    if not isinstance(served, _Served) or served._thread != get_ident():
         yield
         return
     served.remove()

@@ -17,8 +17,8 @@ _SUMS = (
 class Status:
     """Counts what one rekindle.Module has done since it was made. Times are in seconds.
 
-    source: where the graph of the last call came from: "memory", "local", "remote", "export" or "eager"; "none" before the first
-        call. After the first call of a graph it keeps saying where the graph came from.
+    source: where the graph of the last call came from: "memory", "local", "remote", "background", "export" or "eager"; "none"
+        before the first call. After the first call of a graph it keeps saying where the graph came from.
     lookup_seconds: spent on looking entries up
     export_seconds: spent on exports
     build_seconds: spent on finding the sizes that stay open and on making graphs

@@ -1,0 +1,27 @@
+// Processes that work beside this one.
+#include <pybind11/pybind11.h>
+
+#include <cerrno>
+
+#include "python/bindings/bindings.h"
+#include "python/process/fork.h"
+
+namespace rekindle::python {
+
+namespace py = pybind11;
+
+void bind_process(py::module_& m) {
+  m.def(
+      "fork_helper",
+      [](int kept, unsigned seconds) {
+        const pid_t child = fork_helper(kept, seconds);
+        if (child < 0) {
+          PyErr_SetFromErrno(PyExc_OSError);
+          throw py::error_already_set();
+        }
+        return child;
+      },
+      py::arg("kept"), py::arg("seconds"));
+}
+
+}  // namespace rekindle::python

@@ -1,0 +1,130 @@
+"""Has graphs made by helper processes, so that no call waits for an export: Options(start="background").
+
+An example: the first call finds no entry. `begin` starts a helper, which exports and publishes, and raises InBackground: the call
+runs in eager, and so do the next ones, which ask the helper only whether it is at work. Once it is not, `ended` has the entry, or
+the Bypass that the export ended with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from rekindle import _native
+from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
+from rekindle.modules.status import Status
+from rekindle.process.helper import Helper, why_no_helper
+from rekindle.process.process_state import owned
+from rekindle.reasons import Busy, Bypass, Disturbed, InBackground, OutOfMemory, ReadsAttribute, Reason, SizedByData
+
+_COUNTED = ("exports", "export_seconds", "build_seconds", "verify_seconds")
+_KINDS = {kind.__name__: kind for kind in (Bypass, Busy, Disturbed, OutOfMemory, ReadsAttribute, SizedByData)}
+
+
+class Offer:
+    """Takes the entry that an export makes, as the other ranks of a job would."""
+
+    def __init__(self) -> None:
+        self.packed = b""
+
+    def offer(self, packed: bytes) -> None:
+        """Keeps an entry as Store.pack gives it."""
+        self.packed = packed
+
+    def let_others_go_on(self) -> None:
+        """Does nothing: nobody waits for a helper."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Holds what a helper has left."""
+
+    packed: bytes  # the entry, as of Store.pack; empty without one
+    counted: dict[str, float]  # of its status, by field
+    error: Exception | None  # why there is no entry: a Bypass, or a PythonOpError for the user
+
+    def count(self, status: Status) -> None:
+        """Counts what the helper did in the status of the module."""
+        for name, value in self.counted.items():
+            setattr(status, name, getattr(status, name) + value)
+
+
+class Background:
+    """Remembers the helpers that make graphs of one module. Not thread-safe. One helper is at work at a time, in a process."""
+
+    _at_work: Helper | None = None  # of any module
+
+    def __init__(self) -> None:
+        self._helpers: dict[str, Helper] = {}  # by prekey
+
+    def ended(self, prekey: str) -> Ended | None:
+        """Returns what the helper for a key has left, once; None without one. Raises InBackground while it is at work."""
+        helper = self._helpers.get(prekey)
+        if helper is None:
+            return None
+        if helper.check():
+            raise InBackground(helper)
+        del self._helpers[prekey]
+        return _ended(helper)
+
+    def begin(self, prekey: str, export: Callable[[Offer], Status]) -> NoReturn:
+        """Starts a helper that runs `export`, or leaves that for when another is done; raises InBackground.
+
+        Raises Busy where another thread's export does not end, OSError where no process can be had.
+        """
+        with owned():
+            working = Background._at_work
+            if working is None or not working.check():
+                working = Background._at_work = self._helpers[prekey] = Helper.start(lambda: _reported(export))
+                _native.log_debug(f"process {working.number} makes a graph in the background")
+        raise InBackground(working)
+
+
+def _reported(export: Callable[[Offer], Status]) -> bytes:
+    """Returns what is to be known of an export in the process that waits for it: a line of JSON, and the entry."""
+    offer = Offer()
+    try:
+        status = export(offer)
+        report: dict[str, Any] = {"counted": {name: getattr(status, name) for name in _COUNTED}}
+    except Bypass as bypass:
+        kind = type(bypass).__name__ if type(bypass).__name__ in _KINDS else "Bypass"
+        report = {
+            "kind": kind, "reason": str(bypass.reason), "message": bypass.message,
+            "attribute": bypass.attribute, "name": getattr(bypass, "name", None),
+        }  # fmt: skip
+    except PythonOpError as error:
+        report = {"kind": "PythonOpError", "message": str(error)}
+    except Exception as error:
+        kind = "OutOfMemory" if ran_out_of_memory(error) else "Bypass"
+        message = f"{type(error).__name__}: {first_line(error)}"
+        report = {"kind": kind, "reason": str(Reason.EXPORT_FAILED), "message": message, "attribute": None}
+    return json.dumps(report).encode() + b"\n" + offer.packed
+
+
+def _ended(helper: Helper) -> Ended:
+    report = helper.report()
+    if report is None:
+        why = f"process {helper.number}, which was to make the graph in the background, ended without one: was it killed?"
+        return Ended(b"", {}, Disturbed(Reason.EXPORT_FAILED, why))
+    head, _, packed = report.partition(b"\n")
+    found = json.loads(head)
+    return Ended(packed, found["counted"], None) if "counted" in found else Ended(b"", {}, _error(found))
+
+
+def _error(found: dict[str, Any]) -> Exception:
+    """Returns the error of an export as it was, without what led to it."""
+    if found["kind"] == "PythonOpError":
+        return PythonOpError(found["message"])
+    kind = _KINDS[found["kind"]]
+    bypass = kind.__new__(kind)
+    Bypass.__init__(bypass, Reason(found["reason"]), found["message"])
+    bypass.attribute = found["attribute"]
+    vars(bypass).update({"name": found["name"]} if kind is ReadsAttribute else {"function": None} if kind is SizedByData else {})
+    return bypass
+
+
+def why_here(device: str) -> str | None:
+    """Says why an export for tensors on a device of this type is made in this process; None where a helper may make it."""
+    return f"a helper cannot use {device}" if device != "cpu" else why_no_helper()

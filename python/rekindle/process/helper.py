@@ -1,0 +1,107 @@
+"""Runs work in a helper process that begins with this process's memory, and hands over what it makes.
+
+An example:
+
+    helper = Helper.start(lambda: str(long_sum(numbers)).encode())
+    while helper.check():
+        train()
+    helper.report()  # b"42"; None where the helper was killed
+
+The helper sees what there was at the start, whatever this process writes meanwhile, and changes nothing here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import struct
+import sys
+from collections.abc import Callable
+
+import torch
+
+from rekindle import _native
+from rekindle.process.torch_internals import has_accelerator_context
+
+_LIMIT = 1800  # seconds after which a helper ends itself
+_SIZE = struct.Struct("<q")  # of a report, in bytes; written after it, so that half of one is none
+
+
+def why_no_helper() -> str | None:
+    """Says why a helper could not work on this process's memory; None where it can."""
+    if has_accelerator_context():
+        return "a process that uses an accelerator cannot be forked"
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return "the ranks of a job make their graphs together"
+    return None
+
+
+class Helper:
+    """Stands for a helper process. `check` and `report` are for the process that started it; in others it has ended."""
+
+    def __init__(self, number: int, file: int) -> None:
+        self.number = number  # of the process
+        self._file = file  # without a name; what the helper reports lies in it
+        self._owner = os.getpid()
+        self._is_at_work = True
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    @staticmethod
+    def start(work: Callable[[], bytes]) -> Helper:
+        """Starts a helper that reports what `work` returns.
+
+        Raises OSError where the system has no process or memory left.
+        """
+        file = os.memfd_create("rekindle-helper")
+        try:
+            number = _native.fork_helper(file, _LIMIT)
+        except OSError:
+            os.close(file)
+            raise
+        if number == 0:
+            _work(work, file)
+        return Helper(number, file)
+
+    def check(self) -> bool:
+        """Tells whether the helper is at work. It is named as Guard.check is, and stands in its place."""
+        if self._is_at_work and self._owner == os.getpid():
+            with contextlib.suppress(ChildProcessError):  # someone else has waited for it
+                if os.waitpid(self.number, os.WNOHANG)[0] == 0:
+                    return True
+        self._is_at_work = False
+        return False
+
+    def report(self) -> bytes | None:
+        """Returns what the work of a helper that has ended returned; None where it did not get so far."""
+        head = os.pread(self._file, _SIZE.size, 0)
+        if len(head) < _SIZE.size or (size := _SIZE.unpack(head)[0]) == 0:
+            return None
+        with open(self._file, "rb", closefd=False) as file:
+            file.seek(_SIZE.size)
+            return file.read(size)
+
+
+def _work(work: Callable[[], bytes], file: int) -> None:
+    """Does the work of a helper, and ends the process."""
+    status = 1
+    try:
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):  # the user's handlers are for the user's process
+                signal.signal(number, signal.SIG_DFL)
+        sys.settrace(None)
+        sys.setprofile(None)
+        gc.freeze()  # what the user's process has thrown away is not finalized here
+        torch.set_num_threads(1)  # the threads of pools are not here, and the cores are the user's
+        _native.set_log_level("off")  # nobody reads it, and a thread that is not here may hold the log's lock
+        text = work()
+        with open(file, "wb", closefd=False) as report:
+            report.write(_SIZE.pack(0) + text)
+            report.flush()
+            os.pwrite(file, _SIZE.pack(len(text)), 0)
+        status = 0
+    finally:
+        os._exit(status)

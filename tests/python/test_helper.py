@@ -1,0 +1,105 @@
+"""Helper processes: what they report, and what they leave alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from rekindle.process.helper import Helper
+
+
+def ended(work: Callable[[], bytes]) -> Helper:
+    helper, start = Helper.start(work), time.monotonic()
+    while helper.check():
+        assert time.monotonic() - start < 60
+        time.sleep(0.005)
+    return helper
+
+
+def fail() -> bytes:
+    raise RuntimeError("no report")
+
+
+def kill() -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return b"late"
+
+
+@pytest.mark.parametrize("size", [0, 1, 10_000_000])
+def test_a_report_has_any_size(size: int) -> None:
+    assert ended(lambda: b"x" * size).report() == (b"x" * size or None)
+
+
+@pytest.mark.parametrize("work", [fail, kill])
+def test_there_is_no_report_of_work_that_failed(work: Callable[[], bytes]) -> None:
+    assert ended(work).report() is None
+
+
+def test_a_helper_reports_though_somebody_else_waited_for_it() -> None:
+    helper = Helper.start(lambda: b"done")
+    assert os.waitpid(helper.number, 0)[0] == helper.number
+    assert not helper.check()
+    assert helper.report() == b"done"
+
+
+def test_it_works_on_the_memory_of_the_start_and_changes_none() -> None:
+    tensor = torch.zeros(1000)
+    read, go_on = os.pipe()
+
+    def work() -> bytes:
+        before = tensor.sum().item()
+        tensor.fill_(5)
+        return str(before).encode()
+
+    helper = Helper.start(work)
+    tensor.fill_(2)
+    while helper.check():
+        time.sleep(0.005)
+    assert (helper.report(), tensor.sum().item()) == (b"0.0", 2000)
+    os.close(read)
+    os.close(go_on)
+
+
+def test_it_differentiates_after_this_process_has() -> None:
+    x = torch.randn(64, 64, requires_grad=True)
+    (x @ x).square().sum().backward()
+
+    def work() -> bytes:
+        y = x.detach().clone().requires_grad_()
+        (y @ y).square().sum().backward()
+        return str(bool(torch.equal(y.grad, x.grad))).encode()
+
+    assert ended(work).report() == b"True"
+
+
+def test_it_has_no_file_terminal_or_handler_of_this_process(tmp_path: object) -> None:
+    read, written = os.pipe()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+
+        def work() -> bytes:
+            print("to nowhere")
+            places = {os.readlink(f"/proc/self/fd/{one}") for one in (0, 1, 2, read, written)}
+            return repr((sorted(places), signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL, os.nice(0))).encode()
+
+        assert ended(work).report() == b"(['/dev/null'], True, 19)"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        os.close(read)
+        os.close(written)
+
+
+def test_in_another_process_it_has_ended() -> None:
+    helper = Helper.start(lambda: time.sleep(60) or b"")
+    assert helper.check()
+    child = os.fork()
+    if child == 0:
+        os._exit(1 if helper.check() else 0)
+    assert os.waitpid(child, 0)[1] == 0
+    os.kill(helper.number, signal.SIGKILL)
+    while helper.check():
+        time.sleep(0.005)
