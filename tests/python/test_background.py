@@ -316,20 +316,29 @@ import module_support, rekindle
 from rekindle.lookup.background import Background
 from rekindle.lookup.source import GraphSource
 
+start, seconds = sys.argv[1], float(sys.argv[2])
 make = GraphSource._make_beside
-GraphSource._make_beside = lambda *given: time.sleep(float(sys.argv[1])) or make(*given)
+GraphSource._make_beside = lambda *given: time.sleep(seconds) or make(*given)
 signal.signal(signal.SIGTERM, lambda *_: print("the handler of the user"))
-model = rekindle.Module(module_support.mlp(), rekindle.Options(start="background", log="off"))
+model = rekindle.Module(module_support.mlp(), rekindle.Options(start=start, log="off"))
 model(module_support.rows())
-print(Background._at_work.number)
+print(rekindle.status(model).source, Background._at_work.number if Background._at_work else 0)
 """
 
 
-def run(seconds: float) -> int:
-    """Runs a script whose helper starts its work after so many seconds; returns the helper's number once the script has ended."""
-    command = [sys.executable, "-c", _SCRIPT, str(seconds)]
+def run(start: str, seconds: float = 0.0) -> tuple[str, int]:
+    """Runs a script whose helper starts its work after so many seconds; returns where its graph came from and the helper's number."""
+    command = [sys.executable, "-c", _SCRIPT, start, str(seconds)]
     done = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=60, check=True)
-    return int(done.stdout)
+    source, number = done.stdout.split()
+    return source, int(number)
+
+
+def until_gone(number: int) -> None:
+    start = time.monotonic()
+    while is_running(number):
+        assert time.monotonic() - start < _DEADLINE
+        time.sleep(0.01)
 
 
 def is_running(number: int) -> bool:
@@ -340,20 +349,15 @@ def is_running(number: int) -> bool:
 
 
 def test_nobody_waits_for_a_helper_to_let_go_of_a_pipe() -> None:
-    number = run(600)
+    source, number = run("background", 600)
+    assert source == "eager"
     assert is_running(number)
     os.kill(number, signal.SIGTERM)  # for which it has no handler of the user's
-    start = time.monotonic()
-    while is_running(number):
-        assert time.monotonic() - start < _DEADLINE
-        time.sleep(0.01)
+    until_gone(number)
 
 
 def test_what_a_short_run_began_serves_the_next() -> None:
-    number, start = run(0.5), time.monotonic()
-    while is_running(number):
-        assert time.monotonic() - start < _DEADLINE
-        time.sleep(0.01)
-    model = rekindle.Module(mlp(), rekindle.Options(log="off"))
-    model(rows())
-    assert rekindle.status(model).source == "local"
+    source, number = run("background", 0.5)
+    assert source == "eager"
+    until_gone(number)
+    assert run("wait") == ("local", 0)
