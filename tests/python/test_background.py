@@ -327,7 +327,7 @@ print(rekindle.status(model).source, Background._at_work.number if Background._a
 
 
 def run(start: str, seconds: float = 0.0) -> tuple[str, int]:
-    """Runs a script whose helper starts its work after so many seconds; returns where its graph came from and the helper's number."""
+    """Runs a script whose helper waits so many seconds; returns where its graph came from and the number of the helper."""
     command = [sys.executable, "-c", _SCRIPT, start, str(seconds)]
     done = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=60, check=True)
     source, number = done.stdout.split()
