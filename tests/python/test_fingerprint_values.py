@@ -23,7 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rekindle.key.code.code_objects import code_digest
 from rekindle.key.fingerprint import register_digest
-from rekindle.key.values.walker import Walker, registered, resolved, value_text
+from rekindle.key.values.registered import registered
+from rekindle.key.values.walker import Walker, resolved, value_text
 from rekindle.process.digest import digest_leaves
 from rekindle.reasons import Bypass, Reason
 

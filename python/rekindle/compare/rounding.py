@@ -19,31 +19,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rekindle import _native
 from rekindle.compare.distance import Distance
-from rekindle.compare.rounding_parts import IN_PARTS
+from rekindle.compare.rounding_operators import STEPS, each_read, in_parts, is_view, is_writable, makes_new_numbers, sums
 from rekindle.errors import ran_out_of_memory
 from rekindle.process.dispatch_mode import DispatchMode
-from rekindle.results.layouts import is_dense
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _NOISY = (torch.float64, *_FLOATS, torch.complex64, torch.complex128)
 
 
-def _named(names: str) -> set[str]:
-    return {f"aten::{name}{end}" for name in names.split() for end in ("", "_")}
-
-
-_STEPS = _named("floor ceil round trunc sign sgn floor_divide remainder fmod heaviside")
-# What makes no new numbers: it moves or chooses those that it is given.
-_EXACT = _STEPS | _named(
-    "clone copy cat stack index index_select gather embedding constant_pad_nd slice_backward select_backward "
-    "index_put scatter roll flip repeat where masked_fill masked_select fill zero zeros_like ones_like full_like new_zeros "
-    "zeros ones full arange empty empty_like scalar_tensor lift_fresh relu threshold_backward hardtanh_backward abs neg clamp "
-    "clamp_min clamp_max maximum minimum max min amax amin sort topk kthvalue median max_pool2d_with_indices "
-    "max_pool2d_with_indices_backward max_pool3d_with_indices adaptive_max_pool2d contiguous detach alias tril triu "
-    "cummax cummin nonzero unique2 one_hot argmax argmin _local_scalar_dense _reshape_alias _unsafe_view "
-    "split_with_sizes_copy unbind_copy"
-)
-_CAST = "aten::_to_copy"
 _PERIOD = 65_537  # of the noise; a prime, so that rows get other parts of it
 _SMALL = 8
 _SAMPLES = 3  # of eager's rounding errors
@@ -89,70 +72,26 @@ class Noise(DispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _is_view(function) or not _rounds(function, args):
+        if is_view(function) or not makes_new_numbers(function, args):
             return function(*args, **kwargs)
         with torch.no_grad():
-            if (parts := _parts(function, args)) is not None:
+            if (parts := in_parts(function, args)) is not None:
                 with self:
                     return parts(*args, **kwargs)
-            if _sums(function):
-                args = tuple(_each_read(function, args, self._rounded))
+            if sums(function):
+                args = tuple(each_read(function, args, self._rounded))
             result = function(*args, **kwargs)
             for tensor in tree_leaves(result):
-                if isinstance(tensor, torch.Tensor) and tensor.dtype in _NOISY and _is_writable(tensor):
+                if isinstance(tensor, torch.Tensor) and tensor.dtype in _NOISY and is_writable(tensor):
                     self._factors.apply(tensor, self._of or tensor.dtype)
         return result
 
     def _rounded(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype not in _NOISY or not _is_writable(value):
+        if not isinstance(value, torch.Tensor) or value.dtype not in _NOISY or not is_writable(value):
             return value
         copied = value.clone(memory_format=torch.preserve_format)
         self._factors.apply(copied, self._of or copied.dtype)
         return copied
-
-
-def _is_view(function: Any) -> bool:
-    returns = [value.alias_info for value in function._schema.returns]
-    return any(alias is not None and not alias.is_write for alias in returns)
-
-
-def _rounds(function: Any, args: Any) -> bool:
-    if torch.Tag.nondeterministic_seeded in function.tags:
-        return False
-    name = function._schema.name
-    if name == _CAST:
-        return args[0].is_floating_point()
-    return name.startswith("aten::") and name not in _EXACT
-
-
-def _parts(function: Any, args: Any) -> Callable[..., torch.Tensor] | None:
-    """Returns how an operator computes, where its parts have to round by themselves. In half precision they are float32."""
-    parts = IN_PARTS.get(function._schema.name)
-    return None if parts is None or args[0].dtype in (torch.bfloat16, torch.float16) else parts
-
-
-def _sums(function: Any) -> bool:
-    """Tells whether numbers of one tensor meet each other, and rounding is that of the terms."""
-    name = function._schema.name
-    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in function._schema.arguments)
-    return torch.Tag.pointwise not in function.tags and name != _CAST and not writes
-
-
-def _each_read(function: Any, args: Any, change: Callable[[Any], Any]) -> Iterator[Any]:
-    """Applies `change` to each value in the arguments, but those that a normalization writes without saying so."""
-    for argument, value in zip(function._schema.arguments, args, strict=False):
-        yield value if argument.name.startswith("running_") else tree_map(change, value)
-
-
-def _is_writable(tensor: torch.Tensor) -> bool:
-    return (
-        tensor.layout is torch.strided
-        and tensor.numel() > 0
-        and is_dense(tensor)
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-        and not tensor._is_zerotensor()
-    )
 
 
 class Exact(DispatchMode):
@@ -184,20 +123,20 @@ class Exact(DispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _is_view(function):
+        if is_view(function):
             return function(*args, **kwargs)
         with torch.no_grad():
-            rounds = self._factors is not None and _rounds(function, args)
+            rounds = self._factors is not None and makes_new_numbers(function, args)
             exact_args, exact_kwargs = tree_map(self._in_double, (args, kwargs))
-            parts = _parts(function, args) if rounds else None
-            if rounds and parts is None and _sums(function):
+            parts = in_parts(function, args) if rounds else None
+            if rounds and parts is None and sums(function):
                 dtypes = {
                     id(exact): x.dtype for exact, x in zip(tree_leaves(exact_args), tree_leaves(args), strict=True) if _is_real(x)
                 }
-                exact_args = tuple(_each_read(function, exact_args, lambda x: self._rounded(x, dtypes.get(id(x)))))
+                exact_args = tuple(each_read(function, exact_args, lambda x: self._rounded(x, dtypes.get(id(x)))))
             result = function(*args, **kwargs)
             results = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
-            if torch.Tag.nondeterministic_seeded in function.tags or function._schema.name in _STEPS:
+            if torch.Tag.nondeterministic_seeded in function.tags or function._schema.name in STEPS:
                 self._take(results, results, rounds)
                 return result
             try:

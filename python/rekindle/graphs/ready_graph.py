@@ -22,7 +22,7 @@ from rekindle.graphs.guard_inputs import Watched
 from rekindle.graphs.shared_memory import Memory
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.key.values.walker import still_registered
+from rekindle.key.values.registered import still_registered
 from rekindle.modules.module_tables import named_modules
 from rekindle.reasons import Bypass, Reason, SharedMemory
 from rekindle.recording import cached_functions

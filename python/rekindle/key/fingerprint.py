@@ -23,8 +23,9 @@ from rekindle.key.shared_memory import FIELD, add_memory
 from rekindle.key.signature import add_signature
 from rekindle.key.values.cells import Cells
 from rekindle.key.values.classes import one_pass
+from rekindle.key.values.registered import register_digest
 from rekindle.key.values.tensors import DeviceNames, besides_inference
-from rekindle.key.values.walker import Walker, register_digest
+from rekindle.key.values.walker import Walker
 from rekindle.key.versions import add_versions
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.process.digest import Leaf, digest_leaves

@@ -119,11 +119,13 @@ class Recorder:
         """Keeps what was read before the forward was refused, and is still so: other values might not lead to the refusal."""
         with one_pass():
             read = self._notes.unchanged()
-            if read is not None:
-                read += self._library.settings()
-                read += [[*key, observations.present_text(*key)] for key in self._library.keys(self._covered)]
-                read += [["env", "", name, text] for name, text in self._environment.texts.items()]
-        self.refused_while = read
+            self.refused_while = None if read is None else read + self._of_the_process()
+
+    def _of_the_process(self) -> list[Observation]:
+        """Returns what the forward's libraries and code read of the process: settings, functions that differ, the environment."""
+        read = self._library.settings()
+        read += [[*key, observations.present_text(*key)] for key in self._library.keys(self._covered)]
+        return read + [["env", "", name, text] for name, text in self._environment.texts.items()]
 
     def _end_if_refused(self, frame: types.FrameType, function: Any = None) -> None:
         """Raises the bypass in the forward, once: what it has yet to do would be done again in eager. Does not if `function`, of
@@ -140,7 +142,8 @@ class Recorder:
     def _refuse_question(self, frame: types.FrameType, what: str) -> None:
         """Refuses a question, but for what the graph calls at each run: it may ask what it likes."""
         if not world.called_back.active:
-            self._refuse(_nondeterministic(frame, what))
+            remedy = "do it outside the forward and pass the result as an input or attribute"
+            self._refuse(Bypass(Reason.NONDETERMINISTIC, f"{place_of(frame)} {what}; {remedy}"))
 
     def _on_start(self, frame: types.FrameType) -> bool:
         """Handles code that starts; returns whether it need not be seen again."""
@@ -293,15 +296,4 @@ class Recorder:
                 "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",
             )
         with one_pass():
-            self.observations = self._notes.observations()
-            self.observations += self._library.settings()
-            for key in self._library.keys(self._covered):
-                self.observations.append([*key, observations.present_text(*key)])
-        self.observations += [["env", "", name, text] for name, text in self._environment.texts.items()]
-
-
-def _nondeterministic(frame: types.FrameType, what: str) -> Bypass:
-    return Bypass(
-        Reason.NONDETERMINISTIC,
-        f"{place_of(frame)} {what}; do it outside the forward and pass the result as an input or attribute",
-    )
+            self.observations = self._notes.observations() + self._of_the_process()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rekindle.export.trace.in_place import written_by
 from rekindle.export.trace.questions import name_of
 from rekindle.export.trace.user_place import user_place
 from rekindle.process.torch_internals import innermost_transform, tracing_state
@@ -57,6 +58,23 @@ def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
         return None
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
     return "requires_grad" if args[0].requires_grad is not wanted else None
+
+
+def refuse_write(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_writable: Callable[[Any], bool], protected: Container[int]
+) -> None:
+    """Raises Bypass for a call that writes to a parameter, or to an argument that requires a gradient.
+
+    is_writable: tells of a tensor whether it is, or shares the memory of, an argument or a buffer
+    protected: the addresses of the parameters' memory
+    """
+    for target in written_by(function, args, kwargs):
+        if is_writable(target) and target.is_leaf and target.requires_grad:
+            message = f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
+            raise Bypass(Reason.INPUT_MUTATED, message)
+        if target.layout is torch.strided and target.untyped_storage().data_ptr() in protected:
+            name = getattr(function, "__name__", function)
+            raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
 
 
 def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,12 +23,12 @@ from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.failed_calls import FailedCalls
-from rekindle.export.trace.in_place import exchanged, is_in_place, target_of, written_by
+from rekindle.export.trace.in_place import exchanged, is_in_place, target_of
 from rekindle.export.trace.interpolated_sizes import SizeInTrace, interpolates
 from rekindle.export.trace.leaves import tensors_of
 from rekindle.export.trace.open_sizes import SIZE_QUERIES, OpenSizes
 from rekindle.export.trace.questions import refuse_answer
-from rekindle.export.trace.refusals import refuse
+from rekindle.export.trace.refusals import refuse, refuse_write
 from rekindle.export.trace.replaced_norms import counts_batches
 from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.export.trace.user_place import user_place
@@ -140,7 +140,7 @@ class TraceMode(TorchFunctionMode):
     def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
         """Returns the result of a call that becomes part of the graph. asked: the call as the forward made it."""
         in_place = is_in_place(function, args, kwargs)
-        self._check_writes(function, args, kwargs)
+        refuse_write(function, args, kwargs, self._is_writable, self.protected)
         stopped = self._grad and not torch.is_grad_enabled()
         if in_place and stopped:
             if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
@@ -167,7 +167,7 @@ class TraceMode(TorchFunctionMode):
         return result
 
     def _check_grad_mode(self, made: Any) -> None:
-        if torch.is_grad_enabled() and not self._grad and _requires_grad(made):
+        if torch.is_grad_enabled() and not self._grad and any(tensor.requires_grad for tensor in tensors_of(made)):
             raise Bypass(Reason.GRAD_MODE_REGION, f"{user_place()} enables gradients inside a no_grad call, and computes one")
 
     def _note_views(self, function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
@@ -294,17 +294,3 @@ class TraceMode(TorchFunctionMode):
 
     def _is_writable(self, target: Any) -> bool:
         return isinstance(target, torch.Tensor) and target.untyped_storage().data_ptr() in self._writable
-
-    def _check_writes(self, function: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        for target in written_by(function, args, kwargs):
-            if self._is_writable(target) and target.is_leaf and target.requires_grad:
-                raise Bypass(
-                    Reason.INPUT_MUTATED, f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
-                )
-            if target.layout is torch.strided and target.untyped_storage().data_ptr() in self.protected:
-                name = getattr(function, "__name__", function)
-                raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
-
-
-def _requires_grad(values: Any) -> bool:
-    return any(tensor.requires_grad for tensor in tensors_of(values))
