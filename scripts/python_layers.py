@@ -19,6 +19,7 @@ DOOR = "the door"
 ROOMS = (
     FOUNDATION,
     "process",
+    "optim",
     "modules",
     "results",
     "sizes",

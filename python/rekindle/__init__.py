@@ -15,7 +15,7 @@ from rekindle.versions import check_environment
 
 check_environment()
 
-from rekindle import cache, reasons  # noqa: E402
+from rekindle import cache, optim, reasons  # noqa: E402
 from rekindle.comparison import verify  # noqa: E402
 from rekindle.functions.registry import register_python_op  # noqa: E402
 from rekindle.key.fingerprint import register_digest  # noqa: E402
@@ -34,6 +34,7 @@ __all__ = [
     "cache",
     "errors",
     "explain",
+    "optim",
     "reasons",
     "register_digest",
     "register_python_op",

@@ -1,0 +1,327 @@
+"""`rekindle.optim.fuse`: the parameters are those of a step after the backward, and gradients leave one by one."""
+
+from __future__ import annotations
+
+import copy
+import math
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from test_gradient_order import MODELS
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "fused AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "foreach AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "NAdam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "RAdam": lambda p: torch.optim.RAdam(p, lr=0.01),
+    "Adamax": lambda p: torch.optim.Adamax(p, lr=0.01),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+    "Adadelta": lambda p: torch.optim.Adadelta(p),
+    "Adafactor": lambda p: torch.optim.Adafactor(p),
+    "ASGD": lambda p: torch.optim.ASGD(p),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, momentum=0.5, centered=True),
+    "Rprop": lambda p: torch.optim.Rprop(p),
+}
+
+
+def mlp(layers: int = 4, width: int = 8) -> nn.Module:
+    return nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(width, width), nn.Tanh())])
+
+
+def wrapped(model: nn.Module, tmp_path: Path) -> nn.Module:
+    return rekindle.Module(model, rekindle.Options(cache_dir=tmp_path, fallback="error", log="off"))
+
+
+def loss_of(called: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    result = called(x)
+    return (result[0] if isinstance(result, tuple) else result).square().mean()
+
+
+def values_of(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def train(called: nn.Module, optimizer: Optimizer, x: torch.Tensor, steps: int, fused: bool) -> list[torch.Tensor]:
+    """The parameters after some steps; random numbers are those of a seed."""
+    torch.manual_seed(3)
+    stepping = rekindle.optim.fuse(called, optimizer) if fused else optimizer
+    for _ in range(steps):
+        loss_of(called, x).backward()
+        stepping.step()
+        stepping.zero_grad()
+    return values_of(called)
+
+
+def assert_same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    assert len(found) == len(expected)
+    assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fifty_steps_give_the_same_parameters(name: str) -> None:
+    torch.manual_seed(0)
+    plain, x = mlp(), torch.randn(4, 8)
+    fused, make = copy.deepcopy(plain), OPTIMIZERS[name]
+    expected = train(plain, make(plain.parameters()), x, 50, fused=False)
+    assert_same(train(fused, make(fused.parameters()), x, 50, fused=True), expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_give_the_same_parameters_as_without(tmp_path: Path, name: str) -> None:
+    make, inputs = MODELS[name]
+    torch.manual_seed(0)
+    model, x = make(), inputs()
+    trained = []
+    for fused in (False, False, True, True):  # an export, and hits
+        module = wrapped(copy.deepcopy(model), tmp_path)
+        trained.append(train(module, OPTIMIZERS["AdamW"](module.parameters()), x, 5, fused))
+        assert rekindle.status(module).eager_calls == 0
+    _, expected, *found = trained  # eager's random numbers lie elsewhere after an export
+    for parameters in found:
+        assert_same(parameters, expected)
+
+
+PEAK = """
+import sys, torch, rekindle
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(32)])
+called = rekindle.Module(model, rekindle.Options(cache_dir=sys.argv[1], fallback="error", log="off"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+stepping = rekindle.optim.fuse(called, optimizer) if sys.argv[2] == "fused" else optimizer
+for _ in range(3):
+    called(torch.randn(4, 1024)).sum().backward()
+    stepping.step()
+    stepping.zero_grad()
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def test_the_peak_of_a_process_is_lower_by_the_gradients_but_one_layers(tmp_path: Path) -> None:
+    peaks = []
+    for how in ("after", "after", "fused"):  # the first run exports
+        run = subprocess.run([sys.executable, "-c", PEAK, tmp_path, how], capture_output=True, text=True, check=True)
+        peaks.append(int(run.stdout))  # KiB
+    assert peaks[1] - peaks[2] > 0.6 * 31 * 4096  # allocators keep some of what is freed
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_gradients_of_one_layer_exist_at_a_time(tmp_path: Path, graph: bool) -> None:
+    model = mlp(layers=6)
+    called = wrapped(model, tmp_path) if graph else model
+    alive: list[int] = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _: alive.append(sum(p.grad is not None for p in model.parameters())))
+    train(called, OPTIMIZERS["Adam"](model.parameters()), torch.randn(4, 8), 3, fused=True)
+    assert len(alive) == 3 * 12
+    assert max(alive) <= 2
+
+
+def test_groups_have_their_own_settings_and_schedulers_see_steps(tmp_path: Path) -> None:
+    model, x = mlp(), torch.randn(4, 8)
+    results = []
+    for fused in (False, True):
+        module = wrapped(copy.deepcopy(model), tmp_path)
+        first, *others = module.parameters()
+        optimizer = torch.optim.AdamW([{"params": [first], "lr": 0.1}, {"params": others, "weight_decay": 0.0}], lr=0.01)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        stepping = rekindle.optim.fuse(module, optimizer) if fused else optimizer
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(6):
+                loss_of(module, x).backward()
+                stepping.step()
+                stepping.zero_grad()
+                scheduler.step()
+        results.append(values_of(module))
+        assert [group["lr"] for group in optimizer.param_groups] == [0.0125, 0.00125]
+        assert [len(group["params"]) for group in optimizer.param_groups] == [1, 7]
+    assert_same(results[1], results[0])
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, math.inf])
+@pytest.mark.parametrize("max_norm", [1e-3, 1e3])
+def test_clipping_takes_two_passes_and_gives_the_same(tmp_path: Path, max_norm: float, norm_type: float) -> None:
+    model, x = mlp(), torch.randn(4, 8)
+    plain, module = wrapped(copy.deepcopy(model), tmp_path), wrapped(copy.deepcopy(model), tmp_path)
+    optimizer = OPTIMIZERS["momentum"](plain.parameters())
+    fused = rekindle.optim.fuse(module, OPTIMIZERS["momentum"](module.parameters()), max_norm=max_norm, norm_type=norm_type)
+    for _ in range(5):
+        loss_of(plain, x).backward()
+        norm = clip_grad_norm_(plain.parameters(), max_norm, norm_type)
+        optimizer.step()
+        optimizer.zero_grad()
+        fused.backward(loss_of(module, x))
+        fused.step()
+        assert fused.total_norm is not None
+        assert torch.equal(fused.total_norm, norm)
+    assert_same(values_of(module), values_of(plain))
+
+
+def test_gradients_are_accumulated_before_the_last_backward_steps(tmp_path: Path) -> None:
+    model, parts = mlp(), torch.randn(3, 4, 8)
+    plain, module = wrapped(copy.deepcopy(model), tmp_path), wrapped(copy.deepcopy(model), tmp_path)
+    optimizer = OPTIMIZERS["AdamW"](plain.parameters())
+    fused = rekindle.optim.fuse(module, OPTIMIZERS["AdamW"](module.parameters()))
+    for _ in range(4):
+        for part in parts:
+            loss_of(plain, part).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with fused.accumulate():
+            for part in parts[:-1]:
+                loss_of(module, part).backward()
+        loss_of(module, parts[-1]).backward()
+        fused.step()
+        assert all(parameter.grad is None for parameter in module.parameters())
+    assert_same(values_of(module), values_of(plain))
+
+
+def test_what_no_backward_has_stepped_is_stepped_at_the_end() -> None:
+    model = mlp(1)
+    added = nn.Parameter(torch.ones(3))
+    optimizer = OPTIMIZERS["SGD"](model.parameters())
+    fused = rekindle.optim.fuse(model, optimizer)
+    optimizer.add_param_group({"params": [added]})
+    (loss_of(model, torch.randn(4, 8)) + added.sum()).backward()
+    assert added.grad is not None
+    fused.step()
+    assert added.grad is None
+    assert torch.allclose(added, torch.full((3,), 0.99))
+
+
+def test_a_checkpoint_goes_on_as_without() -> None:
+    model, x = mlp(), torch.randn(4, 8)
+    other = copy.deepcopy(model)
+    expected = train(other, OPTIMIZERS["Adam"](other.parameters()), x, 6, fused=False)
+    optimizer = OPTIMIZERS["Adam"](model.parameters())
+    train(model, optimizer, x, 3, fused=True)
+    again = copy.deepcopy(model)
+    resumed = OPTIMIZERS["Adam"](again.parameters())
+    resumed.load_state_dict(optimizer.state_dict())
+    assert_same(train(again, resumed, x, 3, fused=True), expected)
+
+
+def test_removed_steps_are_no_more() -> None:
+    model = mlp(1)
+    rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters())).remove()
+    before = values_of(model)
+    loss_of(model, torch.randn(4, 8)).backward()
+    assert_same(values_of(model), before)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+class Mixing(Optimizer):
+    """Scales each gradient by what its name says before subtracting it."""
+
+    def __init__(self, parameters: Any, how: str) -> None:
+        super().__init__(parameters, {"lr": 0.1, "count": 0})
+        self.how = how
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        given = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
+        for group in self.param_groups:
+            group["count"] += 1
+        for one in given:
+            scale: Any = 0.1
+            if self.how == "norm":
+                scale = 1 / torch.stack([other.grad.norm() for other in given]).norm()
+            elif self.how == "count":
+                scale = 1 / self.param_groups[0]["count"]
+            elif self.how == "noise":
+                scale = torch.rand(())
+            one.sub_(one.grad * scale)
+
+
+@pytest.mark.parametrize("how", ["norm", "count", "noise"])
+def test_an_optimizer_that_mixes_parameters_is_refused(how: str) -> None:
+    model = mlp(1)
+    before, state = values_of(model), torch.get_rng_state()
+    optimizer = Mixing(model.parameters(), how)
+    with pytest.raises(TypeError, match="Mixing gives other values when it steps one parameter at a time"):
+        rekindle.optim.fuse(model, optimizer)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert optimizer.param_groups[0]["count"] == 0
+    loss_of(model, torch.randn(4, 8)).backward()  # no hook was left behind
+    assert_same(values_of(model), before)
+
+
+def test_an_optimizer_that_treats_parameters_alone_is_taken() -> None:
+    model = mlp(1)
+    rekindle.optim.fuse(model, Mixing(model.parameters(), "nothing"))
+
+
+def test_an_optimizer_with_a_closure_is_refused() -> None:
+    model = mlp(1)
+    with pytest.raises(TypeError, match="LBFGS failed a trial step without closure"):
+        rekindle.optim.fuse(model, torch.optim.LBFGS(model.parameters()))
+
+
+def test_a_second_gradient_in_one_step_is_an_error_that_names_the_parameter() -> None:
+    model, x = mlp(1), torch.randn(4, 8)
+    rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()))
+    loss_of(model, x).backward()
+    with pytest.raises(RuntimeError, match=r"0\.(weight|bias) gets a second gradient in one step.*accumulate\(\)"):
+        loss_of(model, x).backward()
+
+
+def test_bad_use_of_clipping_is_an_error() -> None:
+    model, x = mlp(1), torch.randn(4, 8)
+    fused = rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()), max_norm=1.0)
+    before = values_of(model)
+    with pytest.raises(RuntimeError, match=r"call backward\(loss\) of the fused optimizer"):
+        loss_of(model, x).backward()
+    with pytest.raises(RuntimeError, match=r"has a gradient from before"):
+        fused.backward(loss_of(model, x))
+    with pytest.raises(RuntimeError, match=r"no backward\(\) of the fused optimizer has made"):
+        fused.step()
+    with pytest.raises(RuntimeError, match="fuse without max_norm"), fused.accumulate():
+        pass
+    assert_same(values_of(model), before)
+    fused.zero_grad()
+    fused.backward(loss_of(model, x))
+    fused.step()
+    assert not torch.equal(values_of(model)[0], before[0])
+
+
+@pytest.mark.parametrize("max_norm", [0.0, -1.0, math.nan])
+def test_a_norm_that_clips_to_nothing_is_an_error(max_norm: float) -> None:
+    model = mlp(1)
+    with pytest.raises(ValueError, match=f"max_norm is {max_norm}"):
+        rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()), max_norm=max_norm)
+
+
+def test_an_optimizer_of_another_model_or_with_hooks_is_an_error() -> None:
+    model = mlp(1)
+    with pytest.raises(ValueError, match="SGD has no parameter of the Sequential"):
+        rekindle.optim.fuse(model, OPTIMIZERS["SGD"](mlp(1).parameters()))
+    optimizer = OPTIMIZERS["SGD"](model.parameters())
+    optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="hooks around its steps"):
+        rekindle.optim.fuse(model, optimizer)
+
+
+def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mlp(1)
+    fused = rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    with pytest.raises(RuntimeError, match="4 ranks train"):
+        loss_of(model, torch.randn(4, 8)).backward()
+    fused.remove()
+    with pytest.raises(RuntimeError, match="4 ranks train"):
+        rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()))
