@@ -14,6 +14,7 @@
 #include "session/host_function.h"
 #include "session/lower/op.h"
 #include "session/lower/torch_operator.h"
+#include "session/plan/memory_account.h"
 #include "session/plan/plan_cache.h"
 #include "src/base/mutex.h"
 #include "src/graph/op_info.h"
@@ -140,6 +141,12 @@ bool Session::may_replay() const {
 void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
   const HostScope host(impl_->plans->functions());
   impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());
+}
+
+MemoryAccount Session::memory(std::span<const at::Tensor> inputs, bool record) {
+  const HostScope host(impl_->plans->functions());
+  const auto pool = impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());
+  return account_of(*pool->plan());
 }
 
 std::string Session::describe_plan() const { return impl_->plans->describe_last(); }

@@ -95,6 +95,8 @@ struct SessionStats {
   std::size_t frames = 0;        // of the plan used last: forwards that were in flight at once
 };
 
+struct MemoryAccount;
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // kUnsupported, naming node and op, when an op of the graph has no lowering.
@@ -110,6 +112,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Makes the plan for these inputs without running it (start-up, tests). Same errors as forward().
   void prepare(std::span<const at::Tensor> inputs, bool record);
+
+  // Where the bytes of the plan for these inputs go; makes the plan where there is none, and runs nothing.
+  // Same errors as forward().
+  MemoryAccount memory(std::span<const at::Tensor> inputs, bool record);
 
   // What the graph's calls of host functions mean, for forwards from now on.
   void set_functions(HostFunctions functions);

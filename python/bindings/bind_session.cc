@@ -16,11 +16,10 @@
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
 #include "python/calls/state_writes.h"
-#include "python/calls/written_memory.h"
-#include "session/autograd/later_writes.h"
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
+#include "session/plan/memory_account.h"
 #include "session/session.h"
 #include "src/pipeline/pipeline.h"
 
@@ -223,6 +222,12 @@ void bind_session_class(py::module_& m) {
             self.session->prepare(inputs, record);
           },
           py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "memory",
+          [](const BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {
+            return self.session->memory(inputs, record);
+          },
+          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
       .def("served_call", &served_call, py::arg("state"), py::arg("used"), py::arg("record"),
            py::arg("writes"), py::arg("structure"))
       .def("set_functions", &BoundSession::set_functions, py::arg("functions"))
@@ -253,25 +258,6 @@ void bind_session_class(py::module_& m) {
       .def("answers", &SizeQuestions::answers, py::arg("inputs"));
 }
 
-void bind_writes(py::module_& m) {
-  py::class_<StateWrites>(m, "StateWrites")
-      .def(py::init<Positions, Positions, Positions>(), py::arg("positions") = Positions{},
-           py::arg("silent") = Positions{}, py::arg("saved") = Positions{})
-      .def("write", &write_outputs, py::arg("written"), py::arg("before"), py::arg("outputs"));
-  py::class_<WrittenMemory>(m, "WrittenMemory", py::custom_type_setup(&collected<WrittenMemory>))
-      .def(py::init<const py::list&, const py::list&, std::vector<std::ptrdiff_t>, bool, py::object>(),
-           py::arg("state"), py::arg("contents"), py::arg("writes"), py::arg("saves"), py::arg("bytes_of"))
-      .def("shared", &WrittenMemory::shared, py::arg("arguments"));
-  m.def("copies_of", &copies_of, py::arg("tensors"));
-  m.def("write_back", &write_back, py::arg("written"), py::arg("before"));
-  m.def(
-      "note_own_writes",
-      [](const std::vector<std::pair<at::Tensor, std::uint32_t>>& versions) {
-        session::note_own_writes(versions);
-      },
-      py::arg("versions"));
-}
-
 void bind_guard(py::module_& m) {
   py::class_<Guard>(m, "Guard", py::custom_type_setup(&collected<Guard>))
       .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&,
@@ -285,7 +271,6 @@ void bind_guard(py::module_& m) {
 
 void bind_session(py::module_& m) {
   bind_session_class(m);
-  bind_writes(m);
   bind_guard(m);
   m.def("ambient_fields", &ambient_fields);
   m.def("ambient_state", &ambient_state);

@@ -14,6 +14,7 @@ void bind_explain(pybind11::module_& m);
 void bind_graphs(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);
 void bind_key(pybind11::module_& m);
+void bind_memory(pybind11::module_& m);
 void bind_onnx(pybind11::module_& m);
 void bind_process(pybind11::module_& m);
 void bind_python_op(pybind11::module_& m);
@@ -22,5 +23,6 @@ void bind_sets(pybind11::module_& m);
 void bind_stack(pybind11::module_& m);
 void bind_stand_ins(pybind11::module_& m);
 void bind_tracer(pybind11::module_& m);
+void bind_writes(pybind11::module_& m);
 
 }  // namespace rekindle::python

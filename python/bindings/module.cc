@@ -17,9 +17,11 @@ PYBIND11_MODULE(_native, m) {
   python::bind_cache(m);
   python::bind_maintenance(m);
   python::bind_key(m);
+  python::bind_memory(m);
   python::bind_onnx(m);
   python::bind_process(m);
   python::bind_python_op(m);
+  python::bind_writes(m);
   python::bind_session(m);
   python::bind_sets(m);
   python::bind_stack(m);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "session/plan/memory_account.h"
 #include "session/session.h"
 #include "tests/device/test_device.h"
 
@@ -21,6 +22,9 @@ class SessionOnDevice {
   }
   void prepare(std::span<const at::Tensor> inputs, bool record) const {
     session_->prepare(moved(inputs, device()), record);
+  }
+  session::MemoryAccount memory(std::span<const at::Tensor> inputs, bool record) const {
+    return session_->memory(moved(inputs, device()), record);
   }
   void set_functions(session::HostFunctions functions) const {
     session_->set_functions(std::move(functions));

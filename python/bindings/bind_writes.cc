@@ -1,0 +1,35 @@
+// What a graph writes of the caller's, and who else sees it. No logic here.
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "python/bindings/bindings.h"
+#include "python/calls/collected.h"
+#include "python/calls/state_writes.h"
+#include "python/calls/written_memory.h"
+#include "session/autograd/later_writes.h"
+
+namespace rekindle::python {
+
+namespace py = pybind11;
+
+void bind_writes(py::module_& m) {
+  py::class_<StateWrites>(m, "StateWrites")
+      .def(py::init<std::vector<std::size_t>, std::vector<std::size_t>, std::vector<std::size_t>>(),
+           py::arg("positions") = std::vector<std::size_t>{}, py::arg("silent") = std::vector<std::size_t>{},
+           py::arg("saved") = std::vector<std::size_t>{})
+      .def("write", &write_outputs, py::arg("written"), py::arg("before"), py::arg("outputs"));
+  py::class_<WrittenMemory>(m, "WrittenMemory", py::custom_type_setup(&collected<WrittenMemory>))
+      .def(py::init<const py::list&, const py::list&, std::vector<std::ptrdiff_t>, bool, py::object>(),
+           py::arg("state"), py::arg("contents"), py::arg("writes"), py::arg("saves"), py::arg("bytes_of"))
+      .def("shared", &WrittenMemory::shared, py::arg("arguments"));
+  m.def("copies_of", &copies_of, py::arg("tensors"));
+  m.def("write_back", &write_back, py::arg("written"), py::arg("before"));
+  m.def(
+      "note_own_writes",
+      [](const std::vector<std::pair<at::Tensor, std::uint32_t>>& versions) {
+        session::note_own_writes(versions);
+      },
+      py::arg("versions"));
+}
+
+}  // namespace rekindle::python
