@@ -33,6 +33,7 @@ ROOMS = (
     "export/trace",
     "export/torchscript",
     "graphs",
+    "account",
     "compare",
     "miss",
     "lookup",

@@ -16,6 +16,8 @@ from rekindle.versions import check_environment
 check_environment()
 
 from rekindle import cache, optim, reasons  # noqa: E402
+from rekindle.account.record import MemoryAccount  # noqa: E402
+from rekindle.accounting import memory  # noqa: E402
 from rekindle.comparison import verify  # noqa: E402
 from rekindle.functions.registry import register_python_op  # noqa: E402
 from rekindle.key.fingerprint import register_digest  # noqa: E402
@@ -27,6 +29,7 @@ from rekindle.versions import __version__  # noqa: E402
 
 __all__ = [
     "Explanation",
+    "MemoryAccount",
     "Module",
     "Options",
     "Status",
@@ -34,6 +37,7 @@ __all__ = [
     "cache",
     "errors",
     "explain",
+    "memory",
     "optim",
     "reasons",
     "register_digest",

@@ -74,7 +74,8 @@ def _copied(model: Module, duplicate: Callable[[Any], Any], memo: dict[int, Any]
     return other
 
 
-def _runtime_of(model: Module, asked: str) -> Runtime:
+def runtime_of(model: Module, asked: str) -> Runtime:
+    """Returns what serves the calls of a module, for the function `rekindle.<asked>`. Raises TypeError without a wrapper."""
     wrapping = wrapping_of(model)
     if wrapping is None:
         raise TypeError(f"rekindle.{asked} takes a rekindle.Module, not a {type(model).__name__}")
@@ -83,7 +84,7 @@ def _runtime_of(model: Module, asked: str) -> Runtime:
 
 def status(model: Module) -> Status:
     """Returns what the module has done so far; see Status. Raises TypeError for a module that is not wrapped."""
-    return _runtime_of(model, "status").current_status()
+    return runtime_of(model, "status").current_status()
 
 
 def explain(model: Module, *args: Any, **kwargs: Any) -> Explanation:
@@ -91,7 +92,7 @@ def explain(model: Module, *args: Any, **kwargs: Any) -> Explanation:
 
     Runs no forward, exports nothing, changes and counts nothing. Raises TypeError for a module that is not wrapped.
     """
-    return _runtime_of(model, "explain").explain(args, kwargs)
+    return runtime_of(model, "explain").explain(args, kwargs)
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:

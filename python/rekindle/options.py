@@ -76,6 +76,8 @@ class Options:
     exclude_attributes: names of attributes that are left out of the key, as "package.Class.attribute" or
         "model.layers[0].attribute". A graph that depends on one of them is wrong after it changes: see
         docs/howto/steer-the-key.md.
+    print_memory: the calls of the module, counted from 1, before which the account of rekindle.memory is printed to stderr:
+        numbers, or text such as "1,100"
     log: least severe level that is logged
     """
 
@@ -92,6 +94,7 @@ class Options:
     key_salt: str = ""
     inline_functions: bool = False
     exclude_attributes: tuple[str, ...] = ()
+    print_memory: tuple[int, ...] = ()
     log: str = "info"
 
     def __init__(self, **given: Any) -> None:
@@ -150,6 +153,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         raise OptionError(f"{origin} is {value!r}; it must be text")
     if name == "exclude_attributes":
         return _names(value, origin)
+    if name == "print_memory":
+        return _calls(value, origin)
     if name == "cache_size" and value is not None:
         return _bytes(value, origin)
     if name == "wait_seconds":
@@ -171,6 +176,17 @@ def _names(value: Any, origin: str) -> tuple[str, ...]:
                 f"{origin} is {value!r}; it must be names such as 'package.Class.attribute' or 'model.layers[0].attribute'"
             )
     return tuple(names)
+
+
+def _calls(value: Any, origin: str) -> tuple[int, ...]:
+    numbers = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    try:
+        calls = tuple(sorted({int(str(number)) for number in numbers}))
+    except (TypeError, ValueError):
+        calls = (0,)
+    if calls and calls[0] < 1:
+        raise OptionError(f"{origin} is {value!r}; it must be numbers of calls, 1 or more, as '1,100' or (1, 100)")
+    return calls
 
 
 def _bytes(value: Any, origin: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from rekindle import _native
 from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
 from rekindle.calls.failures import Failure, forbidden, why_no_graph, why_not_described
 from rekindle.calls.finder import Finder
+from rekindle.calls.memory_printer import MemoryPrinter
 from rekindle.calls.subject import Subject
 from rekindle.errors import PythonOpError
 from rekindle.graphs.call_key import kind_key
@@ -54,6 +56,8 @@ class Runtime:
         # Called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py.
         self.on_graph: OnGraph | None = None
         _native.set_log_level(options.log)
+        if options.print_memory and not is_part:
+            self.call = MemoryPrinter(module, self, options.print_memory)  # type: ignore[method-assign]
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the result of the module's forward, from a graph or eager; hooks of the module are left to the caller."""
@@ -240,10 +244,33 @@ class Runtime:
         self._status.eager_calls += 1
 
     def _serving(self, name: str, module: nn.Module) -> Call:
+        return self._part(name, module).call
+
+    def _part(self, name: str, module: nn.Module) -> Runtime:
         known = self._runtimes.get(name)
         if known is None or known._module is not module:
             known = self._runtimes[name] = Runtime(module, self._options, is_part=True)
-        return known.call
+        return known
+
+    def serving_graph(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph | Bypass:
+        """Returns the graph that would serve a call, found or made if need be, or why the call would run in eager."""
+        if is_capturing():
+            return _CAPTURED
+        arguments: list[torch.Tensor] = []
+        kind = self._kinds.find(args, kwargs, arguments) or self._kind_of(args, kwargs, arguments)
+        graph = kind.ready(arguments)
+        if graph is None and not kind.is_refused:
+            graph = self._prepare(kind, args, kwargs)
+        why = graph or kind.refusal or self._why_eager
+        assert why is not None  # _prepare leaves one
+        return why
+
+    def run_refused(self, why: Bypass, args: tuple[Any, ...], kwargs: dict[str, Any], serving: Callable[..., Call]) -> None:
+        """Runs a call in eager that is refused for `why`, its parts by what `serving(name, module, runtime)` returns."""
+        if allows_parts(why.reason, True):
+            with process_state.locked(self._lock):  # no other thread describes the module meanwhile
+                parts = Parts(self._module, lambda name, part: serving(name, part, self._part(name, part)))
+                parts.run(self._module, args, kwargs)
 
     def _find_or_export(self, kind: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph:
         if self._source is None:

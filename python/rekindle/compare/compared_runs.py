@@ -36,7 +36,7 @@ def compared_runs(wrapped: nn.Module, module: nn.Module, args: tuple[Any, ...], 
     """Runs one call of the module in eager and one of the wrapped one, and returns a row for each result."""
 
     def run(callee: Callable[..., Any]) -> _Run:
-        with _state_kept(module), checkpoints_inlined():
+        with state_kept(module), checkpoints_inlined():
             return _run(callee, module, args, kwargs)
 
     eager = run(module)
@@ -54,7 +54,8 @@ class _Run:
 
 
 @contextmanager
-def _state_kept(module: nn.Module) -> Iterator[None]:
+def state_kept(module: nn.Module) -> Iterator[None]:
+    """Gives the buffers and the random states, after the block, what they had before."""
     buffers = [(part._buffers, dict(part._buffers)) for part in named_modules(module).values()]
     contents = [(buffer, copied(buffer)) for buffer in named_buffers(module).values()]
     states = random_states()

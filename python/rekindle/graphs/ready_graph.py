@@ -211,6 +211,21 @@ class ReadyGraph:
         outputs = self._forward(inputs)
         return self.structure.rebuild(outputs, inputs, self._numbers(arguments))
 
+    def plan_memory(self, arguments: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+        """Returns where the bytes of a call go, as a _native.PlanMemory, and which tensors the call writes; runs nothing.
+
+        Makes the plan for the sizes of the call where there is none. Raises Bypass when the graph is not for the call.
+        """
+        inputs = arguments + self.state
+        written = [inputs[position] for position in self.writes]
+        for position, copy in zip(self.writes, _native.copies_of(written), strict=True):
+            inputs[position] = copy  # laid out as in a run
+        try:
+            return self.session.memory([inputs[i] for i in self.used], self.record), written
+        except OF_TORCH as error:
+            self._raise_bypass(error)
+            raise
+
     @property
     def depends_on_data(self) -> bool:
         """Tells whether it is up to the data of a call if the graph is for it."""

@@ -1,0 +1,1 @@
+"""What memory a call takes: the account that rekindle.memory returns, as records, a table and pictures."""
