@@ -29,7 +29,9 @@ void bind_memory(py::module_& m) {
   py::class_<UncountedValue>(m, "UncountedValue")
       .def_readonly("name", &UncountedValue::name)
       .def_readonly("op", &UncountedValue::op)
-      .def_readonly("source", &UncountedValue::source);
+      .def_readonly("source", &UncountedValue::source)
+      .def_readonly("use", &UncountedValue::use)
+      .def_readonly("saved", &UncountedValue::saved);
   py::class_<PhaseMemory>(m, "PhaseMemory")
       .def_readonly("instructions", &PhaseMemory::instructions)
       .def_readonly("live_peak", &PhaseMemory::live_peak)

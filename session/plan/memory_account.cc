@@ -124,7 +124,7 @@ void Accounting::add(SlotId id, const Lifetime& lifetime) {
   const std::string source = node == nullptr ? std::string() : node->source();
   if (slot.layout) return;
   if (slot.open || slot.storage == Storage::kHeld) {
-    account_.uncounted.push_back({name, op, source});
+    account_.uncounted.push_back({name, op, source, use_of(id), saved_.contains(id)});
     return;
   }
   const bool in_arena = slot.storage == Storage::kArena;

@@ -40,6 +40,8 @@ struct AccountedValue {
 // PyTorch's autograd keeps of an operator. It is in no sum.
 struct UncountedValue {
   std::string name, op, source;
+  MemoryUse use = MemoryUse::kIntermediate;
+  bool saved = false;
 };
 
 // One program of a plan.

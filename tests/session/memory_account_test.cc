@@ -162,6 +162,8 @@ graph g(%x: float32[n]) {
   const MemoryAccount account = session->memory(Tensors{at::ones({8})}, false);
   REQUIRE_FALSE(account.uncounted.empty());
   CHECK(account.uncounted[0].op == "NonZero");
+  CHECK(std::ranges::any_of(account.uncounted,
+                            [](const auto& value) { return value.use == MemoryUse::kResult; }));
   CHECK(find(account, "i") == nullptr);
 }
 

@@ -10,17 +10,24 @@ from typing import Any
 from rekindle.account.drawing import Drawing
 from rekindle.account.sizes import size_text, table
 from rekindle.account.text_picture import draw_text
-from rekindle.account.values import Phase, Saved, Value, saved_by_line
+from rekindle.account.values import Phase, Saved, Uncounted, Value, saved_by_line
 
 _SHOWN = 12  # lines that save, in the table
+_NAMED = 2  # values of each
+
+
+def _named(saved: Saved) -> str:
+    """Names the largest of the values that a line saves."""
+    more = len(saved.values) - _NAMED
+    return ", ".join(saved.values[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
 class MemoryAccount:
     """Says what memory one training step of a module takes, in bytes; for a call without gradients, what the forward takes.
 
-    A figure that is not known is None, never 0. The step is one that begins without gradients, as after `optimizer.zero_grad()`.
-    Printed, it is a table.
+    A figure that is not known is None, never 0; one that is known in part is the known part, and `at_least` names it. The step is
+    one that begins without gradients, as after `optimizer.zero_grad()`. Printed, it is a table.
 
     model: the class of the module; for a part, its name too
     source: "graph", "parts" for a module of which only submodules run from graphs, or "eager"
@@ -39,7 +46,8 @@ class MemoryAccount:
     live_peak: the largest sum of what is alive in the arena at one instruction
     forward, backward, optimizer: the three parts of the step; None where unknown, or where there is no such part
     values: every piece of memory that a step makes, in the order in which it is made
-    uncounted: values that are in no figure, as their sizes are only known when they are computed
+    uncounted: values that are in no figure: their sizes depend on data, or they are what PyTorch keeps of an operator for its
+        gradient
     parts: accounts of the calls of submodules that run from graphs, in their order
     """
 
@@ -64,7 +72,7 @@ class MemoryAccount:
     backward: Phase | None = None
     optimizer: Phase | None = None
     values: tuple[Value, ...] = ()
-    uncounted: tuple[str, ...] = ()
+    uncounted: tuple[Uncounted, ...] = ()
     parts: tuple[MemoryAccount, ...] = ()
 
     @property
@@ -73,8 +81,21 @@ class MemoryAccount:
         return self.arena / self.live_peak if self.arena and self.live_peak else None
 
     @property
+    def at_least(self) -> frozenset[str]:
+        """Returns the names of the fields to which uncounted values would be added."""
+        uses = {value.use for value in self.uncounted}
+        found = {"results"} if "result" in uses else set()
+        found |= {"gradients_made"} if "gradient" in uses else set()
+        return frozenset(found | ({"saved"} if any(value.saved for value in self.uncounted) else set()))
+
+    @property
     def growth(self) -> int | None:
-        """Returns by how many bytes a process grows in the forward and the backward of its first step."""
+        """Returns by how many bytes a process grows in the forward and the backward of a step; None where something is uncounted.
+
+        What operators allocate and free inside of themselves comes on top, such as what oneDNN's convolutions reorder.
+        """
+        if self.uncounted:
+            return None
         phases = [phase for phase in (self.forward, self.backward) if phase is not None]
         return max(phase.total - phase.held for phase in phases) if phases else None
 
@@ -87,6 +108,7 @@ class MemoryAccount:
         """Returns the fields, and fragmentation, growth and saved_by_line, as values that json.dumps takes."""
         derived = {
             "fragmentation": self.fragmentation,
+            "at_least": sorted(self.at_least),
             "growth": self.growth,
             "saved_by_line": [dataclasses.asdict(saved) for saved in self.saved_by_line],
         }
@@ -145,13 +167,17 @@ class MemoryAccount:
         ]
         if self.source == "eager":
             return found
+
+        def least(name: str) -> str:
+            return "at least" if name in self.at_least and getattr(self, name) is not None else ""
+
         fragmentation = f"{self.fragmentation:.3f} x the largest sum" if self.fragmentation else ""
         found += [
-            ("results", self.results, ""),
-            ("gradients made", self.gradients_made, ""),
+            ("results", self.results, least("results")),
+            ("gradients made", self.gradients_made, least("gradients_made")),
             ("constants", self.constants, ""),
             ("copies of what is written", self.written, ""),
-            ("saved for the backward", self.saved, ""),
+            ("saved for the backward", self.saved, least("saved")),
             ("scratch", self.scratch, "the most of one instruction"),
             ("arena", self.arena, fragmentation),
             ("largest sum of live bytes", self.live_peak, "in the arena"),
@@ -162,7 +188,10 @@ class MemoryAccount:
         rows = [(name, phase) for name in ("forward", "backward", "optimizer") if (phase := getattr(self, name)) is not None]
         if not rows:
             return []
-        lines = ["at the peak of", f"  {'':<9} {'held':>10} {'live':>10} {'outside':>10} {'in all':>10}"]
+        lines = [
+            "at the peak of" + (", at the least" if self.uncounted else ""),
+            f"  {'':<9} {'held':>10} {'live':>10} {'outside':>10} {'in all':>10}",
+        ]
         for name, phase in rows:
             sizes = (phase.held, phase.live, phase.outside, phase.total)
             lines.append(f"  {name:<9} " + " ".join(f"{size_text(size):>10}" for size in sizes))
@@ -173,7 +202,7 @@ class MemoryAccount:
         if not found:
             return []
         lines = ["saved for the backward, by line"]
-        lines += table([(one.where, one.bytes, f"{one.values} values" if one.values > 1 else "") for one in found[:_SHOWN]])
+        lines += table([(one.where, one.bytes, _named(one)) for one in found[:_SHOWN]])
         rest = found[_SHOWN:]
         if rest:
             lines.append(f"  and {len(rest)} more lines, {size_text(sum(one.bytes for one in rest))}")
@@ -186,6 +215,6 @@ class MemoryAccount:
             lines += [f"  {size_text(part.arena or 0):>10} arena  {part.model}" for part in self.parts if part.arena is not None]
             lines += [f"  {'-':>10} eager  {part.model}: {part.reason}" for part in self.parts if part.arena is None]
         if self.uncounted:
-            lines.append("not counted, as their sizes are only known when they are computed:")
+            lines.append("in no figure, as their sizes depend on data, or PyTorch keeps them of an operator for its gradient:")
             lines += [f"  {what}" for what in self.uncounted]
         return lines

@@ -46,6 +46,23 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Uncounted:
+    """Names a value whose bytes nobody knows before it is computed; the fields are those of Value.
+
+    Its sizes depend on data, or it is what PyTorch's autograd keeps of an operator.
+    """
+
+    name: str
+    op: str
+    source: str
+    use: str
+    saved: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(filter(None, (self.op, self.source)))})"
+
+
+@dataclass(frozen=True)
 class Phase:
     """Describes the memory of one of the three parts of a training step, in bytes.
 
@@ -69,7 +86,7 @@ class Saved:
 
     where: str
     bytes: int
-    values: int  # how many there are
+    values: tuple[str, ...]  # their names in the graph, the largest first
 
 
 def values_of(plan: Any) -> tuple[Value, ...]:
@@ -82,13 +99,20 @@ def values_of(plan: Any) -> tuple[Value, ...]:
     )  # fmt: skip
 
 
+def uncounted_of(plan: Any) -> tuple[Uncounted, ...]:
+    """Returns the values of a _native.PlanMemory that are in no sum."""
+    return tuple(Uncounted(value.name, value.op, value.source, value.use.name, value.saved) for value in plan.uncounted)
+
+
 def saved_by_line(values: Iterable[Value]) -> list[Saved]:
     """Groups the saved values by where they are made, the largest group first."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for value in values:
+    groups: dict[str, list[Value]] = defaultdict(list)
+    for value in sorted(values, key=lambda value: -value.bytes):
         if value.saved:
-            groups[value.where].append(value.bytes)
-    found = [Saved(where, sum(each), len(each)) for where, each in groups.items()]
+            groups[value.where].append(value)
+    found = [
+        Saved(where, sum(value.bytes for value in each), tuple(value.name for value in each)) for where, each in groups.items()
+    ]
     return sorted(found, key=lambda group: (-group.bytes, group.where))
 
 

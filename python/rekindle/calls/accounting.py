@@ -16,7 +16,7 @@ from torch import nn
 
 from rekindle.account.live import bytes_of, state_of
 from rekindle.account.record import MemoryAccount
-from rekindle.account.values import Phase, largest_scratch, values_of
+from rekindle.account.values import Phase, Uncounted, Value, largest_scratch, uncounted_of, values_of
 from rekindle.compare.compared_runs import state_kept
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.modules.module_tables import named_modules, named_parameters
@@ -125,8 +125,14 @@ def _alive(module: nn.Module, arguments: Iterable[torch.Tensor], optimizer: Any,
 
 
 def _of_plan(plan: Any, written: int, trains: bool, alive: MemoryAccount) -> MemoryAccount:
-    values = values_of(plan)
-    made = sum(value.bytes for value in values if value.use == "gradient")
+    values, uncounted = values_of(plan), uncounted_of(plan)
+
+    def known(is_one: Callable[[Value | Uncounted], bool]) -> int | None:
+        """Returns the bytes of some values; None if there are some, and none of them is counted."""
+        counted = [value.bytes for value in values if is_one(value)]
+        return None if not counted and any(map(is_one, uncounted)) else sum(counted)
+
+    made = known(lambda value: value.use == "gradient")
     held = alive.parameters + alive.buffers + alive.inputs + (alive.optimizer_state or 0) + plan.constant_bytes
 
     def phase(of: Any, given: int) -> Phase:
@@ -134,14 +140,15 @@ def _of_plan(plan: Any, written: int, trains: bool, alive: MemoryAccount) -> Mem
         return Phase(held, of.live_peak, of.live_peak_at, outside, held + plan.arena_bytes + outside, of.instructions)
 
     trains = trains and plan.backward.instructions > 0
-    has_optimizer = trains and alive.optimizer_state is not None
+    own = plan.arena_bytes + (made or 0)
+    steps = trains and alive.optimizer_state is not None and not any(value.use == "gradient" for value in uncounted)
     return replace(
         alive,
         source="graph",
         trains=trains,
-        results=sum(value.bytes for value in values if value.use == "result"),
+        results=known(lambda value: value.use == "result"),
         gradients_made=made if trains else None,
-        saved=sum(value.bytes for value in values if value.saved) if trains else None,
+        saved=known(lambda value: value.saved) if trains else None,
         scratch=largest_scratch(values),
         constants=plan.constant_bytes,
         written=written,
@@ -149,7 +156,7 @@ def _of_plan(plan: Any, written: int, trains: bool, alive: MemoryAccount) -> Mem
         live_peak=max(plan.forward.live_peak, plan.backward.live_peak),
         forward=phase(plan.forward, 0),
         backward=phase(plan.backward, plan.cotangent_bytes) if trains else None,
-        optimizer=Phase(held + made, 0, 0, 0, held + made + plan.arena_bytes, 0) if has_optimizer else None,
+        optimizer=Phase(held + (made or 0), 0, 0, 0, held + own, 0) if steps else None,
         values=values,
-        uncounted=tuple(" ".join(filter(None, (value.op, value.name, value.source))) for value in plan.uncounted),
+        uncounted=uncounted,
     )
