@@ -343,6 +343,13 @@ def test_accounts_are_printed_before_the_calls_asked_for(capfd: pytest.CaptureFi
     assert "rekindle: call 2, memory of a training step of Net" in printed[1]
 
 
+def test_the_page_shows_what_its_command_prints() -> None:
+    root = pathlib.Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, root / "examples/memory.py"], capture_output=True, text=True, check=True)
+    shown = (root / "docs/memory.md").read_text().split("```\n")
+    assert any(block.strip() == run.stdout.strip() for block in shown)
+
+
 @pytest.mark.parametrize("value", ["0", "1,x", "-3", 5, (0,)])
 def test_calls_to_print_at_that_are_none_are_errors(value: object) -> None:
     with pytest.raises(rekindle.errors.OptionError, match=r"option 'print_memory' is .*; it must be numbers of calls, 1 or more"):
