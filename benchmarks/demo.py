@@ -19,7 +19,7 @@ from demo_table import table
 from trial_process import Measurement, Trial, TrialError, TrialProcess, add_variant_options, chosen_variants
 
 _ROOT = Path(__file__).resolve().parent.parent
-_STEPS = {"gpt": 100, "gpt2": 50}  # two minutes in all on two cores
+_STEPS = {"gpt": 100, "gpt2-4": 50}  # two minutes in all on two cores
 _PROGRESS_SECONDS = 5.0  # between lines of progress where no terminal can be redrawn
 
 

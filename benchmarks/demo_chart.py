@@ -26,7 +26,7 @@ _PARTS = ["#DDDDDD", "#999999", "#F0E442", "#D55E00", "#E69F00", "#CC79A7", "#00
 _INK = "#333333"
 _FLOOR = 1e-9  # where a difference of exactly zero is drawn on the logarithmic axis
 
-_STYLE = {
+STYLE = {
     "font.size": 11,
     "axes.titlesize": 12.5,
     "axes.titleweight": "bold",
@@ -100,7 +100,7 @@ def draw(measurements: list[Measurement], path: Path) -> None:
     """Draws the picture and writes it to `path` as a PNG."""
     eager = next((m for m in measurements if m.trial.variant == "eager"), None)
     compares = eager is not None and len(measurements) > 1
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(14, 6.4), layout="constrained")
         left, right = figure.add_gridspec(1, 2, width_ratios=[1.15, 1], wspace=0.08)
         curves = left.subgridspec(2 if compares else 1, 1, height_ratios=[2.6, 1] if compares else None)

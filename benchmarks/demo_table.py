@@ -12,7 +12,7 @@ def startup_parts(measurement: Measurement) -> dict[str, float]:
     phases = measurement.status["phases"] if measurement.status else {}
     parts = {
         "imports, data": measurement.start_seconds - measurement.first_step_seconds,
-        "model, optimizer": measurement.first_step["construct"],
+        "model, optimizer": measurement.first_step["construct"] + measurement.first_step["wrap"],
     }
     parts |= {name: phases.get(phase, 0.0) for phase, name in PHASES.items()}
     parts["first run"] = measurement.start_seconds - sum(parts.values())

@@ -11,7 +11,8 @@ import sys
 import tempfile
 from typing import Any
 
-from report import print_result, spread
+from figures import spread
+from report import print_result
 from trial_process import measured_by
 
 _TARGETS = {"BERT-base, hit": 50, "70B-shaped, key": 250}  # milliseconds

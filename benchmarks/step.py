@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from report import print_result, spread
+from figures import spread
+from report import print_result
 
 _DEPTHS = (1, 5, 9)
 _BLOCKS = 4
@@ -94,10 +95,11 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=15, help="paired measurements (default: 15)")
     parser.add_argument("--steps", type=int, default=400, help="steps of each model in a turn (default: 400)")
-    parser.add_argument("--plans", type=int, default=5, help="plans of BERT-base (default: 5)")
+    parser.add_argument("--plans", type=int, default=5, help="plans of BERT-base; 0 leaves them out (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         costs = fixed_costs(options.turns, options.steps, directory)
-        costs["plan of BERT-base"] = plan_cost(options.plans, directory)
+        if options.plans > 0:
+            costs["plan of BERT-base"] = plan_cost(options.plans, directory)
     print_result({"targets": _TARGETS, "costs": costs}, 1, options.json, lambda: print_table(costs, options.turns))

@@ -3,10 +3,12 @@
 It writes one JSON object per line on standard output: `ready` when the imports are done, `step` after each
 optimizer step, `result` at the end. A number read from standard input runs that many further steps; the
 end of input ends the run. Everything else a library prints goes to standard error.
+
+Two variants train nothing: a step of `export` is one torch.onnx.export of the model, a step of `floor` the products of a step.
 """
 
 import argparse
-import dataclasses
+import io
 import json
 import os
 import statistics
@@ -16,28 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-
 import torch
 from trial_process import PHASES, VARIANTS
 from workloads import WORKLOADS
 
 _WARM_UP = 5  # steps left out of the median: the allocator, the threads and the plans settle in them
-
-
-@dataclasses.dataclass
-class FirstStep:
-    """Holds the seconds of the parts of the first step; their sum runs from before the model is built to its end."""
-
-    construct: float  # the model, its wrapper and the optimizer
-    forward: float
-    backward: float
-    optimizer: float
-
-    @property
-    def total(self) -> float:
-        """Returns the seconds from just before the model's construction to the end of the first optimizer step."""
-        return self.construct + self.forward + self.backward + self.optimizer
 
 
 class Stopwatch:
@@ -60,6 +45,14 @@ def memory_mib(field: str) -> float:
     raise RuntimeError(f"/proc/self/status has no {field}: peak memory needs Linux")
 
 
+def check_preloaded() -> None:
+    """Raises RuntimeError where a library of LD_PRELOAD is not in this process: the loader only prints that it has none."""
+    loaded = Path("/proc/self/maps").read_text()
+    for name in os.environ.get("LD_PRELOAD", "").split():
+        if Path(name).name.split(".so")[0] not in loaded:
+            raise RuntimeError(f"{name} was to be preloaded and is not loaded: install it, or leave this subject out")
+
+
 def take_over_stdout() -> TextIO:
     """Returns the real standard output and sends everything else that is printed to standard error."""
     events = os.fdopen(os.dup(1), "w", buffering=1)
@@ -77,18 +70,24 @@ class Trial:
         self._baseline_mib = memory_mib("VmRSS")
         self._losses: list[float] = []
         self._step_seconds: list[float] = []
+        self._phases: dict[str, float] = {}  # of the first step
 
         watch = Stopwatch()
         torch.manual_seed(arguments.seed)
         model = self._workload.make_model(arguments.dropout)
         model.train()
+        self._first_step = {"construct": watch.lap()}
         self._model = self._wrap(model, arguments)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=self._workload.learning_rate)
-        self._first_step = FirstStep(watch.lap(), 0.0, 0.0, 0.0)
+        self._first_step["wrap"] = watch.lap()
 
     def _wrap(self, model: torch.nn.Module, arguments: argparse.Namespace) -> torch.nn.Module:
         if self._variant == "compile":
             return torch.compile(model)
+        if self._variant == "ortmodule":
+            from onnxruntime.training.ortmodule import ORTModule
+
+            return ORTModule(model)
         if self._variant == "rekindle":
             import rekindle
 
@@ -101,54 +100,130 @@ class Trial:
         watch = Stopwatch()
         loss = self._workload.loss(self._model(**batch))
         value = loss.item()
-        forward = watch.lap()
+        parts = {"forward": watch.lap()}
         loss.backward()
-        backward = watch.lap()
+        parts["backward"] = watch.lap()
         self._optimizer.step()
         self._optimizer.zero_grad()
-        optimizer = watch.lap()
-        if not self._losses:
-            self._first_step = FirstStep(self._first_step.construct, forward, backward, optimizer)
+        parts["optimizer"] = watch.lap()
         self._losses.append(value)
-        self._step_seconds.append(forward + backward + optimizer)
-        return {"event": "step", "step": len(self._losses), "loss": value, "seconds": self._step_seconds[-1]}
+        self._step_seconds.append(sum(parts.values()))
+        event = {"event": "step", "step": len(self._losses), "loss": value, "seconds": self._step_seconds[-1], **parts}
+        if self._variant == "rekindle":
+            event["source"] = self._status().source
+        if len(self._losses) == 1:
+            self._first_step |= parts
+            if self._variant == "rekindle":
+                self._phases = {phase: getattr(self._status(), f"{phase}_seconds") for phase in PHASES}
+        return event
 
     def result(self) -> dict[str, Any]:
-        """Returns everything measured so far; the memory is the process's highest, so ask at the end."""
+        """Returns everything measured so far; the memory is the process's highest, so ask at the end.
+
+        first_step: seconds of the parts of the first step, from before the model is built to the end of the optimizer's step
+        """
         settled = self._step_seconds[_WARM_UP:] or self._step_seconds[-1:]
         peak = memory_mib("VmHWM")
+        self._save()
         return {
             "event": "result",
             "variant": self._variant,
-            "first_step_seconds": self._first_step.total,
-            "first_step": dataclasses.asdict(self._first_step),
+            "first_step_seconds": sum(self._first_step.values()),
+            "first_step": self._first_step,
             "step_seconds": statistics.median(settled),
             "peak_mib": peak,
             "peak_growth_mib": peak - self._baseline_mib,
             "losses": self._losses,
-            "status": self._status(),
+            "status": self._told(),
         }
 
-    def _status(self) -> dict[str, Any] | None:
+    def _save(self) -> None:
+        """Writes what torch.compile stores for other processes only when it is asked to."""
+        if self._variant == "compile" and os.environ.get("TORCH_CACHING_PRECOMPILE") == "1":
+            torch.compiler.save_cache_artifacts()
+
+    def _status(self) -> Any:
+        import rekindle
+
+        return rekindle.status(self._model)
+
+    def _told(self) -> dict[str, Any] | None:
         """Returns where the graph came from and what that took; None for a variant that has no such thing."""
         if self._variant != "rekindle":
             return None
-        import rekindle
+        status = self._status()
+        reasons = [f"{code}: {message}" for code, message in status.fallback]
+        return {"source": status.source, "phases": self._phases, "reasons": reasons}
 
-        status = rekindle.status(self._model)
-        return {
-            "source": status.source,
-            "phases": {phase: getattr(status, f"{phase}_seconds") for phase in PHASES},
-            "reasons": [f"{code}: {message}" for code, message in status.fallback],
-        }
+
+class Replay:
+    """Makes the products of a step again and again: the floor."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        import floor
+
+        workload = WORKLOADS[arguments.model]
+        torch.manual_seed(arguments.seed)
+        model = workload.make_model(arguments.dropout).train()
+        batch = next(workload.batches(arguments.seed))
+        self._forward, self._backward = floor.record(lambda: workload.loss(model(**batch)))
+        self._steps = 0
+
+    def step(self) -> dict[str, Any]:
+        """Makes the products of one step and returns its event."""
+        watch = Stopwatch()
+        self._forward.replay()
+        parts = {"forward": watch.lap()}
+        self._backward.replay()
+        parts["backward"] = watch.lap()
+        self._steps += 1
+        return {"event": "step", "step": self._steps, "seconds": sum(parts.values()), **parts}
+
+    def result(self) -> dict[str, Any]:
+        """Returns how many products a step has."""
+        return {"event": "result", "products": len(self._forward.calls) + len(self._backward.calls)}
+
+
+class Export:
+    """Exports a model in training with torch.onnx.export, as Rekindle does: by tracing, parameters as inputs."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._workload = WORKLOADS[arguments.model]
+        torch.manual_seed(arguments.seed)
+        self._model = self._workload.make_model(arguments.dropout).train()
+        self._batches = self._workload.batches(arguments.seed)
+        self._steps = 0
+
+    def step(self) -> dict[str, Any]:
+        """Exports once and returns the event."""
+        batch = next(self._batches)
+        watch = Stopwatch()
+        torch.onnx.export(
+            self._model,
+            (),
+            io.BytesIO(),
+            kwargs=batch,
+            dynamo=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            do_constant_folding=False,
+            export_params=False,
+        )
+        self._steps += 1
+        return {"event": "step", "step": self._steps, "seconds": watch.lap()}
+
+    def result(self) -> dict[str, Any]:
+        """Returns an empty result: the step's time is the figure."""
+        return {"event": "result"}
 
 
 def prepare(model: str, variant: str) -> None:
     """Imports what the run needs, so that the first step's clock sees the work and not the disk."""
-    if WORKLOADS[model].prepare is not None:
-        WORKLOADS[model].prepare()
+    WORKLOADS[model].prepare()
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # the first one imports half of torch._dynamo
     if variant == "rekindle":
         import rekindle  # noqa: F401
+    elif variant == "ortmodule":
+        import onnxruntime.training.ortmodule  # noqa: F401
 
 
 def requests(steps: int, commands: TextIO) -> Iterator[int]:
@@ -178,9 +253,10 @@ def main() -> None:
     def tell(event: dict[str, Any]) -> None:
         print(json.dumps(event), file=events, flush=True)
 
+    check_preloaded()
     prepare(arguments.model, arguments.variant)
-    tell({"event": "ready", "threads": torch.get_num_threads()})
-    trial = Trial(arguments)
+    tell({"event": "ready", "threads": torch.get_num_threads(), "torch": torch.__version__})
+    trial = {"floor": Replay, "export": Export}.get(arguments.variant, Trial)(arguments)
     for count in requests(arguments.steps, sys.stdin):
         for _ in range(count):
             tell(trial.step())

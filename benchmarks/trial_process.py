@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 _FOLDER = Path(__file__).resolve().parent
-VARIANTS = ("eager", "rekindle", "compile")
+VARIANTS = ("eager", "rekindle", "compile", "ortmodule", "floor", "export")
+_OF_THE_DEMO = ("eager", "rekindle", "compile")
+# Variables that make another subject of a trial. A trial has those that it names, whatever its parent was started with.
+_DROPPED = ("REKINDLE_", "MALLOC_", "TORCHINDUCTOR_", "TORCH_CACHING_PRECOMPILE", "LD_PRELOAD")
 # What rekindle.status() times within the first step, as <key>_seconds, and what to call it.
 PHASES = {
     "lookup": "cache lookup",
@@ -36,7 +39,7 @@ def add_variant_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variant",
         action="append",
-        choices=VARIANTS,
+        choices=_OF_THE_DEMO,
         help="run only this one; may be repeated (default: eager and rekindle)",
     )
     parser.add_argument("--compile", action="store_true", help="run torch.compile as well; takes minutes")
@@ -59,30 +62,39 @@ def measured_by(program: str, *arguments: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trial:
-    """Describes what to run: one model in one variant, against one cache directory."""
+    """Describes what to run: one model in one variant, against one cache directory.
+
+    settings: environment variables of the trial's process
+    threads: of its operators; None leaves that to torch
+    """
 
     label: str
-    variant: str  # eager, rekindle or compile
+    variant: str  # one of VARIANTS
     model: str
     steps: int
     cache_dir: Path  # ignored by eager
     dropout: float = 0.1
     seed: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    python: str = sys.executable
 
     def command(self) -> list[str]:
         """Returns the command line of the trial's process."""
-        command = [sys.executable, str(_FOLDER / "trial.py"), "--model", self.model, "--variant", self.variant]
+        command = [self.python, str(_FOLDER / "trial.py"), "--model", self.model, "--variant", self.variant]
         command += ["--steps", str(self.steps), "--seed", str(self.seed), "--dropout", str(self.dropout)]
         if self.variant == "rekindle":
             command += ["--cache-dir", str(self.cache_dir)]
         return command
 
     def environment(self) -> dict[str, str]:
-        """Returns the parent's environment, with torch.compile's cache directed to this trial's directory."""
-        environment = dict(os.environ)
+        """Returns the parent's environment with this trial's settings, and torch.compile's cache in the trial's directory."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
         if self.variant == "compile":
             environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.cache_dir)
-        return environment
+        if self.threads is not None:
+            environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(self.threads))
+        return environment | dict(self.settings)
 
 
 @dataclass
@@ -169,10 +181,9 @@ class TrialProcess:
             count -= event["event"] == "step"
             yield event
 
-    def step_seconds(self, count: int) -> list[float]:
-        """Waits for the next `count` steps, already asked for, and returns how long each took."""
-        events = self.events(count)
-        return [event["seconds"] for event in events if event is not None and event["event"] == "step"]
+    def steps(self, count: int) -> list[dict[str, Any]]:
+        """Waits for the next `count` steps, already asked for, and returns their events."""
+        return [event for event in self.events(count) if event is not None and event["event"] == "step"]
 
     def finish(self) -> Measurement:
         """Ends the trial after the steps it was asked for and returns what it measured."""

@@ -1,30 +1,38 @@
-"""Defines the training jobs that the demo and the benchmark run, by name; each builds a real model on real text."""
+"""Defines the training jobs that the demo and the benchmark run, by name: a model with random weights, its batches, its loss."""
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import text
+import torch
 from gpt import GPT, GPTConfig
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+_IMAGES, _CLASSES = 4, 1000  # per batch, of 224 x 224; as of ImageNet
 
 
 @dataclass(frozen=True)
 class Workload:
     """Says how to make a model, what to feed it and where its loss is."""
 
+    about: str  # the model and the batch, for a reader
     make_model: Callable[[float], nn.Module]  # takes the dropout ratio
-    batch: int  # sequences per step
-    length: int  # tokens per sequence
-    inputs: Callable[[Tensor, Tensor], dict[str, Tensor]]  # (tokens, targets) -> the model's arguments
+    batches: Callable[[int], Iterator[dict[str, Tensor]]]  # a seed -> an endless stream of arguments for the model
     loss: Callable[[object], Tensor]  # the model's output -> the scalar to differentiate
-    learning_rate: float = 5e-4
-    prepare: Callable[[], None] | None = None  # imports what the model's library needs, before any clock starts
+    learning_rate: float = 1e-4
+    library: tuple[str, str] | None = None  # the package that the model is from, and the name that is imported from it
 
-    def batches(self, seed: int) -> Iterator[dict[str, Tensor]]:
-        """Returns an endless, seeded stream of arguments for the model."""
-        train_text, _ = text.split(text.load())
-        return (self.inputs(*pair) for pair in text.Batches(train_text, self.batch, self.length, seed))
+    def prepare(self) -> None:
+        """Imports what the model's library needs, so that the clock of its construction does not see that."""
+        if self.library is not None:
+            package, name = self.library
+            getattr(importlib.import_module(package), name)
 
 
 class NextByte(nn.Module):
@@ -47,25 +55,75 @@ class NextByte(nn.Module):
         return F.cross_entropy(self.layers(x), target)
 
 
-def _gpt2(dropout: float) -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
+class Classifier(nn.Module):
+    """Computes the loss of an image classifier inside of the module."""
 
-    return GPT2LMHeadModel(GPT2Config(n_layer=4, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=0.0, use_cache=False))
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, images: Tensor, target: Tensor) -> Tensor:
+        """Returns the mean cross entropy of target int64[batch] given images float32[batch, 3, height, width]."""
+        return F.cross_entropy(self.layers(images), target)
 
 
-def _encoder(dropout: float) -> nn.Module:
+def _text(batch: int, length: int, inputs: Callable[[Tensor, Tensor], dict[str, Tensor]]) -> Callable[[int], Iterator]:
+    """Returns batches of real text, whose bytes serve as token ids; inputs: (tokens, targets) -> the model's arguments."""
+
+    def batches(seed: int) -> Iterator[dict[str, Tensor]]:
+        train_text, _ = text.split(text.load())
+        return (inputs(*pair) for pair in text.Batches(train_text, batch, length, seed))
+
+    return batches
+
+
+def _noise(seed: int) -> Iterator[dict[str, Tensor]]:
+    """Yields images of random numbers with random classes."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        images = torch.randn(_IMAGES, 3, 224, 224, generator=generator)
+        yield {"images": images, "target": torch.randint(_CLASSES, (_IMAGES,), generator=generator)}
+
+
+def _gpt2(layers: int) -> Callable[[float], nn.Module]:
+    def make(dropout: float) -> nn.Module:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        rates = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": 0.0}
+        return GPT2LMHeadModel(GPT2Config(n_layer=layers, use_cache=False, **rates))
+
+    return make
+
+
+def _bert(dropout: float) -> nn.Module:
     from transformers import BertConfig, BertForMaskedLM
 
-    return BertForMaskedLM(
-        BertConfig(
-            hidden_size=256,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            intermediate_size=1024,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=0.0,
-        )
-    )
+    return BertForMaskedLM(BertConfig(hidden_dropout_prob=dropout, attention_probs_dropout_prob=0.0))
+
+
+def _llama(dropout: float) -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8, "num_key_value_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(num_hidden_layers=8, use_cache=False, **sizes))
+
+
+def _t5(dropout: float) -> nn.Module:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(T5Config(dropout_rate=dropout, use_cache=False, decoder_start_token_id=0))
+
+
+def _vit(dropout: float) -> nn.Module:
+    from torchvision.models import vit_b_16
+
+    return Classifier(vit_b_16(dropout=dropout))
+
+
+def _resnet50(dropout: float) -> nn.Module:
+    from torchvision.models import resnet50
+
+    return Classifier(resnet50())
 
 
 def _mask_every_seventh(tokens: Tensor) -> dict[str, Tensor]:
@@ -75,43 +133,72 @@ def _mask_every_seventh(tokens: Tensor) -> dict[str, Tensor]:
     return {"input_ids": hidden, "labels": labels}
 
 
-def _import_transformers() -> None:
-    from transformers import BertForMaskedLM, GPT2LMHeadModel  # noqa: F401
+def _as_labels(tokens: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    return {"input_ids": tokens, "labels": tokens}
 
 
 WORKLOADS = {
-    # Our own GPT, from examples/gpt.py.
     "gpt": Workload(
-        make_model=lambda dropout: GPT(GPTConfig(dropout=dropout)),
-        batch=16,
-        length=128,
-        inputs=lambda tokens, targets: {"tokens": tokens, "targets": targets},
-        loss=lambda output: output,
-    ),
-    # transformers' GPT-2 at full width and vocabulary, four layers, random weights; bytes serve as token ids.
-    "gpt2": Workload(
-        make_model=_gpt2,
-        batch=2,
-        length=64,
-        inputs=lambda tokens, targets: {"input_ids": tokens, "labels": tokens},
-        loss=lambda output: output.loss,
-        learning_rate=1e-4,
-        prepare=_import_transformers,
+        "a GPT of 4 layers and width 256 (examples/gpt.py), 16 x 128 tokens",
+        lambda dropout: GPT(GPTConfig(dropout=dropout)),
+        _text(16, 128, lambda tokens, targets: {"tokens": tokens, "targets": targets}),
+        lambda output: output,
+        learning_rate=5e-4,
     ),
     "mlp": Workload(
-        make_model=lambda dropout: NextByte(length=64, dropout=dropout),
-        batch=256,
-        length=64,
-        inputs=lambda tokens, targets: {"x": tokens / 255.0, "target": targets[:, -1]},
-        loss=lambda output: output,
+        "a perceptron of 64, 1024, 1024 and 256 units, batch 256",
+        lambda dropout: NextByte(length=64, dropout=dropout),
+        _text(256, 64, lambda tokens, targets: {"x": tokens / 255.0, "target": targets[:, -1]}),
+        lambda output: output,
+        learning_rate=5e-4,
     ),
-    # transformers' BERT for masked language modelling, in the size known as BERT-mini, random weights.
-    "encoder": Workload(
-        make_model=_encoder,
-        batch=4,
-        length=128,
-        inputs=lambda tokens, targets: _mask_every_seventh(tokens),
-        loss=lambda output: output.loss,
-        prepare=_import_transformers,
+    "gpt2-4": Workload(
+        "GPT-2 of 4 layers, 2 x 64 tokens",
+        _gpt2(4),
+        _text(2, 64, _as_labels),
+        lambda output: output.loss,
+        library=("transformers", "GPT2LMHeadModel"),
+    ),
+    "gpt2-12": Workload(
+        "GPT-2 of 12 layers, 2 x 64 tokens",
+        _gpt2(12),
+        _text(2, 64, _as_labels),
+        lambda output: output.loss,
+        library=("transformers", "GPT2LMHeadModel"),
+    ),
+    "bert": Workload(
+        "BERT-base, masked language modelling, 2 x 128 tokens",
+        _bert,
+        _text(2, 128, lambda tokens, targets: _mask_every_seventh(tokens)),
+        lambda output: output.loss,
+        library=("transformers", "BertForMaskedLM"),
+    ),
+    "llama": Workload(
+        "a Llama of 8 layers and width 512, 2 x 128 tokens",
+        _llama,
+        _text(2, 128, _as_labels),
+        lambda output: output.loss,
+        library=("transformers", "LlamaForCausalLM"),
+    ),
+    "vit": Workload(
+        "ViT-B/16, 4 images of 224 x 224",
+        _vit,
+        _noise,
+        lambda output: output,
+        library=("torchvision", "models"),
+    ),
+    "resnet50": Workload(
+        "ResNet-50, 4 images of 224 x 224",
+        _resnet50,
+        _noise,
+        lambda output: output,
+        library=("torchvision", "models"),
+    ),
+    "t5": Workload(
+        "T5-small, 4 x 64 tokens",
+        _t5,
+        _text(4, 64, _as_labels),
+        lambda output: output.loss,
+        library=("transformers", "T5ForConditionalGeneration"),
     ),
 }

@@ -12,7 +12,6 @@ import pytest
 import text
 import torch
 from gpt import GPT, GPTConfig
-from report import Samples, summarize
 from trial_process import PHASES, Measurement, Trial, TrialError, TrialProcess
 from workloads import WORKLOADS
 
@@ -29,7 +28,7 @@ def measurement(variant: str, losses: list[float], source: str | None = None, re
         status = {"source": source, "phases": phases, "reasons": list(reasons)}
     result = {
         "first_step_seconds": 8.0,
-        "first_step": {"construct": 1.0, "forward": 5.0, "backward": 1.5, "optimizer": 0.5},
+        "first_step": {"construct": 0.5, "wrap": 0.5, "forward": 5.0, "backward": 1.5, "optimizer": 0.5},
         "step_seconds": 0.3,
         "peak_mib": 900.0,
         "peak_growth_mib": 400.0,
@@ -93,7 +92,7 @@ def test_the_text_is_split_without_overlap_or_loss():
     assert len(validation) == pytest.approx(len(corpus) / 4, abs=1)
 
 
-@pytest.mark.parametrize("name", sorted(WORKLOADS))
+@pytest.mark.parametrize("name", ["gpt", "gpt2-4", "mlp"])
 def test_every_workload_has_a_loss_with_gradients(name: str):
     torch.manual_seed(0)
     workload = WORKLOADS[name]
@@ -144,23 +143,12 @@ def test_the_picture_is_drawn(tmp_path: Path):
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_ratios_pair_the_rounds():
-    """A machine that slows down between rounds must not show up as a ratio."""
-    eager = Samples(first_step_seconds=[1.0, 10.0])
-    subject = Samples(first_step_seconds=[2.0, 20.0])
-    assert summarize(subject, eager)["first_step_seconds"]["ratio"] == {
-        "median": 2.0,
-        "low": 2.0,
-        "high": 2.0,
-    }
-
-
 def test_a_trial_takes_the_steps_it_is_asked_for(tmp_path: Path):
     trial = Trial("eager", "eager", "mlp", 2, tmp_path)
     with TrialProcess(trial, tmp_path / "log") as process:
-        assert len(process.step_seconds(2)) == 2
+        assert len(process.steps(2)) == 2
         process.request(3)
-        assert len(process.step_seconds(3)) == 3
+        assert len(process.steps(3)) == 3
         result = process.finish()
     assert len(result.losses) == 5
     assert 0 < result.first_step_seconds < result.start_seconds
@@ -171,7 +159,7 @@ def test_a_trial_that_dies_tells_its_log(tmp_path: Path):
     trial = Trial("broken", "eager", "mlp", 1, tmp_path, dropout=7.0)
     message = r"'broken' ended with code 1(.|\n)*dropout probability"
     with pytest.raises(TrialError, match=message), TrialProcess(trial, tmp_path / "log") as process:
-        process.step_seconds(1)
+        process.steps(1)
 
 
 def test_demo_trains_in_a_fresh_process(tmp_path: Path):
