@@ -27,7 +27,7 @@ import memory
 import pythonop
 import step
 from report import as_text, machine_facts
-from rounds import Plan, Rounds, overhead
+from rounds import Plan, Rounds, drop_settings, overhead
 from subjects import SUBJECTS, with_needed
 from targets import verdicts
 from trial_process import TrialError
@@ -126,6 +126,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     subjects = with_needed(options.subjects)
     names = ("models", "threads", "rounds", "steps", "turns", "turn_steps", "dropout", "ortmodule")
     plan = Plan(subjects=subjects, **{name: getattr(options, name) for name in names})
+    drop_settings()
     if options.pin:
         os.sched_setaffinity(0, options.pin)  # processes that are started inherit it
     result: dict[str, Any] = {

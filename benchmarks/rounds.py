@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,15 @@ from typing import Any
 from figures import Turn, figures
 from subjects import SUBJECTS, in_order, preloaded, why_absent
 from trial_process import Trial, TrialError, TrialProcess
+
+# Variables that would make another subject of every process: a subject has those that it names.
+_OF_SUBJECTS = ("REKINDLE_", "MALLOC_", "TORCHINDUCTOR_", "TORCH_CACHING_PRECOMPILE", "LD_PRELOAD")
+
+
+def drop_settings() -> None:
+    """Removes from the environment, which processes that are started inherit, what is for subjects to set."""
+    for name in [name for name in os.environ if name.startswith(_OF_SUBJECTS)]:
+        del os.environ[name]
 
 
 @dataclass(frozen=True)

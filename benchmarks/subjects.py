@@ -69,7 +69,7 @@ SUBJECTS = {
     ),
     "ortmodule": Subject("onnxruntime-training's ORTModule", "ortmodule"),
     "floor": Subject("the matrix products of a step alone", "floor", _KEEPS_MEMORY),
-    "export": Subject("torch.onnx.export, once", "export"),
+    "export": Subject("torch.onnx.export(dynamo=False), once; what has no ONNX op stays PyTorch's operator", "export"),
 }
 # Those whose steps Rekindle's are compared with.
 PEERS = ("eager", "eager-malloc", "eager-jemalloc", "eager-tcmalloc", "compile-warm", "precompile-warm", "ortmodule")

@@ -17,8 +17,6 @@ from typing import Any, Self
 _FOLDER = Path(__file__).resolve().parent
 VARIANTS = ("eager", "rekindle", "compile", "ortmodule", "floor", "export")
 _OF_THE_DEMO = ("eager", "rekindle", "compile")
-# Variables that make another subject of a trial. A trial has those that it names, whatever its parent was started with.
-_DROPPED = ("REKINDLE_", "MALLOC_", "TORCHINDUCTOR_", "TORCH_CACHING_PRECOMPILE", "LD_PRELOAD")
 # What rekindle.status() times within the first step, as <key>_seconds, and what to call it.
 PHASES = {
     "lookup": "cache lookup",
@@ -89,7 +87,7 @@ class Trial:
 
     def environment(self) -> dict[str, str]:
         """Returns the parent's environment with this trial's settings, and torch.compile's cache in the trial's directory."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
+        environment = dict(os.environ)
         if self.variant == "compile":
             environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.cache_dir)
         if self.threads is not None:

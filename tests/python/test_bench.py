@@ -137,9 +137,9 @@ def test_arguments_have_defaults():
     assert bench.parse_arguments(["--pin", str(min(os.sched_getaffinity(0)))]).threads == [1]
 
 
-def test_a_trial_has_the_settings_of_its_subject_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("REKINDLE_FALLBACK", "error")
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+def test_a_process_has_the_settings_of_its_subject_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "environ", {**os.environ, "REKINDLE_FALLBACK": "error", "MALLOC_ARENA_MAX": "1"})
+    rounds.drop_settings()
     trial = Trial("x", "rekindle", "mlp", 1, Path("unused"), settings={"REKINDLE_START": "background"}, threads=3)
     environment = trial.environment()
     assert environment["REKINDLE_START"] == "background" and environment["OMP_NUM_THREADS"] == "3"
