@@ -103,8 +103,10 @@ def startups(rounds: list[Round]) -> Table:
 
 
 def notes(rounds: list[Round]) -> list[str]:
-    """Returns what a reader must know of a model's figures: the export, graphs' sources, failures, calls in eager."""
+    """Returns what a reader must know of a model's figures: the export, versions, graphs' sources, failures, calls in eager."""
     found = []
+    versions = {name: values(rounds, name, "torch") for name in SUBJECTS}
+    found += [f"{name} ran with torch {own[0]}." for name, own in versions.items() if own and own[0] not in versions["eager"]]
     exports = values(rounds, "export", "export_seconds")
     if exports:
         found.append(f"torch.onnx.export of the model takes {cell(exports)} s.")

@@ -86,6 +86,7 @@ def figures(measurement: Measurement, events: list[dict[str, Any]], turns: list[
         "sources": list(dict.fromkeys(sources)),
         "eager_steps": sources.count("eager"),
         "reasons": told.get("reasons", []),
+        "torch": measurement.ready["torch"],
     }
 
 

@@ -153,6 +153,24 @@ def test_an_allocator_that_was_not_loaded_ends_the_trial(tmp_path: Path):
         process.steps(1)
 
 
+def test_ortmodule_runs_in_the_interpreter_that_has_it(tmp_path: Path):
+    """A package of that name which trains in eager shows that the interpreter is used; the real one needs another torch."""
+    package = tmp_path / "packages" / "onnxruntime" / "training" / "ortmodule"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import sys\ndef ORTModule(model):\n    print('wrapped', file=sys.stderr)\n    return model\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/packages:$PYTHONPATH exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert subjects.why_absent("ortmodule", "mlp", str(python)) is None
+    trial = Trial("ortmodule", "ortmodule", "mlp", 2, tmp_path, python=str(python))
+    with TrialProcess(trial, tmp_path / "log") as process:
+        assert len(process.steps(2)) == 2
+        assert len(process.finish().losses) == 2
+    assert "wrapped" in (tmp_path / "log").read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "gpt2-12", "llama", "resnet50", "t5", "vit"])
 def test_every_model_has_a_loss_with_gradients(name: str):

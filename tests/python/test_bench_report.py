@@ -33,6 +33,7 @@ def record(subject: str, number: int = 0, model: str = "bert", **changed) -> dic
         "sources": sorted(SUBJECTS[subject].expects),
         "eager_steps": 0,
         "reasons": [],
+        "torch": "2.0",
     }
     if subject == "export":
         found = {"export_seconds": 5.0}
@@ -72,7 +73,7 @@ def measurement(variant: str, **changed) -> Measurement:
     first = {"construct": 1.0, "wrap": 0.5, "forward": 5.0, "backward": 1.5, "optimizer": 0.5}
     status = {"source": "export", "phases": {"export": 3.0, "plan": 0.5}, "reasons": []} if variant == "rekindle" else None
     found = {"first_step_seconds": 8.5, "first_step": first, "peak_mib": 9.0, "peak_growth_mib": 4.0, "status": status}
-    return Measurement(trial, import_seconds=1.5, start_seconds=10.0, result=found | changed)
+    return Measurement(trial, import_seconds=1.5, start_seconds=10.0, ready={"torch": "2.0"}, result=found | changed)
 
 
 def steps(*seconds: float, **others) -> list[dict]:
@@ -159,6 +160,11 @@ def test_a_failed_subject_is_told():
     found = verdict("warm: first step", record("eager"), failed)
     assert (found.outcome, found.note) == ("not measured", "rekindle-warm failed: ValueError: no")
     assert "rekindle-warm failed: ValueError: no" in bench_tables.as_text(result(record("eager"), failed))
+
+
+def test_a_subject_of_another_torch_is_told():
+    text = bench_tables.as_text(result(record("eager"), record("floor"), record("ortmodule", torch="1.9")))
+    assert "ortmodule ran with torch 1.9." in text and text.count("ran with torch") == 1
 
 
 @pytest.mark.parametrize(("microseconds", "outcome"), [(12.0, "kept"), (12.1, "missed")])
