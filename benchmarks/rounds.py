@@ -1,6 +1,7 @@
 """Runs the rounds of the benchmark: every subject in a fresh process, and its steps in turn with those of an eager process."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -58,7 +59,6 @@ class Progress:
     total: int  # processes
     done: int = 0
     _seconds: dict[tuple[Any, ...], float] = field(default_factory=dict)
-    _started: float = field(default_factory=time.monotonic)
 
     def finished(self, cell: tuple[Any, ...], seconds: float) -> None:
         """Notes that a process of a subject, model and number of threads has ended."""
@@ -128,7 +128,7 @@ class Rounds:
                     if SUBJECTS[name].after in failed:
                         raise TrialError(f"{SUBJECTS[name].after}, which fills its cache, failed")
                     if reference is None:
-                        trial = self._trial("eager", model, threads, scratch)
+                        trial = dataclasses.replace(self._trial("eager", model, threads, scratch), steps=self._plan.turn_steps)
                         reference = stack.enter_context(TrialProcess(trial, scratch / "reference.log"))
                         reference.steps(trial.steps)
                     found = self._subject(self._trial(name, model, threads, scratch), reference, scratch / f"{name}.log")

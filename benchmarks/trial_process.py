@@ -157,9 +157,12 @@ class TrialProcess:
         self._events.put(None)
 
     def request(self, steps: int) -> None:
-        """Asks for further steps; their events follow."""
-        self._process.stdin.write(f"{steps}\n")
-        self._process.stdin.flush()
+        """Asks for further steps; their events follow. Raises TrialError where the process has ended."""
+        try:
+            self._process.stdin.write(f"{steps}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._failure() from error
 
     @property
     def trial(self) -> Trial:

@@ -153,6 +153,44 @@ def test_an_allocator_that_was_not_loaded_ends_the_trial(tmp_path: Path):
         process.steps(1)
 
 
+def test_steps_of_a_process_that_died_are_a_failure(tmp_path: Path):
+    with TrialProcess(Trial("gone", "eager", "mlp", 1, tmp_path), tmp_path / "log") as process:
+        process.steps(1)
+        process._process.kill()
+        process._process.wait()
+        with pytest.raises(TrialError, match="'gone' ended with code -9"):
+            process.request(1)
+
+
+def test_a_failure_of_one_subject_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
+    """Nothing fills the cache of the one that is after it; the processes are not started."""
+
+    def subject(self: rounds.Rounds, trial: Trial, reference: object, log: Path) -> dict:
+        if trial.label == "compile-cold":
+            raise TrialError("the end of its log:\nMemoryError: no")
+        return {"step_seconds": 1.0, "step_ratio": 1.0}
+
+    class Reference(TrialProcess):
+        def __init__(self, trial: Trial, log: Path) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def steps(self, count: int) -> list:
+            return []
+
+    monkeypatch.setattr(rounds.Rounds, "_subject", subject)
+    monkeypatch.setattr(rounds, "TrialProcess", Reference)
+    names = ["eager", "compile-cold", "compile-warm", "floor"]
+    lines, kept = [], []
+    found = rounds.Rounds(rounds.Plan(["mlp"], names, [1], rounds=1), lines.append, kept.append).measure()
+    failures = {one["subject"]: one.get("failed") for one in found}
+    why = "compile-cold, which fills its cache, failed"
+    assert failures == {"eager": None, "compile-cold": "MemoryError: no", "compile-warm": why, "floor": None}
+    assert kept == [found] and any("MemoryError: no" in line for line in lines)
+
+
 def test_ortmodule_runs_in_the_interpreter_that_has_it(tmp_path: Path):
     """A package of that name which trains in eager shows that the interpreter is used; the real one needs another torch."""
     package = tmp_path / "packages" / "onnxruntime" / "training" / "ortmodule"
