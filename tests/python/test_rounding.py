@@ -79,6 +79,24 @@ def test_doubles_follow_views_writes_and_random_numbers() -> None:
     torch.testing.assert_close(found.float(), run())
 
 
+def test_what_is_no_real_number_is_written_once() -> None:
+    def run() -> list[torch.Tensor]:
+        count, wave, held = torch.arange(6), torch.ones(6, dtype=torch.complex64), torch.full((6,), 2)
+        count += torch.where(count < 3, count, 7)
+        count.bitwise_xor_(5)[2:].mul_(2)
+        wave *= 2j
+        torch.add(held, held, out=held)
+        torch._foreach_add_([count, held], 1)
+        return [count, wave, held]
+
+    expected = run()
+    for seed in (None, 0):
+        with Exact(seed):
+            found = run()
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
 def test_what_is_exact_in_eager_has_to_be_exact() -> None:
     x = _numbers(6)
     judged = judge(lambda: [x.flip(0), None, torch.where(x > 0, x, 2 * x)])

@@ -19,7 +19,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from rekindle import _native
 from rekindle.compare.distance import Distance
-from rekindle.compare.rounding_operators import STEPS, each_read, in_parts, is_view, is_writable, makes_new_numbers, sums
+from rekindle.compare.rounding_operators import (
+    STEPS,
+    each_read,
+    in_parts,
+    is_view,
+    is_writable,
+    makes_new_numbers,
+    sums,
+    written_copied,
+)
 from rekindle.errors import ran_out_of_memory
 from rekindle.process.dispatch_mode import DispatchMode
 
@@ -127,7 +136,7 @@ class Exact(DispatchMode):
             return function(*args, **kwargs)
         with torch.no_grad():
             rounds = self._factors is not None and makes_new_numbers(function, args)
-            exact_args, exact_kwargs = tree_map(self._in_double, (args, kwargs))
+            exact_args, exact_kwargs = tree_map(self._in_double, written_copied(function, args, kwargs))
             parts = in_parts(function, args) if rounds else None
             if rounds and parts is None and sums(function):
                 dtypes = {

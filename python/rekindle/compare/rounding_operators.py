@@ -68,6 +68,22 @@ def each_read(function: Any, args: Any, change: Callable[[Any], Any]) -> Iterato
         yield value if argument.name.startswith("running_") else tree_map(change, value)
 
 
+def written_copied(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments with a copy of each discrete or complex tensor that the operator writes, for a second call of it."""
+
+    def copied(value: Any) -> Any:
+        is_kept = not isinstance(value, torch.Tensor) or value.is_floating_point()
+        return value if is_kept else value.clone(memory_format=torch.preserve_format)
+
+    arguments = function._schema.arguments
+    written = {i for i, argument in enumerate(arguments) if argument.alias_info is not None and argument.alias_info.is_write}
+    if not written:
+        return args, kwargs
+    names = {arguments[i].name for i in written}
+    own = tuple(tree_map(copied, value) if i in written else value for i, value in enumerate(args))
+    return own, {name: tree_map(copied, value) if name in names else value for name, value in kwargs.items()}
+
+
 def is_writable(tensor: torch.Tensor) -> bool:
     """Tells whether the numbers of a tensor lie densely in memory as they read, so that they can be rounded in place."""
     return (
