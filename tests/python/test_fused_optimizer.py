@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import subprocess
 import sys
 import warnings
@@ -112,10 +113,13 @@ print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.st
 
 def test_the_peak_of_a_process_is_lower_by_the_gradients_but_one_layers(tmp_path: Path) -> None:
     peaks = []
+    # glibc gives back what is freed at once: its own threshold moves, and what it keeps would count.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     for how in ("after", "after", "fused"):  # the first run exports
-        run = subprocess.run([sys.executable, "-c", PEAK, tmp_path, how], capture_output=True, text=True, check=True)
+        command = [sys.executable, "-c", PEAK, tmp_path, how]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         peaks.append(int(run.stdout))  # KiB
-    assert peaks[1] - peaks[2] > 0.6 * 31 * 4096  # allocators keep some of what is freed
+    assert peaks[1] - peaks[2] > 0.95 * 31 * 4096
 
 
 @pytest.mark.parametrize("graph", [False, True])
