@@ -204,20 +204,29 @@ class Judged:
         return found.is_like and found.is_within(self.samples, _WIDER, (places, places))
 
 
-def judge(run: Callable[[], Sequence[torch.Tensor | None]]) -> list[Judged | None]:
-    """Returns what to judge each result by; None for those that are not real numbers.
+def judgements(run: Callable[[], Sequence[torch.Tensor | None]]) -> Iterator[list[Judged | None]]:
+    """Yields what to judge each result by, again with every sample of eager's rounding: what is admitted once stays so.
 
     run: computes results in eager, each time the same from the same random state
+
+    None is for results that are not real numbers. The list is the same one each time.
     """
     with Exact() as exact:
         found = [(x.detach(), exact.of(x.detach()).clone()) if _is_real(x) else None for x in run()]
     judged = [None if pair is None else _judged(*pair) for pair in found]
+    yield judged
     for seed in range(_SAMPLES):
-        with Exact(seed) as noisy:
-            sampled = [noisy.of(x.detach()).clone() if _is_real(x) else None for x in run()]
+        with Exact(seed) as sampling:
+            sampled = [sampling.of(x.detach()).clone() if _is_real(x) else None for x in run()]
         for one, sample in zip(judged, sampled, strict=True):
             if one is not None and sample is not None and sample.shape == one.exact.shape:
                 one.samples.append(_from(one.exact, sample))
+        yield judged
+
+
+def judge(run: Callable[[], Sequence[torch.Tensor | None]]) -> list[Judged | None]:
+    """Returns the last of the judgements on what `run` computes."""
+    *_, judged = judgements(run)
     return judged
 
 

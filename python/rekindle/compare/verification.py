@@ -161,7 +161,7 @@ def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | Non
 
 def unexplained(doubts: list[Doubt], run: Again) -> list[Doubt]:
     """Returns the doubts that eager's rounding does not explain; `run` computes eager's results again, by position."""
-    from rekindle.compare.rounding import judge, noisy
+    from rekindle.compare.rounding import judgements, noisy
 
     near_enough = [doubt for doubt in doubts if doubt.distance.norm <= doubt.bound]
     for sample in noisy(run) if near_enough else ():
@@ -171,8 +171,11 @@ def unexplained(doubts: list[Doubt], run: Again) -> list[Doubt]:
         if not near_enough:
             break
     doubts = [doubt for doubt in doubts if not _is_sampled(doubt)]
-    judged = judge(run) if doubts else []
-    return [doubt for doubt in doubts if (one := judged[doubt.position]) is None or not one.admits(doubt.ours)]
+    for judged in judgements(run) if doubts else ():
+        doubts = [doubt for doubt in doubts if (one := judged[doubt.position]) is None or not one.admits(doubt.ours)]
+        if not doubts:
+            break
+    return doubts
 
 
 def _add_sample(doubt: Doubt, sample: torch.Tensor | None) -> None:
