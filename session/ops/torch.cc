@@ -1,13 +1,12 @@
 // Operators of PyTorch's dispatcher and their gradients: PyTorch runs them, allocates their results and
 // differentiates them. Layouts are those that the graph records, or else those of a run on meta tensors; a
 // result that comes in another layout is copied.
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
 #include "session/lower/op.h"
 #include "session/lower/plan_mismatch.h"
 #include "session/lower/recorded_results.h"
+#include "session/lower/settled.h"
 #include "session/lower/tensor_types.h"
 #include "session/lower/torch_operator.h"
 #include "session/ops/host.h"
@@ -16,12 +15,6 @@
 
 namespace rekindle::session {
 namespace {
-
-Layout layout_of(const at::Tensor& tensor) {
-  const bool dense = tensor.is_non_overlapping_and_dense();
-  return {tensor.scalar_type(), tensor.sizes().vec(),
-          dense ? std::optional(tensor.strides().vec()) : std::nullopt};
-}
 
 std::optional<std::vector<Layout>> recorded_layouts(const LowerContext& context) {
   const auto metas = recorded_results(context);
@@ -59,29 +52,6 @@ std::vector<at::Tensor> inputs_of(const Args& args, std::size_t count) {
   inputs.reserve(count);
   for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
   return inputs;
-}
-
-// Row by row, with no exception for sizes of 1 or 0.
-bool is_contiguous(const at::Tensor& tensor) {
-  std::int64_t stride = 1;
-  for (std::int64_t i = tensor.dim(); i-- > 0; stride *= tensor.size(i)) {
-    if (tensor.stride(i) != stride) return false;
-  }
-  return true;
-}
-
-// `tensor` in memory of its own with the planned layout. `shared`: its memory has other owners.
-at::Tensor settled(at::Tensor tensor, const Layout& planned, bool shared, const std::string& name) {
-  TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided, name, " returned no dense tensor");
-  if (tensor.scalar_type() != planned.dtype || tensor.sizes() != planned.sizes) {
-    throw PlanMismatch(c10::str(name, " returned ", tensor.toString(), tensor.sizes(), " where ",
-                                planned.dtype, at::IntArrayRef(planned.sizes), " was planned"));
-  }
-  if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
-  const bool lies = planned.strides ? tensor.strides() == *planned.strides : is_contiguous(tensor);
-  if (!shared && lies && tensor.storage_offset() == 0) return tensor;
-  const Sizes strides = planned.strides.value_or(c10::TensorType::contiguousStridesOf(planned.sizes));
-  return at::empty_strided(planned.sizes, strides, tensor.options()).copy_(tensor);
 }
 
 bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
@@ -192,12 +162,8 @@ Lowering lower_torch_gradient(const LowerContext& context) {
                 planned.size(), " were planned");
     for (std::size_t i = 0; i < planned.size(); ++i) {
       at::Tensor gradient = std::move(gradients[i]);
-      args.out(i) = at::Tensor();
-      if (!gradient.defined()) continue;
-      // A gradient can be a view of a cotangent, or the same for two inputs; whoever gets it may write to it.
-      const bool shared =
-          gradient.use_count() > 1 || (gradient.has_storage() && gradient.storage().use_count() > 1);
-      args.out(i) = settled(std::move(gradient), planned[i], shared, name);
+      args.out(i) =
+          gradient.defined() ? settled_gradient(std::move(gradient), planned[i], name) : at::Tensor();
     }
   };
   return lowering;

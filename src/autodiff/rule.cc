@@ -81,7 +81,9 @@ Registry<Rule>& rules() {
 }
 
 const Rule* find_rule(const Node& node) {
-  return rules().find(graph::qualified_name(node.domain(), graph::is_torch(node) ? "" : node.op_type()));
+  const Rule* own = rules().find(graph::qualified_name(node.domain(), node.op_type()));
+  return own == nullptr && graph::is_torch(node) ? rules().find(graph::qualified_name(node.domain(), ""))
+                                                 : own;
 }
 
 std::optional<std::size_t> rank_of(const Value* value) {

@@ -94,7 +94,7 @@ using Rule = Status (*)(RuleContext& context);
 // Keyed by graph::qualified_name(). An op that is not there has no rule, which
 // is an error when its gradient is needed.
 Registry<Rule>& rules();
-// The rule for a node's op; null when there is none. All of the torch domain share one.
+// The rule for a node's op; null when there is none. Those of the torch domain that have none share one.
 const Rule* find_rule(const Node& node);
 
 // The rank of a value, when it is known.
