@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "session/plan/memory_budget.h"
 #include "session/plan/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
@@ -62,6 +63,10 @@ struct SessionOptions {
   // Whether nodes whose sizes depend on data are lowered when they run;
   // otherwise there is no plan for such a graph.
   bool defers = true;
+  // For a step's activations: forward values are made again in the backward to keep it. Where it cannot be
+  // kept, one warning names the least that can be had, and plans take that.
+  // Its `time` is spent where there is no budget.
+  MemoryBudget memory_budget = {};
 };
 
 // Of a backward in which gradients of results are asked for, or changed by hooks: which results these are, by
@@ -92,6 +97,7 @@ struct SessionStats {
   std::size_t arena_bytes = 0;   // of the plan used last: all intermediates of one forward and backward
   std::size_t saved_bytes = 0;   // of the plan used last: what the forward leaves for the backward
   std::size_t instructions = 0;  // of the plan used last
+  std::size_t recomputed = 0;    // of these, the ones that run a second time to keep the memory budget
   std::size_t frames = 0;        // of the plan used last: forwards that were in flight at once
 };
 

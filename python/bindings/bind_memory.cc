@@ -37,10 +37,17 @@ void bind_memory(py::module_& m) {
       .def_readonly("live_peak", &PhaseMemory::live_peak)
       .def_readonly("live_peak_at", &PhaseMemory::live_peak_at)
       .def_readonly("outside_peak", &PhaseMemory::outside_peak);
+  py::class_<BudgetAccount>(m, "PlanBudget")
+      .def_readonly("bytes", &BudgetAccount::bytes)
+      .def_readonly("without", &BudgetAccount::without)
+      .def_readonly("instructions", &BudgetAccount::instructions)
+      .def_readonly("share", &BudgetAccount::share);
   py::class_<MemoryAccount>(m, "PlanMemory")
       .def_readonly("arena_bytes", &MemoryAccount::arena_bytes)
       .def_readonly("constant_bytes", &MemoryAccount::constant_bytes)
       .def_readonly("cotangent_bytes", &MemoryAccount::cotangent_bytes)
+      .def_readonly("activation_bytes", &MemoryAccount::activation_bytes)
+      .def_readonly("budget", &MemoryAccount::budget)
       .def_readonly("forward", &MemoryAccount::forward)
       .def_readonly("backward", &MemoryAccount::backward)
       .def_readonly("values", &MemoryAccount::values)

@@ -59,7 +59,8 @@ using SavedTensors = std::vector<std::tuple<std::size_t, Positions, Positions>>;
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
                                       Positions gradient_order, SavedGroups saved_groups,
-                                      SavedTensors saved_tensors, std::vector<Positions> inner_results) {
+                                      SavedTensors saved_tensors, std::vector<Positions> inner_results,
+                                      session::MemoryBudget memory_budget) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
@@ -67,6 +68,7 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
   options.gradient_layouts = layouts_of(std::move(gradient_layouts));
   options.gradient_order = std::move(gradient_order);
   options.inner_results = std::move(inner_results);
+  options.memory_budget = memory_budget;
   if (saved_groups) {
     options.saved_groups.emplace();
     for (auto& [cotangents, inputs] : *saved_groups)
@@ -191,6 +193,7 @@ py::dict stats(const Session& self) {
   result["arena_bytes"] = stats.arena_bytes;
   result["saved_bytes"] = stats.saved_bytes;
   result["instructions"] = stats.instructions;
+  result["recomputed"] = stats.recomputed;
   result["frames"] = stats.frames;
   return result;
 }
@@ -200,16 +203,20 @@ void bind_session_class(py::module_& m) {
       .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
                        NamedLayouts output_layouts, NamedLayouts gradient_layouts, Positions gradient_order,
                        SavedGroups saved_groups, SavedTensors saved_tensors,
-                       std::vector<Positions> inner_results) {
+                       std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
+                       double budget_time) {
              return BoundSession(make_session(joint, std::move(expected_cotangents),
                                               std::move(output_layouts), std::move(gradient_layouts),
                                               std::move(gradient_order), std::move(saved_groups),
-                                              std::move(saved_tensors), std::move(inner_results)));
+                                              std::move(saved_tensors), std::move(inner_results),
+                                              {budget_bytes, budget_share, budget_time}));
            }),
            py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
            py::arg("gradient_order") = Positions{}, py::arg("saved_groups") = SavedGroups{},
-           py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{})
+           py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},
+           py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
+           py::arg("budget_time") = 0.0)
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

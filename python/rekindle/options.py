@@ -18,6 +18,7 @@ from typing import Any
 from rekindle import _native
 from rekindle.errors import OptionError
 
+_TIME_FOR_MEMORY = 0.02  # the share of a step's time that goes into computing large values again, if there is no budget
 _CHOICES: dict[str, tuple[str, ...]] = {
     "cache": ("on", "off", "readonly", "refresh", "strict", "verify", "verify:1/N"),
     "fallback": ("eager", "error"),
@@ -65,7 +66,9 @@ class Options:
         input shapes has an export of its own
     start: "wait": the first call of a kind waits for its graph; "background": calls run in eager until a helper process has made
         it, where one can be had; see docs/howto/start-in-the-background.md
-    memory_budget: bytes for activations; not supported yet, must be None
+    memory_budget: what the activations of a training step may take: bytes, text such as "2GiB", or a share, such as 0.5 or "50%",
+        of what they take if nothing is computed again; see docs/memory.md. None: the backward computes again what takes a
+        fiftieth of a step's time at most.
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
         5 GiB; 0: never)
     remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";"
@@ -87,7 +90,7 @@ class Options:
     numerics: str = "fast"
     dynamic: str = "auto"
     start: str = "wait"
-    memory_budget: int | None = None
+    memory_budget: int | float | str | None = None
     cache_size: int | str | None = None
     remote: str | None = None
     wait_seconds: float = 600.0
@@ -121,6 +124,13 @@ class Options:
         }
 
     @property
+    def budget(self) -> dict[str, Any]:
+        """Returns the memory budget, as a _native.Session takes it."""
+        if self.memory_budget is None:
+            return {"budget_time": _TIME_FOR_MEMORY}
+        return {"budget_share" if isinstance(self.memory_budget, float) else "budget_bytes": self.memory_budget}
+
+    @property
     def cache_mode(self) -> str:
         """Returns `cache` without the share of a "verify:1/N"."""
         return self.cache.partition(":")[0]
@@ -144,7 +154,7 @@ def _checked(name: str, value: Any, origin: str) -> Any:
     if name in _CHOICES and (value not in _CHOICES[name] or value == "verify:1/N"):
         raise OptionError(f"{origin} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
     if name == "memory_budget" and value is not None:
-        raise OptionError(f"{origin} is {value!r}; a memory budget is not supported yet, leave it unset")
+        return _budget(value, origin)
     if name == "inline_functions":
         if str(value).lower() not in ("true", "false", "0", "1"):
             raise OptionError(f"{origin} is {value!r}; it must be true or false")
@@ -194,6 +204,32 @@ def _bytes(value: Any, origin: str) -> int:
         return _native.parse_size(str(value))
     except _native.RekindleError as error:
         raise OptionError(f"{origin}: {error}") from None
+
+
+def _budget(value: Any, origin: str) -> int | float:
+    """Returns bytes as an int, and a share as a float."""
+    text = str(value).strip()
+    wrong = f"{origin} is {value!r}; it must be bytes, as 2000000000 or '2GiB', or a share above 0, up to 1, as 0.5 or '50%'"
+    if isinstance(value, bool):
+        raise OptionError(wrong)
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = None
+    is_share = text.endswith("%") or (share is not None and not re.fullmatch("[0-9]+", text) and share <= 1)
+    if is_share and share is not None:
+        if not 0 < share <= 1:
+            raise OptionError(wrong)
+        return share
+    if share is not None and not share.is_integer():
+        raise OptionError(wrong)
+    try:
+        size = _native.parse_size(text if share is None else str(int(share)))
+    except _native.RekindleError:
+        raise OptionError(wrong) from None
+    if size < 1:
+        raise OptionError(wrong)
+    return size
 
 
 def _seconds(value: Any, origin: str) -> float:

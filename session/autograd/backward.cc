@@ -169,7 +169,12 @@ void Backward::check_versions(const BackwardPart& part) const {
 }
 
 SavedValues Backward::values_for(const BackwardPart& part, bool own) const {
-  const auto names = plans_->read_for(part);
+  auto names = plans_->read_for(part);
+  if (const auto& again = plan_->recomputation.reads; !again.empty()) {
+    auto more = *names;
+    more.insert(again.begin(), again.end());
+    names = std::make_shared<const std::unordered_set<std::string>>(std::move(more));
+  }
   return frame_ != nullptr ? frame_->saved_values(*names, own) : rest_.values.only(*names);
 }
 

@@ -58,8 +58,11 @@ struct Layout {
 
 struct Lowering {
   std::vector<Layout> outputs;
-  std::vector<Layout> scratch;        // alive during this instruction only
-  Kernel kernel;                      // null when the op only ever views or is constant
+  std::vector<Layout> scratch;  // alive during this instruction only
+  Kernel kernel;                // null when the op only ever views or is constant
+  // What a second run does instead, of a kernel that draws random numbers: its inputs are those of the first
+  // run and what that has made but for output 0, which is all that it makes. Null: there is no second run.
+  Kernel again;
   std::vector<View> views;            // when not empty: output i is views[i](input 0)
   std::vector<at::Tensor> constants;  // when not empty: output i is this tensor, known while planning
   std::vector<std::size_t> in_place;  // inputs whose memory output 0 may take over (same layout required)

@@ -15,6 +15,16 @@ std::optional<Sizes> dense_strides(const at::Tensor& meta) {
   return meta.is_non_overlapping_and_dense() ? std::optional(meta.strides().vec()) : std::nullopt;
 }
 
+// Applies the mask that is input number `mask` to input 0. `alike`: both lie in memory in the same order.
+Kernel applying_mask(double ratio, bool alike, std::size_t mask) {
+  return [ratio, alike, mask](const Args& args) {
+    if (!alike) args.out().copy_(args.in(0));
+    at::Tensor y = in_memory_order(args.out());
+    kernels::dropout_from_mask(alike ? in_memory_order(args.in(0)) : y, in_memory_order(args.in(mask)), ratio,
+                               y);
+  };
+}
+
 // Outputs: y, mask. Not in training (or ratio 0) it is the identity and the mask is all true.
 Lowering lower_dropout(const LowerContext& context) {
   const double ratio = context.has(1) ? context.scalar(1) : 0.5;
@@ -35,6 +45,7 @@ Lowering lower_dropout(const LowerContext& context) {
     at::Tensor y = in_memory_order(args.out(0)), mask = in_memory_order(args.out(1));
     kernels::dropout_forward(dense ? in_memory_order(args.in(0)) : y, ratio, y, mask);
   };
+  lowering.again = applying_mask(ratio, strides.has_value(), context.num_inputs());
   return lowering;
 }
 
@@ -45,12 +56,7 @@ Lowering lower_dropout_gradient(const LowerContext& context) {
   Lowering lowering;
   lowering.outputs = {{context.dtype(0), context.sizes(0), context.meta(1).strides().vec()}};
   lowering.in_place = {0};
-  lowering.kernel = [ratio, alike](const Args& args) {
-    if (!alike) args.out().copy_(args.in(0));
-    at::Tensor dx = in_memory_order(args.out());
-    kernels::dropout_from_mask(alike ? in_memory_order(args.in(0)) : dx, in_memory_order(args.in(1)), ratio,
-                               dx);
-  };
+  lowering.kernel = applying_mask(ratio, alike, 1);
   return lowering;
 }
 

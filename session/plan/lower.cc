@@ -187,6 +187,7 @@ void GraphLowering::add_instruction(const graph::Node& node, Lowering lowering, 
   Instruction instruction;
   instruction.node = &node;
   instruction.kernel = std::move(lowering.kernel);
+  instruction.again = std::move(lowering.again);
   instruction.inputs = std::move(inputs);
   if (lowering.keeps_inputs) own_memory(instruction.inputs);
   for (std::size_t i = 0; i < outputs; ++i) {

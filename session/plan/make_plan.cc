@@ -1,12 +1,16 @@
 #include "session/lower/tensor_types.h"
+#include "session/plan/budget.h"
 #include "session/plan/stages.h"
 
 namespace rekindle::session {
 namespace {
 
 std::shared_ptr<const Plan> planned(const PlanRequest& request) {
-  Claimed claimed = claim_results(request, lower_graph(request));
-  Plan plan = schedule(request, place_slots(request, std::move(claimed)));
+  Fitted fitted = fit_budget(request, claim_results(request, lower_graph(request)));
+  PlanRequest rest = request;
+  rest.kept = &fitted.kept;
+  Plan plan = schedule(rest, place_slots(rest, {std::move(fitted.programs)}));
+  plan.recomputation = std::move(fitted.recomputation);
   plan.joint = request.joint;
   plan.present = request.present;
   plan.device = request.device;

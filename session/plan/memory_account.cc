@@ -26,6 +26,7 @@ class Accounting {
   void end_outside();
   void add(SlotId slot, const Lifetime& lifetime);
   MemoryUse use_of(SlotId slot) const;
+  std::size_t largest_outside() const;
   PhaseMemory phase(std::int32_t begin, std::int32_t end) const;
 
   const Plan& plan_;
@@ -60,6 +61,9 @@ MemoryAccount Accounting::run() {
   }
   account_.arena_bytes = plan_.arena_bytes;
   const auto begin = static_cast<std::int32_t>(plan_.forward.instructions.size());
+  account_.activation_bytes = plan_.arena_bytes + largest_outside();
+  if (const Recomputation& made = plan_.recomputation; made.budget_bytes > 0)
+    account_.budget = {made.budget_bytes, made.bytes_without, made.instructions, made.share};
   account_.forward = phase(0, begin);
   account_.backward = phase(begin, static_cast<std::int32_t>(timeline_.size()));
   return std::move(account_);
@@ -143,6 +147,19 @@ MemoryUse Accounting::use_of(SlotId slot) const {
   if (saved_.contains(slot)) return MemoryUse::kSaved;
   const bool is_scratch = plan_.slots[slot].value == nullptr && plan_.slots[slot].storage == Storage::kArena;
   return is_scratch ? MemoryUse::kScratch : MemoryUse::kIntermediate;
+}
+
+// Of what is neither in the arena nor leaves the session.
+std::size_t Accounting::largest_outside() const {
+  std::vector<std::size_t> changes(timeline_.size() + 1);  // modulo 2^64
+  for (const AccountedValue& value : account_.values) {
+    if (value.offset || value.use == MemoryUse::kResult || value.use == MemoryUse::kGradient) continue;
+    changes[static_cast<std::size_t>(value.first)] += value.bytes;
+    changes[static_cast<std::size_t>(value.last) + 1] -= value.bytes;
+  }
+  std::size_t live = 0, most = 0;
+  for (const std::size_t change : changes) most = std::max(most, live += change);
+  return most;
 }
 
 PhaseMemory Accounting::phase(std::int32_t begin, std::int32_t end) const {

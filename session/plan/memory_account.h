@@ -52,11 +52,22 @@ struct PhaseMemory {
   std::size_t outside_peak = 0;   // the largest sum of live bytes that are not in the arena
 };
 
+struct BudgetAccount {
+  std::size_t bytes = 0;         // the budget
+  std::size_t without = 0;       // what activations would take without it, in bytes
+  std::size_t instructions = 0;  // that run a second time
+  double share = 0;              // of the step's estimated time that these add
+};
+
 // All in bytes.
 struct MemoryAccount {
   std::size_t arena_bytes = 0;
   std::size_t constant_bytes = 0;   // owned by the plan
   std::size_t cotangent_bytes = 0;  // what the backward is given
+  // The arena and, beside it, the largest sum of what is neither a result nor a gradient: what a memory
+  // budget is for.
+  std::size_t activation_bytes = 0;
+  std::optional<BudgetAccount> budget;  // none: there is no budget
   PhaseMemory forward, backward;
   std::vector<AccountedValue>
       values;  // in the order in which they are made; those without bytes are left out

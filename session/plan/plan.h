@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "session/lower/op.h"
+#include "session/plan/memory_budget.h"
 #include "session/plan/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
@@ -61,6 +62,7 @@ struct Absence {
 struct Instruction {
   const graph::Node* node = nullptr;  // null: it copies a result
   Kernel kernel;
+  Kernel again;                         // as of Lowering
   std::vector<SlotId> inputs, outputs;  // outputs, then scratch
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
   Absence absence;
@@ -100,6 +102,17 @@ struct Delivery {
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 
+// What the backward program computes again to keep a budget (session/plan/budget.h). Empty without one.
+struct Recomputation {
+  std::size_t activation_bytes = 0;       // what the plan takes
+  std::size_t bytes_without = 0;          // what it would take
+  std::size_t budget_bytes = 0;           // what it may take
+  std::size_t instructions = 0;           // that run again
+  double share = 0;                       // of the step's estimated time that these add
+  std::vector<std::string> dropped;       // forward values that the forward does not leave
+  std::unordered_set<std::string> reads;  // values that instructions read that run again
+};
+
 struct Plan : Programs {
   std::shared_ptr<const autodiff::JointGraph> joint;  // the (restricted) graph that the plan runs
   std::vector<bool> present;                          // which cotangents the backward program takes
@@ -113,6 +126,7 @@ struct Plan : Programs {
   std::vector<SlotId> kept;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved arena slots
+  Recomputation recomputation;
 
   // True when inputs with these layouts, on that device, can run on the plan. Meta tensors serve as layouts.
   bool fits(const at::Tensor* inputs, std::size_t count, at::Device on) const;
@@ -146,6 +160,10 @@ struct PlanRequest {
   const std::vector<ResultLayout>* output_layouts = nullptr;
   const std::vector<ResultLayout>* gradient_layouts = nullptr;
   const std::vector<std::size_t>* gradient_order = nullptr;
+  MemoryBudget budget;
+  // What the plan of the forward has dropped, if this one is for another part of its backward; null: the
+  // budget decides.
+  const std::vector<std::string>* dropped = nullptr;
   bool defers = true;  // nodes whose sizes depend on data are lowered when they run; false: they are errors
 };
 

@@ -1,18 +1,33 @@
 #include "session/plan/plan_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <iterator>
 #include <utility>
 
 #include "session/host_function.h"
 #include "src/autodiff/partition.h"
 #include "src/autodiff/rematerialize.h"
+#include "src/base/log.h"
 #include "src/graph/op_info.h"
 
 namespace rekindle::session {
 
 namespace {
+
+std::string mebibytes(std::size_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text.data();
+}
+
+void warn_of_budget(const Recomputation& made) {
+  log_warning("a step's activations take " + mebibytes(made.activation_bytes) +
+              ", the least that can be had, where memory_budget allows " + mebibytes(made.budget_bytes) +
+              "; without a budget they take " + mebibytes(made.bytes_without));
+}
 
 std::size_t instructions_of(const Plan& plan) {
   return plan.forward.instructions.size() + plan.backward.instructions.size();
@@ -74,6 +89,7 @@ std::shared_ptr<FramePool> PlanCache::find_for_part(const Plan& used, const Back
         gone.splice(gone.end(), entries_, each);
       }
     }
+    wanted.dropped = &used.recomputation.dropped;
     if (auto pool = known(wanted)) return pool;
     wanted.joint = restricted(part);
   }
@@ -101,9 +117,18 @@ std::shared_ptr<const std::unordered_set<std::string>> PlanCache::read_for(const
   return known = std::make_shared<const std::unordered_set<std::string>>(std::move(names));
 }
 
+// A forward takes plans that the budget has decided on. A backward takes those that find what its forward has
+// left.
+bool PlanCache::Entry::serves(const Wanted& wanted) const {
+  if (!wanted.record) return true;
+  if (wanted.dropped == nullptr) return is_free;
+  return pool->plan()->recomputation.dropped == *wanted.dropped;
+}
+
 std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->record != wanted.record || (wanted.record && entry->part != wanted.part)) continue;
+    if (!entry->serves(wanted)) continue;
     if (!entry->pool->plan()->fits(wanted.inputs.data(), wanted.inputs.size(), wanted.device)) continue;
     entries_.splice(entries_.begin(), entries_, entry);
     return entry->pool;
@@ -114,13 +139,17 @@ std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
 std::shared_ptr<FramePool> PlanCache::make(const Wanted& wanted) {
   const auto start = std::chrono::steady_clock::now();
   auto pool = std::make_shared<FramePool>(plan(wanted));
+  const Recomputation& again = pool->plan()->recomputation;
+  const bool is_over = again.budget_bytes > 0 && again.activation_bytes > again.budget_bytes;
   std::list<Entry> gone;
   const std::lock_guard lock(mutex_);
+  if (is_over && !std::exchange(warned_, true)) warn_of_budget(again);
   if (auto faster = known(wanted)) {
-    gone.push_back({wanted.record, {}, std::exchange(pool, std::move(faster))});
+    gone.push_back({wanted.record, {}, std::exchange(pool, std::move(faster)), false});
     return pool;
   }
-  entries_.push_front({wanted.record, wanted.part, pool});
+  const bool is_free = wanted.dropped == nullptr || (wanted.dropped->empty() && !options_.memory_budget);
+  entries_.push_front({wanted.record, wanted.part, pool, is_free});
   while (is_full()) gone.splice(gone.end(), entries_, std::prev(entries_.end()));
   stats_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.plans_made;
@@ -147,6 +176,8 @@ std::shared_ptr<const Plan> PlanCache::plan(const Wanted& wanted) const {
   request.output_layouts = &options_.output_layouts;
   request.gradient_layouts = &options_.gradient_layouts;
   request.gradient_order = &options_.gradient_order;
+  request.budget = options_.memory_budget;
+  request.dropped = wanted.dropped;
   request.defers = options_.defers;
   auto made = make_plan(request);
   TORCH_CHECK(made.ok(), made.error().message);
@@ -176,6 +207,7 @@ SessionStats PlanCache::stats() const {
   const Plan& last = *entries_.front().pool->plan();
   stats.arena_bytes = last.arena_bytes;
   stats.saved_bytes = last.saved_bytes;
+  stats.recomputed = last.recomputation.instructions;
   stats.instructions = instructions_of(last);
   stats.frames = entries_.front().pool->high_water();
   return stats;

@@ -51,11 +51,14 @@ class PlanCache {
     bool record;
     BackwardPart part;
     std::shared_ptr<const autodiff::JointGraph> joint;  // restricted to `part`
+    const std::vector<std::string>* dropped = nullptr;  // as of PlanRequest
   };
   struct Entry {
     bool record;
     BackwardPart part;
     std::shared_ptr<FramePool> pool;
+    bool is_free;  // a forward may run on it: it dropped what the budget says, and nothing for another plan
+    bool serves(const Wanted& wanted) const;
   };
   // Under the lock: the pool that is there, now the first, or null.
   std::shared_ptr<FramePool> known(const Wanted& wanted);
@@ -73,6 +76,7 @@ class PlanCache {
   mutable Mutex mutex_;  // guards what is below
   std::shared_ptr<const HostFunctions> functions_;
   std::vector<bool> expected_;  // cotangents the last forward's first backward was given
+  bool warned_ = false;         // that a budget cannot be kept
   bool several_ = false;        // a forward had more backwards than one
   std::map<BackwardPart, std::shared_ptr<const std::unordered_set<std::string>>> read_;
   std::map<BackwardPart, std::shared_ptr<const autodiff::JointGraph>> restricted_;

@@ -51,12 +51,15 @@ void find_saved(Plan& plan, const KeptValues& kept) {
   plan.kept = std::move(saved.slots);
 }
 
-// Per gradient, after how many instructions it is there and nothing reads it any more.
-std::vector<std::size_t> gradient_ends(const Programs& programs) {
+// Per gradient, after how many instructions it is there and nothing reads it any more, nor the input that it
+// is of: whoever gets the gradient may step a parameter at once.
+std::vector<std::size_t> gradient_ends(const autodiff::JointGraph& joint, const Programs& programs) {
   const Program& program = programs.backward;
-  std::unordered_map<SlotId, std::size_t> gradient_in;  // root slot -> position in outputs
+  std::unordered_map<SlotId, std::size_t> gradient_in;  // root, of it or its input -> position in outputs
   for (std::size_t i = 0; i < program.outputs.size(); ++i)
     gradient_in[programs.root_of(program.outputs[i])] = i;
+  for (std::size_t i = 0; i < joint.gradient_of.size(); ++i)
+    gradient_in.emplace(programs.root_of(programs.forward.inputs[joint.gradient_of[i]]), i);
   std::vector<std::size_t> end(program.outputs.size(), 0);
   for (std::size_t at = 0; at < program.instructions.size(); ++at) {
     const Instruction& instruction = program.instructions[at];
@@ -73,7 +76,7 @@ std::vector<std::size_t> gradient_ends(const Programs& programs) {
 // Gradients leave in the order that is asked for: one that is there early waits for those before it.
 std::vector<Delivery> deliveries_of(const PlanRequest& request, const Programs& programs) {
   std::vector<Delivery> deliveries;
-  std::vector<std::size_t> ends = gradient_ends(programs);
+  std::vector<std::size_t> ends = gradient_ends(*request.joint, programs);
   std::unordered_map<std::size_t, std::size_t> gradient_of;  // forward input -> gradient
   for (std::size_t i = 0; i < ends.size(); ++i) gradient_of[request.joint->gradient_of[i]] = i;
   std::vector<std::size_t> rank(ends.size(), ends.size());

@@ -20,8 +20,25 @@ def test_unknown_options_and_values_are_errors() -> None:
         rekindle.Options(cache_dri="/tmp")
     with pytest.raises(OptionError, match="option 'cache' is 'sometimes'; it must be one of on, off"):
         rekindle.Options(cache="sometimes")
-    with pytest.raises(OptionError, match="memory budget is not supported"):
-        rekindle.Options(memory_budget=1)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "0%", "101%", 0.0, "much", "-2GiB", float("nan"), float("inf"), [1]])
+def test_a_memory_budget_is_bytes_or_a_share(wrong: Any) -> None:
+    with pytest.raises(OptionError, match=r"option 'memory_budget' is .*it must be bytes, .* or a share above 0, up to 1"):
+        rekindle.Options(memory_budget=wrong)
+
+
+def test_memory_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rekindle.Options(memory_budget="2GiB").memory_budget == 2 << 30
+    assert rekindle.Options(memory_budget=1).memory_budget == 1
+    for share in (0.5, "0.5", "50%"):
+        found = rekindle.Options(memory_budget=share).memory_budget
+        assert isinstance(found, float) and found == 0.5
+    assert isinstance(rekindle.Options(memory_budget=1.0).memory_budget, float)
+    assert rekindle.Options().memory_budget is None
+    monkeypatch.setenv("REKINDLE_MEMORY_BUDGET", "300MiB")
+    assert rekindle.Options().memory_budget == 300 << 20
+    assert rekindle.Options().key_fields() == rekindle.Options(memory_budget=None).key_fields()
 
 
 def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,6 +350,19 @@ def test_the_page_shows_what_its_command_prints() -> None:
     assert any(block.strip() == run.stdout.strip() for block in shown)
 
 
+def test_the_page_shows_what_a_budget_prints() -> None:
+    root = pathlib.Path(__file__).parents[2]
+    environment = os.environ | {"REKINDLE_MEMORY_BUDGET": "50%"}
+    command = [sys.executable, root / "examples/memory.py"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    (shown,) = (
+        block
+        for block in (root / "docs/memory.md").read_text().split("```\n")
+        if "\nmemory budget" in block and "arena" in block and "largest" not in block
+    )
+    assert all(line in run.stdout.splitlines() for line in shown.splitlines())
+
+
 @pytest.mark.parametrize("value", ["0", "1,x", "-3", 5, (0,)])
 def test_calls_to_print_at_that_are_none_are_errors(value: object) -> None:
     with pytest.raises(rekindle.errors.OptionError, match=r"option 'print_memory' is .*; it must be numbers of calls, 1 or more"):
@@ -365,11 +378,11 @@ def test_printing_is_no_part_of_the_key() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["perceptron", "transformer"])
-def test_a_process_grows_by_what_is_predicted(model: str) -> None:
+@pytest.mark.parametrize(("model", "budget"), [("perceptron", ""), ("transformer", ""), ("perceptron", "0.4")])
+def test_a_process_grows_by_what_is_predicted(model: str, budget: str) -> None:
     script = pathlib.Path(__file__).with_name("memory_growth.py")
     # Lets glibc give back what is freed at once: its own threshold moves, and what it keeps would count as growth.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1", "REKINDLE_MEMORY_BUDGET": budget}
     for _ in range(2):  # the first exports
         run = subprocess.run([sys.executable, script, model], env=environment, capture_output=True, text=True, check=True)
     found = json.loads(run.stdout)

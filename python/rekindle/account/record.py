@@ -10,7 +10,7 @@ from typing import Any
 from rekindle.account.drawing import Drawing
 from rekindle.account.sizes import size_text, table
 from rekindle.account.text_picture import draw_text
-from rekindle.account.values import Phase, Saved, Uncounted, Value, saved_by_line
+from rekindle.account.values import Budget, Phase, Saved, Uncounted, Value, saved_by_line
 
 _SHOWN = 12  # lines that save, in the table
 _NAMED = 2  # values of each
@@ -43,6 +43,8 @@ class MemoryAccount:
     constants: tensors that are part of the graph
     written: copies of the buffers and inputs that the forward writes in place
     arena: the one block in which all intermediates lie
+    activations: the arena and the largest sum beside it of what is neither a result nor a gradient: what `memory_budget` is for
+    budget: how that budget is kept; None without one
     live_peak: the largest sum of what is alive in the arena at one instruction
     forward, backward, optimizer: the three parts of the step; None where unknown, or where there is no such part
     values: every piece of memory that a step makes, in the order in which it is made
@@ -67,6 +69,8 @@ class MemoryAccount:
     constants: int | None = None
     written: int | None = None
     arena: int | None = None
+    activations: int | None = None
+    budget: Budget | None = None
     live_peak: int | None = None
     forward: Phase | None = None
     backward: Phase | None = None
@@ -146,7 +150,9 @@ class MemoryAccount:
         )
 
     def __str__(self) -> str:
-        return "\n".join([*self._headlines(), *table(self._rows()), *self._phases(), *self._lines(), *self._remarks()])
+        return "\n".join(
+            [*self._headlines(), *table(self._rows()), *self._kept(), *self._phases(), *self._lines(), *self._remarks()]
+        )
 
     def _headlines(self) -> list[str]:
         what = {True: "a training step", False: "a forward without gradients", None: "a call in eager"}[self.trains]
@@ -181,8 +187,16 @@ class MemoryAccount:
             ("scratch", self.scratch, "the most of one instruction"),
             ("arena", self.arena, fragmentation),
             ("largest sum of live bytes", self.live_peak, "in the arena"),
+            ("activations", self.activations, "the arena, and what operators allocate beside it"),
         ]
         return found
+
+    def _kept(self) -> list[str]:
+        if (of := self.budget) is None or self.activations is None:
+            return []
+        kept = "kept" if self.activations <= of.bytes else "not kept: the least that can be had is taken"
+        again = f"{of.instructions} instructions run again, {of.share:.1%} of a step's estimated time"
+        return [f"memory budget {size_text(of.bytes)}, {kept}; without it {size_text(of.without)}; {again}"]
 
     def _phases(self) -> list[str]:
         rows = [(name, phase) for name in ("forward", "backward", "optimizer") if (phase := getattr(self, name)) is not None]

@@ -81,6 +81,22 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """Describes how a plan keeps a memory budget.
+
+    bytes: the budget. It is kept if the account's `activations` are not more.
+    without: what the activations would take without it
+    instructions: those that run a second time, in the backward
+    share: of the step's estimated time that these add
+    """
+
+    bytes: int
+    without: int
+    instructions: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Saved:
     """Sums up what one line of Python leaves for the backward."""
 
@@ -97,6 +113,12 @@ def values_of(plan: Any) -> tuple[Value, ...]:
         )
         for value in plan.values
     )  # fmt: skip
+
+
+def budget_of(plan: Any) -> Budget | None:
+    """Returns how a _native.PlanMemory keeps its budget; None if it has none."""
+    of = plan.budget
+    return None if of is None else Budget(of.bytes, of.without, of.instructions, of.share)
 
 
 def uncounted_of(plan: Any) -> tuple[Uncounted, ...]:

@@ -16,7 +16,7 @@ from torch import nn
 
 from rekindle.account.live import bytes_of, state_of
 from rekindle.account.record import MemoryAccount
-from rekindle.account.values import Phase, Uncounted, Value, largest_scratch, uncounted_of, values_of
+from rekindle.account.values import Phase, Uncounted, Value, budget_of, largest_scratch, uncounted_of, values_of
 from rekindle.compare.compared_runs import state_kept
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.modules.module_tables import named_modules, named_parameters
@@ -153,6 +153,8 @@ def _of_plan(plan: Any, written: int, trains: bool, alive: MemoryAccount) -> Mem
         constants=plan.constant_bytes,
         written=written,
         arena=plan.arena_bytes,
+        activations=plan.activation_bytes,
+        budget=budget_of(plan),
         live_peak=max(plan.forward.live_peak, plan.backward.live_peak),
         forward=phase(plan.forward, 0),
         backward=phase(plan.backward, plan.cotangent_bytes) if trains else None,

@@ -206,7 +206,7 @@ class GraphSource:
                 "saved_tensors",
                 "inner_results",
             )
-            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options})
+            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options}, **self._options.budget)
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
             check_fit(made, session, len(call.arguments), call.state)
             graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)

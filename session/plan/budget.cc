@@ -1,0 +1,150 @@
+#include "session/plan/budget.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/memory.h"
+#include "session/plan/recompute_search.h"
+#include "session/plan/repeat_instructions.h"
+#include "session/plan/step_of.h"
+
+namespace rekindle::session {
+namespace {
+
+// States of the search are looked at whose sum is smaller than that of the last by this share of the first.
+constexpr double kStride = 0.005;
+// A search that gains less than a stride in so many states, and as many as a part of the step, has ended.
+constexpr std::size_t kPatience = 64;
+
+// Without a budget, what is no larger is not worth an instruction.
+constexpr std::size_t kSmall = 256 << 10;
+
+class Fitting {
+ public:
+  Fitting(const PlanRequest& request, Programs programs)
+      : request_(request),
+        programs_(std::move(programs)),
+        step_(step_of(programs_, *request.kept, rule_of(request), device::alignment_of(request.device))),
+        search_(step_) {}
+
+  Fitted run() {
+    if (request_.dropped != nullptr) return drop_as_before();
+    if (!request_.budget) return spend();
+    Fitted best = fitted(search_.schedule());
+    const std::size_t without = best.recomputation.activation_bytes;
+    const std::size_t budget = request_.budget.of(without);
+    std::size_t seen = search_.schedule().bytes();
+    const auto stride = static_cast<std::size_t>(kStride * static_cast<double>(seen)) + 1;
+    for (std::size_t idle = 0; best.recomputation.activation_bytes > budget && idle < patience(); ++idle) {
+      if (!search_.advance()) break;
+      const std::size_t bytes = search_.schedule().bytes();
+      if (bytes + stride > seen) continue;
+      seen = bytes;
+      idle = 0;
+      if (bytes > budget) {
+        smallest_ = search_.schedule();
+        continue;
+      }
+      Fitted next = fitted(search_.schedule());
+      if (next.recomputation.activation_bytes < best.recomputation.activation_bytes) best = std::move(next);
+    }
+    return ended(std::move(best), budget, without);
+  }
+
+ private:
+  static DropRule rule_of(const PlanRequest& request) {
+    const bool asked = request.budget || request.dropped != nullptr;
+    return asked ? DropRule() : DropRule{kSmall, true};
+  }
+
+  double seconds() const {
+    double seconds = 0;
+    for (const StepOperation& operation : step_.operations) seconds += operation.seconds;
+    return seconds;
+  }
+
+  // The least memory that the request's time buys.
+  Fitted spend() {
+    const double most = request_.budget.time * seconds();
+    StepSchedule best = search_.schedule();
+    for (std::size_t idle = 0; idle < patience() && search_.advance(); ++idle) {
+      const StepSchedule& next = search_.schedule();
+      if (next.seconds_again > most) break;
+      if (next.bytes() < best.bytes()) best = next;
+    }
+    return fitted(best);
+  }
+
+  std::size_t patience() const { return kPatience + step_.operations.size() / 32; }
+
+  // Where the budget was not met, the smallest that there is.
+  Fitted ended(Fitted best, std::size_t budget, std::size_t without) {
+    if (best.recomputation.activation_bytes > budget && !smallest_.events.empty()) {
+      Fitted last = fitted(smallest_);
+      if (last.recomputation.activation_bytes < best.recomputation.activation_bytes) best = std::move(last);
+    }
+    best.recomputation.budget_bytes = budget;
+    best.recomputation.bytes_without = without;
+    return best;
+  }
+
+  // For another part of the backward of a forward that has run with a plan that has dropped these.
+  Fitted drop_as_before() {
+    const std::unordered_set<std::string> names(request_.dropped->begin(), request_.dropped->end());
+    for (SlotId slot = 1; slot < programs_.slots.size(); ++slot) {
+      const Slot& of = programs_.slots[slot];
+      if (step_.values[slot].can_drop && of.value != nullptr && names.contains(of.value->name()))
+        search_.drop(slot);
+    }
+    return fitted(search_.schedule());
+  }
+
+  Fitted fitted(const StepSchedule& schedule) const {
+    Fitted made{repeat_instructions(programs_, schedule), *request_.kept, {}};
+    Recomputation& again = made.recomputation;
+    for (SlotId slot = 1; slot < programs_.slots.size(); ++slot) {
+      if (!schedule.is_dropped(programs_.root_of(slot))) continue;
+      const graph::Value* value = programs_.slots[slot].value;
+      if (value == nullptr) continue;
+      made.kept.read.erase(value->name());
+      made.kept.recomputed.erase(value->name());
+      if (programs_.root_of(slot) == slot) again.dropped.push_back(value->name());
+    }
+    again.share = step_.operations.empty() ? 0 : schedule.seconds_again / seconds();
+    add_reads(schedule, again);
+    PlanRequest request = request_;
+    request.kept = &made.kept;
+    again.activation_bytes = place_slots(request, {made.programs}).arena_bytes + schedule.outside_bytes;
+    return made;
+  }
+
+  // What instructions that run again read of the forward.
+  void add_reads(const StepSchedule& schedule, Recomputation& again) const {
+    for (const StepSchedule::Event& event : schedule.events) {
+      if (!event.is_again()) continue;
+      ++again.instructions;
+      for (const std::uint32_t instance : event.reads) {
+        if (instance >= programs_.slots.size()) continue;
+        const graph::Value* value = programs_.slots[instance].value;
+        if (value != nullptr) again.reads.insert(value->name());
+      }
+    }
+  }
+
+  const PlanRequest& request_;
+  const Programs programs_;
+  const Step step_;
+  RecomputeSearch search_;
+  StepSchedule smallest_;
+};
+
+}  // namespace
+
+Fitted fit_budget(const PlanRequest& request, Claimed claimed) {
+  const bool free = !request.budget && request.budget.time <= 0;
+  if (!request.record || (free && (request.dropped == nullptr || request.dropped->empty())))
+    return {std::move(claimed.programs), *request.kept, {}};
+  return Fitting(request, std::move(claimed.programs)).run();
+}
+
+}  // namespace rekindle::session

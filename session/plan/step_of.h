@@ -1,0 +1,19 @@
+// step_of(): programs as the search for a budget sees them. A value's number is that of its slot; slots that
+// own no memory have values that nothing reads.
+#pragma once
+
+#include "session/plan/plan.h"
+#include "session/plan/step_schedule.h"
+
+namespace rekindle::session {
+
+// Which values may be dropped.
+struct DropRule {
+  std::size_t above = 0;  // bytes
+  // Only those that are made from inputs that the backward reads anyway: others may be written before it.
+  bool from_saved_inputs = false;
+};
+
+Step step_of(const Programs& programs, const KeptValues& kept, const DropRule& rule, std::size_t alignment);
+
+}  // namespace rekindle::session
