@@ -1,48 +1,77 @@
 """Measures how much memory training takes where activations are most of it: `scripts/bench memory`.
 
-Transformers of 6 layers, width 256 and few words train for three steps of AdamW on 16 x 256 tokens, in eager and, with a filled
-cache, in Rekindle, each in a fresh process. Measured is by how much the process grows from before the first step to its
-peak: activations, gradients, the optimizer's state and the arena. Nothing is written but standard output.
+Transformers of 6 layers, width 256 and few words, a vision transformer and ResNet-50 train for six steps of AdamW, in eager and,
+with a filled cache, in Rekindle, each in a fresh process; with --budgets, in Rekindle with memory budgets, too, and with
+--compile in torch.compile, with its own activation_memory_budget of the same shares. Measured is by how much the process grows
+from before the first step to its peak: activations, gradients, the optimizer's state and the arena; and the time of a step.
+Nothing is written but standard output.
 """
 
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 from report import print_result
 from trial_process import TrialError, measured_by
 
-_MODELS = ("bert", "gpt2", "llama", "t5")
-_TARGET = 0.6
+_MODELS = ("bert", "gpt2", "llama", "t5", "vit", "resnet50")
+_TARGET = 0.5
 
 
 def trial(*arguments: str) -> dict[str, Any]:
     """Returns what one process measured."""
-    print(" ".join(("memory", *arguments[:2])), file=sys.stderr, flush=True)
+    print(" ".join(("memory", *arguments[:2], *arguments[4:])), file=sys.stderr, flush=True)
     return measured_by("memory_trial.py", *arguments)
 
 
-def measure(models: list[str]) -> dict[str, dict[str, float]]:
-    """Returns MiB by model and variant, and the ratio."""
-    found = {}
+def _variants(budgets: list[float], compiled: bool) -> Iterator[tuple[str, str, list[str]]]:
+    """Yields name, variant and further arguments of each subject."""
+    yield "eager", "eager", []
+    yield "rekindle", "rekindle", []
+    for budget in budgets:
+        yield f"rekindle {budget:g}", "rekindle", ["--budget", str(budget)]
+    if compiled:
+        yield "compile", "compile", []
+        for budget in budgets:
+            yield f"compile {budget:g}", "compile", ["--budget", str(budget)]
+
+
+def measure(models: list[str], budgets: list[float], compiled: bool) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns what trials measured, by model and subject; peaks and times also as ratios to eager's."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         for model in models:
             trial(model, "rekindle", directory)
-            eager, warm = trial(model, "eager", directory), trial(model, "rekindle", directory)
-            if warm["source"] != "local":
-                raise TrialError(f"{model} was to be found in the cache, its graph came from {warm['source']}")
-            peaks = {"eager": eager["peak_mib"], "rekindle": warm["peak_mib"]}
-            found[model] = peaks | {"ratio": peaks["rekindle"] / peaks["eager"]}
+            found[model] = {}
+            for name, variant, more in _variants(budgets, compiled):
+                of = found[model][name] = trial(model, variant, directory, *more)
+                if variant == "rekindle" and of["source"] != "local":
+                    raise TrialError(f"{model} was to be found in the cache, its graph came from {of['source']}")
+                eager = found[model]["eager"]
+                of |= {"ratio": of["peak_mib"] / eager["peak_mib"], "step_ratio": of["step"] / eager["step"]}
     return found
 
 
-def print_table(found: dict[str, dict[str, float]]) -> None:
-    """Prints a line per model."""
-    print(f"growth to the peak, MiB; target ratio {_TARGET}")
-    for model, peaks in found.items():
-        print(f"  {model:<8} eager {peaks['eager']:7.0f}   rekindle {peaks['rekindle']:7.0f}   ratio {peaks['ratio']:.2f}")
+def print_table(found: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Prints a line per model and subject."""
+    print(f"growth to the peak, MiB; target without a budget {_TARGET} of eager's")
+    print(f"  {'':<9} {'':<14} {'growth':>7} {'ratio':>6} {'step':>6}  {'activations':>11} {'budget':>9} {'again':>6}")
+    for model, subjects in found.items():
+        for name, of in subjects.items():
+            mib = [f"{of[key] / 2**20:.1f}" if key in of else "" for key in ("activations", "budget")]
+            again = f"{of['again']:.0%}" if "again" in of else ""
+            line = f"{of['peak_mib']:7.0f} {of['ratio']:6.2f} {of['step_ratio']:6.2f}  {mib[0]:>11} {mib[1]:>9} {again:>6}"
+            print(f"  {model:<9} {name:<14} {line}".rstrip())
     print()
+
+
+def _shares(text: str) -> list[float]:
+    shares = [float(part) for part in text.split(",")]
+    if not all(0 < share <= 1 for share in shares):
+        raise argparse.ArgumentTypeError(f"{text} has a share that is not above 0 and up to 1")
+    return shares
 
 
 def main(arguments: list[str]) -> None:
@@ -51,9 +80,11 @@ def main(arguments: list[str]) -> None:
         prog="bench memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", choices=_MODELS, action="append", help="may be repeated (default: all)")
+    parser.add_argument("--budgets", type=_shares, default=[], help="memory budgets as shares, such as 0.7,0.5,0.3")
+    parser.add_argument("--compile", action="store_true", help="run torch.compile as well; takes minutes")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
-    found = measure(options.model or [*_MODELS])
+    found = measure(options.model or [*_MODELS], options.budgets, options.compile)
     import torch
 
     print_result({"target": _TARGET, "peaks": found}, torch.get_num_threads(), options.json, lambda: print_table(found))
