@@ -21,6 +21,7 @@ ROOMS = (
     "process",
     "optim",
     "modules",
+    "statistics",
     "results",
     "sizes",
     "functions",

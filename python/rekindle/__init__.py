@@ -15,7 +15,7 @@ from rekindle.versions import check_environment
 
 check_environment()
 
-from rekindle import cache, optim, reasons  # noqa: E402
+from rekindle import cache, optim, reasons, statistics  # noqa: E402
 from rekindle.account.record import MemoryAccount  # noqa: E402
 from rekindle.accounting import memory  # noqa: E402
 from rekindle.comparison import verify  # noqa: E402
@@ -42,6 +42,7 @@ __all__ = [
     "reasons",
     "register_digest",
     "register_python_op",
+    "statistics",
     "status",
     "unwrap",
     "verify",

@@ -25,6 +25,10 @@ class PythonOpError(RekindleError, ValueError):
     """Says that a declaration about an autograd Function means nothing, or that a call of the Function has disproved it."""
 
 
+class StatisticsError(RekindleError, OSError):
+    """Says that statistics could not be written, or computed; its cause says why."""
+
+
 # What torch's own checks raise: kernels, and sessions that make a plan.
 OF_TORCH = (RuntimeError, IndexError, ValueError, TypeError)
 

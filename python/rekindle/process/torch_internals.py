@@ -168,6 +168,11 @@ creation_meta: Callable[[torch.Tensor], CreationMeta] = torch._C._autograd._get_
 set_creation_meta: Callable[[torch.Tensor, CreationMeta], None] = torch._C._autograd._set_creation_meta
 
 
+def is_in_backward() -> bool:
+    """Tells whether this thread runs for a backward: the hook of a tensor, say, or a checkpoint that computes something again."""
+    return torch._C._current_graph_task_id() != -1
+
+
 def has_saved_tensors_hooks() -> bool:
     """Tells whether a pair of hooks is called for what autograd saves."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None

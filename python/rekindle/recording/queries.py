@@ -48,6 +48,10 @@ _REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
 KEPT: dict[tuple[str, str], contextvars.ContextVar[Any]] = {}
 if hasattr(numpy, "_core") and hasattr(numpy._core.umath, "_extobj_contextvar"):
     KEPT["numpy", "geterr"] = numpy._core.umath._extobj_contextvar
+# What functions of Rekindle's own read for their callers, as (module, global), by the name and the end of the file's name.
+_READ_BY_OURS = {
+    ("inspect_activation", "statistics/inspection.py"): ("rekindle.statistics.inspection", "is_subscribed"),
+}
 # Python functions, by the end of their file's name.
 _ASKED = {("distributed_c10d.py", "is_initialized"): ("torch.distributed", "is_initialized")}
 _ASKED |= {("einops/_backends.py", "get_backend"): ("einops", "get_backend")}
@@ -60,6 +64,14 @@ _DIFFERENT = {
     "arrayprint.py": {"get_printoptions"},
 }
 _OF_THE_JOB = "distributed_c10d.py"
+
+
+def read_by_ours(code: CodeType) -> tuple[str, str] | None:
+    """Returns the global, as (module, name), by which a function of Rekindle's decides what its caller computes, or None."""
+    for (name, file), read in _READ_BY_OURS.items():
+        if code.co_name == name and code.co_filename.endswith(file):
+            return read
+    return None
 
 
 def asked(code: CodeType) -> tuple[str, str] | None:

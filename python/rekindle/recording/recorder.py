@@ -175,6 +175,8 @@ class Recorder:
             self._on_collective()
             return True
         if origin is Origin.REKINDLE or code is LENGTH:
+            if (read := queries.read_by_ours(code)) is not None:
+                apart(lambda: self._notes.add(("global", *read)), self._refuse)
             return True
         if caller is not None and caller.f_code is LENGTH:
             caller = caller.f_back

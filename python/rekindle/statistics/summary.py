@@ -1,0 +1,173 @@
+"""Computes the statistics of one tensor, in double precision whatever its dtype is.
+
+An example: `Summary(torch.tensor([1.0, -2.0, float("nan")]), 1 << 20).statistics()` has min -2, max 1, mean -0.5, norm 2.236, one
+NaN, and the histogram [[0, 0, 1], [1, 1, 0]]: one positive value in [1, 2), and one negative one in (-4, -2].
+
+What is computed on a device stays there until `statistics` is asked for, so that the thread that trains waits for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Powers of two that the histogram has; what is smaller or larger counts in the first or the last.
+LOWEST, HIGHEST = -64, 63
+_BINS = HIGHEST - LOWEST + 1
+_SAMPLES = 128
+_NUMBERS = 9  # of a bucket, before its histogram
+_CAN_OVERFLOW = (torch.float64, torch.complex128)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Holds the statistics of one tensor. All but the counts are of its finite elements; None where there are none.
+
+    count: how many elements the tensor has; a complex one counts as two
+    nans, infs: how many are NaN or infinite
+    zeros: the share of elements that are zero; 0 of an empty tensor
+    std: the deviation from the mean, of the population
+    norm: the square root of the sum of squares; 0 without finite elements
+    histogram: (power, negative, positive): how many elements x have 2**power <= |x| < 2**(power + 1)
+    """
+
+    count: int
+    nans: int
+    infs: int
+    zeros: float
+    min: float | None
+    max: float | None
+    mean: float | None
+    std: float | None
+    norm: float
+    histogram: list[tuple[int, int, int]]
+
+
+class Summary:
+    """Holds what was computed of a tensor, on its device.
+
+    tensor: of any dtype, size and layout; it may be changed or freed once this is made
+    bucket_size: how many elements are taken at a time, which bounds the memory
+    with_samples: whether the first elements are kept
+    """
+
+    def __init__(self, tensor: torch.Tensor, bucket_size: int, with_samples: bool = False) -> None:
+        with torch.no_grad():
+            self.shape, self.dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+            flat = _flat(tensor.detach())
+            scale = _scale(flat) if tensor.dtype in _CAN_OVERFLOW else None
+            self._buckets = [_bucket(part, scale) for part in flat.split(bucket_size)] if flat.numel() else []
+            self._scale = scale
+            self._samples = flat[:_SAMPLES].to(torch.float64, copy=True) if with_samples else None
+            self._count = flat.numel()
+            self._event = torch.cuda.current_stream(flat.device).record_event() if flat.is_cuda else None
+
+    def _wait(self) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+
+    def samples(self) -> list[float]:
+        """Returns the first elements, 128 at most; none unless they were kept."""
+        self._wait()
+        return [] if self._samples is None else self._samples.tolist()
+
+    def statistics(self) -> Statistics:
+        """Waits for the device, and returns the statistics."""
+        self._wait()
+        return _joined(
+            self._count, [bucket.tolist() for bucket in self._buckets], 1.0 if self._scale is None else float(self._scale)
+        )
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns all elements in one dimension; those of a distributed tensor that this process has."""
+    local = getattr(tensor, "to_local", None)
+    tensor = tensor if local is None else local()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.reshape(-1)
+
+
+def _scale(flat: torch.Tensor) -> torch.Tensor | None:
+    """Returns a number on the device by which the elements are divided, so that their squares do not overflow."""
+    if not flat.numel():
+        return None
+    largest = torch.where(torch.isfinite(flat), flat, 0).abs().max()
+    return torch.where((largest > 1e100) | ((largest > 0) & (largest < 1e-100)), largest, 1.0).to(torch.float64)
+
+
+def _bucket(part: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    """Returns count, NaNs, infinities, zeros, min, max, mean, squared deviations, squares; then the histogram."""
+    x = part.to(torch.float64)
+    is_finite = torch.isfinite(x)
+    y = torch.where(is_finite, x, 0.0)
+    if scale is not None:
+        y = y / scale
+    count = is_finite.sum()
+    mean = y.sum() / count.clamp(min=1)
+    numbers = (
+        count,
+        torch.isnan(x).sum(),
+        torch.isinf(x).sum(),
+        (x == 0).sum(),
+        torch.where(is_finite, x, torch.inf).min(),
+        torch.where(is_finite, x, -torch.inf).max(),
+        mean,
+        torch.where(is_finite, y - mean, 0.0).square().sum(),
+        y.square().sum(),
+    )
+    return torch.cat([torch.stack([number.to(torch.float64) for number in numbers]), _histogram(x, is_finite & (x != 0))])
+
+
+def _histogram(x: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """Returns how many elements have each power of two: of the negative ones, then of the positive ones."""
+    powers = torch.frexp(torch.where(counted, x, 1.0)).exponent.to(torch.int64) - 1
+    places = powers.clamp(LOWEST, HIGHEST) - LOWEST + _BINS * (x > 0)
+    places = torch.where(counted, places, 2 * _BINS)
+    if x.device.type == "cpu":
+        counts = torch.bincount(places, minlength=2 * _BINS + 1)
+    else:  # where bincount waits for the device
+        counts = torch.zeros(2 * _BINS + 1, dtype=torch.int64, device=x.device).index_add_(0, places, torch.ones_like(places))
+    return counts[:-1].to(torch.float64)
+
+
+def _joined(count: int, buckets: list[list[float]], scale: float) -> Statistics:
+    finite, mean, deviations = 0.0, 0.0, 0.0
+    for number, _, _, _, _, _, other, squares, _, *_ in buckets:
+        if number:
+            total = finite + number
+            deviations += squares + (other - mean) ** 2 * finite * number / total
+            mean += (other - mean) * number / total
+            finite = total
+    sums = [math.fsum(column) for column in zip(*buckets, strict=True)] if buckets else [0.0] * (_NUMBERS + 2 * _BINS)
+    counts = [int(number) for number in sums[_NUMBERS:]]
+    some = finite > 0
+    return Statistics(
+        count=count,
+        nans=int(sums[1]),
+        infs=int(sums[2]),
+        zeros=sums[3] / count if count else 0.0,
+        min=min(bucket[4] for bucket in buckets) if some else None,
+        max=max(bucket[5] for bucket in buckets) if some else None,
+        mean=mean * scale if some else None,
+        std=math.sqrt(deviations / finite) * scale if some else None,
+        norm=math.sqrt(sums[8]) * scale,
+        histogram=[
+            (LOWEST + i, negative, positive)
+            for i, (negative, positive) in enumerate(zip(counts[:_BINS], counts[_BINS:], strict=True))
+            if negative or positive
+        ],
+    )
+
+
+def record_of(statistics: Statistics) -> dict[str, Any]:
+    """Returns the statistics as a record of a file has them; a number that JSON cannot hold, the norm's overflow, is None."""
+    fields = {name: getattr(statistics, name) for name in Statistics.__dataclass_fields__}
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in fields.items()}
