@@ -2,6 +2,8 @@
 //
 //   commands/<noun>_<verb>.cc    the class and, at its foot, REKINDLE_COMMAND(noun, verb, "summary", Class)
 //   commands/<noun>_<verb>.md    its help page, compiled in
+//
+// A noun that is a command itself ends in REKINDLE_NOUN(noun, "summary", Class) in commands/<noun>.cc.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -33,12 +35,12 @@ class Command {
 
 struct CommandInfo {
   std::string noun;
-  std::string verb;
+  std::string verb;     // empty: the noun itself is the command
   std::string summary;  // empty: not listed in the help
   std::function<std::unique_ptr<Command>()> make;
 };
 
-// By "<noun>_<verb>".
+// By "<noun>_<verb>", or "<noun>".
 Registry<CommandInfo>& commands();
 // The text of commands/<name>.md; empty when there is none.
 std::string_view help_page(std::string_view name);
@@ -52,6 +54,14 @@ int fail(const Error& error, int code = kExitProblem);
                             return std::unique_ptr<::rekindle::cli::Command>(std::make_unique<Class>()); \
                           }});                                                                           \
     return true;                                                                                         \
+  }()
+
+#define REKINDLE_NOUN(noun, summary, Class)                                                            \
+  static const bool rekindle_registered_##noun = [] {                                                  \
+    ::rekindle::cli::commands().add(                                                                   \
+        #noun, {#noun, "", summary,                                                                    \
+                [] { return std::unique_ptr<::rekindle::cli::Command>(std::make_unique<Class>()); }}); \
+    return true;                                                                                       \
   }()
 
 }  // namespace rekindle::cli

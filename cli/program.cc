@@ -8,6 +8,7 @@ namespace {
 const std::map<std::string, std::string> kNouns = {
     {"cache", "The cache of exported training graphs"},
     {"completion", "Scripts that let a shell complete verbs, flags and entry ids"},
+    {"diff", "The first tensor in which two training runs differ"},
 };
 
 }  // namespace
@@ -20,7 +21,8 @@ Program::Program()
   for (const auto& [name, info] : commands()) {
     CLI::App*& noun = nouns[info.noun];
     if (noun == nullptr) noun = app_.add_subcommand(info.noun, kNouns.at(info.noun))->require_subcommand(1);
-    CLI::App* verb = noun->add_subcommand(info.verb, info.summary);
+    if (info.verb.empty()) noun->require_subcommand(0, 1);
+    CLI::App* verb = info.verb.empty() ? noun : noun->add_subcommand(info.verb, info.summary);
     if (info.summary.empty()) verb->group("");
     verb->footer(std::string(help_page(name)));
     verbs_.emplace_back(verb, info.make());
@@ -35,7 +37,7 @@ int Program::run(int argc, char** argv) {
     return app_.exit(e) == 0 ? kExitOk : kExitUsage;
   }
   for (const auto& [verb, command] : verbs_) {
-    if (verb->parsed()) return command->run();
+    if (verb->parsed() && verb->get_subcommands().empty()) return command->run();
   }
   return kExitUsage;
 }

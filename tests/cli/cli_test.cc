@@ -47,7 +47,7 @@ TEST_CASE("the program names its version and needs a command", "[cli]") {
 }
 
 TEST_CASE("every command has a help page", "[cli]") {
-  for (const std::string noun : {"cache", "completion"}) {
+  for (const std::string noun : {"cache", "completion", "diff"}) {
     for (const std::string& verb : rekindle::testing::words("completion words -- " + noun + " ''")) {
       const Outcome help = rekindle_command(noun + " " + verb + " --help");
       REQUIRE(help.code == 0);
