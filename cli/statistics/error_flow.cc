@@ -6,6 +6,10 @@
 namespace rekindle::cli {
 namespace {
 
+// An optimizer with a momentum of 0.9 makes a step of an error for some ten steps, all in one direction: they
+// walk sqrt((1 + 0.9) / (1 - 0.9)) times as far as independent ones.
+constexpr double kMomentum = 4.4;
+
 double per(double value, double size) { return value > 0 && size > 0 ? value / size : 0; }
 
 double change(const Statistics& before, const Statistics& after) {
@@ -45,12 +49,12 @@ void ErrorFlow::begin_step(std::int64_t step) {
 
 Rounding ErrorFlow::rounding_for(const Tensor& a, const Tensor& b) {
   Rounding rounding{.tolerance = tolerance_, .error = error_, .operators = operators_};
-  Errors fed = activations_;
-  const std::string& name = a.key.phase == Phase::kGradient ? module_of(a) : a.key.name;
-  if (const auto own = modules_.find(name); own != modules_.end()) fed.include(own->second);
-  if (a.key.phase == Phase::kParameter) fed = {};
-  rounding.fed_means = fed.means;
-  rounding.fed_elements = fed.elements;
+  if (a.key.phase != Phase::kParameter) {
+    Errors fed = activations_;
+    fed.include(errors_of_parameters(a));
+    rounding.fed_means = fed.means;
+    rounding.fed_elements = fed.elements;
+  }
   if (a.key.phase == Phase::kParameter) add_parameter(a, b, rounding);
   if (a.key.phase == Phase::kGradient) rounding.floor = cancelled(a) * rounding.of_elements();
   return rounding;
@@ -63,8 +67,9 @@ void ErrorFlow::add_parameter(const Tensor& a, const Tensor& b, Rounding& roundi
   rounding.fed_means = std::max(parameter.own.means, parameter.gradient.means);
   rounding.fed_elements = std::max(parameter.own.elements, parameter.gradient.elements);
   const double step = 2 * std::max(change(parameter.a, a.values), change(parameter.b, b.values));
-  parameter.moved = std::hypot(parameter.moved, step * std::sqrt(parameter.undecided.squares));
-  parameter.moved_worst = std::hypot(parameter.moved_worst, step * parameter.undecided.worst);
+  const double again = parameter.moved > 0 ? kMomentum : 1;
+  parameter.moved = std::hypot(parameter.moved, again * step * std::sqrt(parameter.undecided.squares));
+  parameter.moved_worst = std::hypot(parameter.moved_worst, again * step * parameter.undecided.worst);
   parameter.undecided = {};
   // Elements move independently of each other, so that most of it averages out; of their squares nothing
   // does.
@@ -90,20 +95,12 @@ void ErrorFlow::keep(const Tensor& a, const Tensor& b, const Rounding& rounding,
     case Phase::kBackward:
       operators_ += 1;
       activations_.include(errors);
+      activations_.include(errors_of_parameters(a));
       if (a.key.phase == Phase::kBackward && a.key.output == 0) gradients_[a.key.name] = a.values;
       return;
-    case Phase::kParameter: {
-      Parameter& parameter = parameters_[a.key.name];
-      const double size = std::max(a.values.rms(), b.values.rms());
-      // What moved by chance shows in few of the parameter's statistics, but in what is computed of it.
-      Errors& module = modules_[module_of(a)];
-      module.include(errors);
-      module.include({per(rounding.moved_means, size), per(parameter.moved, size)});
-      parameter.a = a.values;
-      parameter.b = b.values;
-      parameter.own = errors;
+    case Phase::kParameter:
+      keep_parameter(a, b, rounding, errors);
       return;
-    }
     case Phase::kGradient: {
       Parameter& parameter = parameters_[a.key.name];
       parameter.gradient = errors;
@@ -111,6 +108,33 @@ void ErrorFlow::keep(const Tensor& a, const Tensor& b, const Rounding& rounding,
       return;
     }
   }
+}
+
+void ErrorFlow::keep_parameter(const Tensor& a, const Tensor& b, const Rounding& rounding,
+                               const Errors& errors) {
+  Parameter& parameter = parameters_[a.key.name];
+  parameter.a = a.values;
+  parameter.b = b.values;
+  parameter.own = errors;
+  // What moved by chance shows in few of the parameter's statistics, but in what is computed of it.
+  const double size = std::max(a.values.rms(), b.values.rms());
+  Errors absolute = {errors.means * size, errors.elements * std::max(a.values.largest(), b.values.largest())};
+  absolute.include({rounding.moved_means, parameter.moved});
+  Module& module = modules_[module_of(a)];
+  if (a.shape.size() < 2) {
+    module.added.include(absolute);
+  } else {
+    module.multiplied.include({per(absolute.means, size), per(absolute.elements, size)});
+  }
+}
+
+ErrorFlow::Errors ErrorFlow::errors_of_parameters(const Tensor& output) const {
+  const auto found = modules_.find(output.key.name);
+  if (output.key.phase != Phase::kForward || found == modules_.end()) return {};
+  const Errors& added = found->second.added;
+  Errors errors = found->second.multiplied;
+  errors.include({per(added.means, output.values.rms()), per(added.elements, output.values.largest())});
+  return errors;
 }
 
 }  // namespace rekindle::cli

@@ -16,13 +16,13 @@ std::string module_of(const Tensor& tensor);
 // Takes the pairs of two runs in the order of execution. What flows:
 // - dtypes: a tensor has the error of the coarsest dtype that was computed before it;
 // - operators: each activation before it in the step has added an independent error;
-// - within a step, the largest difference of the activations before it, and of the module's own parameters;
-// - into a bias's gradient, a sum over rows, the error of its terms, which is there when they cancel;
-// - into a parameter, the difference of its gradient, and of itself a step before. Where elements of the
-// gradient are no
-//   larger than their errors, as those of a bias before a normalization are, an optimizer that divides by the
-//   gradient's size makes whole steps of them: what such elements may have moved is told by how far the
-//   parameter's extremes did.
+// - differences, within a step: the largest of the activations before it, and of the module's own parameters;
+// - into a bias's gradient, a sum over rows: the error of its terms, which stays where they cancel;
+// - into a parameter: the difference of its gradient, and its own of the step before. Elements of the
+// gradient
+//   may be no larger than their errors, as those of a bias before a normalization are. An optimizer that
+//   divides by the gradient's size makes whole steps of these errors. How large a step is, the change of the
+//   parameter's extremes tells.
 class ErrorFlow {
  public:
   explicit ErrorFlow(double tolerance) : tolerance_(tolerance) {}
@@ -36,26 +36,32 @@ class ErrorFlow {
     void include(const Errors& other);
   };
   // A parameter's last values, what its latest gradient may do to the next ones, and what gradients have
-  // done.
+  // done: the absolute error of an element, its root mean square and the most.
   struct Parameter {
     Statistics a, b;
     Errors own, gradient;
     Undecided undecided;
-    double moved = 0,
-           moved_worst = 0;  // absolute: the error of an element, its root mean square and the most
+    double moved = 0, moved_worst = 0;
+  };
+  // Of the parameters of a module: of those that are added to its output, or scale what is normalized,
+  // absolute; of matrices, relative.
+  struct Module {
+    Errors added, multiplied;
   };
 
   void begin_step(std::int64_t step);
   Rounding rounding_for(const Tensor& a, const Tensor& b);
   void add_parameter(const Tensor& a, const Tensor& b, Rounding& rounding);
   void keep(const Tensor& a, const Tensor& b, const Rounding& rounding, const Comparison& found);
+  void keep_parameter(const Tensor& a, const Tensor& b, const Rounding& rounding, const Errors& errors);
+  Errors errors_of_parameters(const Tensor& output) const;
   double cancelled(const Tensor& gradient) const;
 
   const double tolerance_;
   double error_ = 0, operators_ = 0;
   std::int64_t step_ = -1;
   Errors activations_;                           // of this step
-  std::map<std::string, Errors> modules_;        // of the parameters of each, in this step
+  std::map<std::string, Module> modules_;        // in this step
   std::map<std::string, Statistics> gradients_;  // of each module's output, in this step
   std::map<std::string, Parameter> parameters_;
 };

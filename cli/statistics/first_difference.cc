@@ -80,7 +80,15 @@ class Walk {
       return;
     }
     found_.worst = std::max(found_.worst, pair.comparison.worst());
+    forget_before(a.key.step);
     before_.push_back(std::move(pair));
+  }
+
+  // A tensor is fed by its own step and the one before.
+  void forget_before(std::int64_t step) {
+    if (before_.empty() || before_.back().a->key.step == step) return;
+    const std::int64_t last = before_.back().a->key.step;
+    std::erase_if(before_, [&](const Pair& pair) { return pair.a->key.step < last; });
   }
 
   // The parameters of the module itself, and the tensors that were computed last.

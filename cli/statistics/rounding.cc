@@ -8,10 +8,11 @@
 namespace rekindle::cli {
 namespace {
 
-constexpr double kElement = 2;     // errors of one operator by which the element that it hits worst is moved
-constexpr double kCommon = 0.25;   // the part of an error that all rows share
-constexpr double kGrowth = 4;      // by which one operator may enlarge the error of what it is given
-constexpr double kFlipped = 1e-4;  // how improbable a number of elements on the other side of zero has to be
+constexpr double kElement = 2;      // errors of one operator by which the element that it hits worst is moved
+constexpr double kCommon = 0.25;    // the part of an error that all rows share
+constexpr double kGrowth = 4;       // by which one operator may enlarge the error of what it is given
+constexpr double kRerouted = 1e-3;  // error from which on a gradient may have gone to another element
+constexpr double kFlipped = 1e-4;   // how improbable a number of elements on the other side of zero has to be
 
 // Relative errors of one operator. Sums of float32 and float64 round at each term: 4 units. What is narrower
 // is summed in float32 and rounded once: half a unit.
@@ -60,6 +61,14 @@ double apart(double a, double b) {
 }
 
 double ratio(double difference, double size) { return difference == 0 ? 0 : difference / size; }
+
+// In a gradient the largest element may be another one: where a comparison of the forward, as a ReLU's or a
+// maximum's, went the other way, an element's gradient is gone. That is as probable as errors are large.
+double of_extremes(Phase phase, const Rounding& rounding) {
+  const double errors = rounding.of_elements();
+  const bool is_gradient = phase == Phase::kBackward || phase == Phase::kGradient;
+  return is_gradient && errors > kRerouted ? std::max(errors, 0.5) : errors;
+}
 
 // Counts of what is not finite: a few elements may be on either side of an overflow, but not all of them.
 Compared compared_counts(const char* name, std::uint64_t a, std::uint64_t b, double flips) {
@@ -131,7 +140,8 @@ Comparison compare(const Tensor& a, const Tensor& b, const Rounding& rounding) {
   const double rms = std::max(one.rms(), other.rms()), largest = std::max(one.largest(), other.largest());
   const double count = std::sqrt(double(std::max(one.finite(), other.finite())));
   const double means = rounding.of_means(a) * rms + rounding.floor + rounding.moved_means;
-  const double elements = rounding.of_elements() * largest + 2 * rounding.floor + rounding.moved_elements;
+  const double elements =
+      of_extremes(a.key.phase, rounding) * largest + 2 * rounding.floor + rounding.moved_elements;
   const double flips = most_events(rounding.of_elements() * double(one.count));
   const double bound = rounding.of_elements() * rms + rounding.floor + rounding.moved_elements;
   const double zeros = zeros_too_many(one, other, bound);
