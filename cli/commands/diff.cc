@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cli/cache_flags.h"
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/statistics/first_difference.h"
 #include "cli/table.h"
@@ -35,6 +36,8 @@ class Diff : public Command {
     app.add_option("--tolerance", tolerance_, "Multiplies what rounding explains (default: 1)")
         ->type_name("X")
         ->check(CLI::PositiveNumber);
+    add_choice(app, "--phase", phase_, {"parameter", "forward", "backward", "gradient"},
+               "Compare tensors of this phase only");
     app.add_flag("--json", json_, "Print one JSON object");
   }
 
@@ -43,9 +46,9 @@ class Diff : public Command {
       return fail(invalid_argument("diff takes two runs: rekindle diff A B; see rekindle diff --help"),
                   kExitUsage);
     }
-    auto a = read_runs(runs_[0]);
+    auto a = read(runs_[0]);
     if (!a.ok()) return fail(a.error(), kTrouble);
-    auto b = read_runs(runs_[1]);
+    auto b = read(runs_[1]);
     if (!b.ok()) return fail(b.error(), kTrouble);
     if (a->size() != b->size()) return fail(ranks_differ(*a, *b), kTrouble);
     std::vector<RankDivergence> ranks;
@@ -58,6 +61,16 @@ class Diff : public Command {
   }
 
  private:
+  Result<std::vector<Run>> read(const std::string& path) const {
+    REKINDLE_ASSIGN_OR_RETURN(std::vector<Run> runs, read_runs(path));
+    for (Run& run : runs) {
+      std::erase_if(run.tensors, [&](const Tensor& tensor) {
+        return !phase_.empty() && phase_ != phase_name(tensor.key.phase);
+      });
+    }
+    return runs;
+  }
+
   Error ranks_differ(const std::vector<Run>& a, const std::vector<Run>& b) const {
     return invalid_argument(fmt::format(
         "{} has {} ranks and {} has {}; merge one of them (rekindle diff merge), or name a file of each",
@@ -201,6 +214,7 @@ class Diff : public Command {
   }
 
   std::vector<std::string> runs_;
+  std::string phase_;
   double tolerance_ = 1;
   bool json_ = false;
 };

@@ -138,3 +138,11 @@ TEST_CASE("ranks are merged into the statistics of all elements", "[cli]") {
   write(dir, "same", run());
   REQUIRE(parsed(rekindle_command("diff " + dir / "merged" + " " + dir / "merged --json"))["compared"] == 16);
 }
+
+TEST_CASE("one phase alone can be compared", "[cli]") {
+  const std::map<std::string, Json> other = {{"norm", 33.0}};
+  REQUIRE(with(kTwo, other, "--phase parameter").code == 0);
+  REQUIRE(with(kTwo, other, "--phase parameter").json["compared"] == 4);
+  REQUIRE(with(kTwo, other, "--phase forward").code == 1);
+  REQUIRE(with(kTwo, other, "--phase sideways").code == 64);
+}

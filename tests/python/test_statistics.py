@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rekindle.statistics import summary
 from rekindle.statistics.summary import Summary, record_of
 from statistics_support import by_numpy
 
@@ -27,6 +28,7 @@ TENSORS: dict[str, Any] = {
     "single of large numbers": lambda: torch.randn(100) * 1e38,
     "double of huge numbers": lambda: torch.randn(100, dtype=torch.float64) * 1e300,
     "double of tiny numbers": lambda: torch.randn(100, dtype=torch.float64) * 1e-300,
+    "denormal in double": lambda: torch.tensor([5e-324, -1e-310, 0.0], dtype=torch.float64),
     "denormal": lambda: torch.full((3,), 1e-40),
     "far from zero": lambda: torch.randn(10000, dtype=torch.float64) + 1e6,
     "bytes": lambda: torch.arange(200, dtype=torch.uint8),
@@ -42,11 +44,16 @@ TENSORS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("bucket_size", (1 << 22, 3))
+@pytest.mark.parametrize("way", ("at once", "in buckets", "as on a device"))
 @pytest.mark.parametrize("name", TENSORS)
-def test_statistics_are_those_of_double_precision(name: str, bucket_size: int) -> None:
+def test_statistics_are_those_of_double_precision(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tensor = TENSORS[name]()
+    bucket_size = 3 if way == "in buckets" else None
+    histogram = Summary(tensor, bucket_size).statistics().histogram
+    if way == "as on a device":
+        monkeypatch.setattr(summary, "_answers_at_once", lambda x: False)
     found = dataclasses.asdict(Summary(tensor, bucket_size).statistics())
+    assert found["histogram"] == histogram
     dense = tensor.dequantize() if tensor.is_quantized else tensor.detach().to_dense()
     for field, expected in by_numpy(dense).items():
         if isinstance(expected, float):
@@ -57,9 +64,11 @@ def test_statistics_are_those_of_double_precision(name: str, bucket_size: int) -
 
 
 def test_the_histogram_counts_powers_of_two_by_sign() -> None:
-    x = torch.tensor([1.0, 1.999, 2.0, -0.5, -0.75, 0.0, NAN, INF, 2.0**-80, -(2.0**100)])
+    x = torch.tensor([1.0, 1.999, 2.0, -0.5, -0.75, 0.0, NAN, INF, 2.0**-80, -(2.0**100), 2.0**-64, -(2.0**63)])
     histogram = Summary(x, 4).statistics().histogram
-    assert histogram == [(-64, 0, 1), (-1, 2, 0), (0, 0, 2), (1, 0, 1), (63, 1, 0)]
+    assert histogram == [(-64, 0, 2), (-1, 2, 0), (0, 0, 2), (1, 0, 1), (63, 2, 0)]
+    tiny = torch.tensor([5e-324, -1e-310, 0.0], dtype=torch.float64)
+    assert Summary(tiny, None).statistics().histogram == [(-64, 1, 1)]
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float64, torch.int64))
@@ -74,10 +83,10 @@ def test_the_histogram_counts_each_element_once(dtype: torch.dtype) -> None:
 
 def test_a_summary_is_of_what_the_tensor_held() -> None:
     x = torch.ones(4)
-    summary = Summary(x, 1 << 20, with_samples=True)
+    made = Summary(x, 1 << 20, with_samples=True)
     x.mul_(5)
-    assert summary.statistics().max == 1
-    assert summary.samples() == [1.0] * 4
+    assert made.statistics().max == 1
+    assert made.samples() == [1.0] * 4
 
 
 def test_nothing_of_the_tensor_changes() -> None:

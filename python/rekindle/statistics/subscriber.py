@@ -24,7 +24,7 @@ class StatisticsSubscriber:
     start_step, end_step: the first step, and the first that is left out again; None: from the first, to the last. Step n is the
         module's call number n, from 0
     override: whether what an earlier run has left in the directory is removed; other files there are never touched
-    bucket_size: elements taken at a time, 8 bytes each, a few times over
+    bucket_size: elements taken at a time, 8 bytes each, a few times over; None: what suits the device
     text_files: whether there are files in ORTModule's layout; they take an open and a close per tensor
 
     Raises FileExistsError where an earlier run has left files, OSError for a directory that cannot be written, and ValueError for
@@ -39,7 +39,7 @@ class StatisticsSubscriber:
         start_step: int | None = None,
         end_step: int | None = None,
         override: bool = False,
-        bucket_size: int = 1 << 22,
+        bucket_size: int | None = None,
         text_files: bool = True,
     ) -> None:
         first = start_step or 0
@@ -47,8 +47,8 @@ class StatisticsSubscriber:
             raise ValueError(
                 f"start_step={start_step} and end_step={end_step} hold no step; the first is 0, the last end_step - 1"
             )
-        if bucket_size < 1:
-            raise ValueError(f"bucket_size={bucket_size} is no number of elements; leave it out for {1 << 22}")
+        if bucket_size is not None and bucket_size < 1:
+            raise ValueError(f"bucket_size={bucket_size} is no number of elements; leave it out for what suits the device")
         self.directory = pathlib.Path(directory)
         self.bucket_size, self.text_files = bucket_size, text_files
         self.rank, self.world = _place_in_job()

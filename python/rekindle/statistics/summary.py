@@ -19,6 +19,8 @@ LOWEST, HIGHEST = -64, 63
 _BINS = HIGHEST - LOWEST + 1
 _SAMPLES = 128
 _NUMBERS = 9  # of a bucket, before its histogram
+_TINY = 2.0**-1000
+_ON_CPU, _ON_DEVICE = 1 << 18, 1 << 22  # elements at a time: what caches hold; what is worth a kernel
 _CAN_OVERFLOW = (torch.float64, torch.complex128)
 
 
@@ -50,14 +52,15 @@ class Summary:
     """Holds what was computed of a tensor, on its device.
 
     tensor: of any dtype, size and layout; it may be changed or freed once this is made
-    bucket_size: how many elements are taken at a time, which bounds the memory
+    bucket_size: how many elements are taken at a time, which bounds the memory; None: what suits the device
     with_samples: whether the first elements are kept
     """
 
-    def __init__(self, tensor: torch.Tensor, bucket_size: int, with_samples: bool = False) -> None:
+    def __init__(self, tensor: torch.Tensor, bucket_size: int | None, with_samples: bool = False) -> None:
         with torch.no_grad():
             self.shape, self.dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
             flat = _flat(tensor.detach())
+            bucket_size = bucket_size or (_ON_CPU if flat.device.type == "cpu" else _ON_DEVICE)
             scale = _scale(flat) if tensor.dtype in _CAN_OVERFLOW else None
             self._buckets = [_bucket(part, scale) for part in flat.split(bucket_size)] if flat.numel() else []
             self._scale = scale
@@ -106,36 +109,49 @@ def _scale(flat: torch.Tensor) -> torch.Tensor | None:
 def _bucket(part: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     """Returns count, NaNs, infinities, zeros, min, max, mean, squared deviations, squares; then the histogram."""
     x = part.to(torch.float64)
-    is_finite = torch.isfinite(x)
-    y = torch.where(is_finite, x, 0.0)
-    if scale is not None:
-        y = y / scale
-    count = is_finite.sum()
-    mean = y.sum() / count.clamp(min=1)
-    numbers = (
-        count,
-        torch.isnan(x).sum(),
-        torch.isinf(x).sum(),
-        (x == 0).sum(),
-        torch.where(is_finite, x, torch.inf).min(),
-        torch.where(is_finite, x, -torch.inf).max(),
-        mean,
-        torch.where(is_finite, y - mean, 0.0).square().sum(),
-        y.square().sum(),
-    )
-    return torch.cat([torch.stack([number.to(torch.float64) for number in numbers]), _histogram(x, is_finite & (x != 0))])
+    low, high = torch.aminmax(x)
+    if _answers_at_once(x) and math.isfinite(low) and math.isfinite(high):
+        y = x if scale is None else x / scale
+        mean = y.mean()
+        off = y - mean
+        numbers = [float(x.numel()), 0.0, 0.0, float(x.numel() - torch.count_nonzero(x)), low, high]
+    else:
+        is_finite = torch.isfinite(x)
+        y = torch.where(is_finite, x, 0.0)
+        y = y if scale is None else y / scale
+        count = is_finite.sum()
+        mean = y.sum() / count.clamp(min=1)
+        off = torch.where(is_finite, y - mean, 0.0)
+        low, high = torch.where(is_finite, x, torch.inf).min(), torch.where(is_finite, x, -torch.inf).max()
+        numbers = [count, torch.isnan(x).sum(), torch.isinf(x).sum(), (x == 0).sum(), low, high]
+    made = [torch.as_tensor(n, dtype=torch.float64, device=x.device) for n in (*numbers, mean, off.dot(off), y.dot(y))]
+    return torch.cat([torch.stack(made), _histogram(x if part.dtype is not torch.float64 else _normal(x))])
 
 
-def _histogram(x: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Returns how many elements have each power of two: of the negative ones, then of the positive ones."""
-    powers = torch.frexp(torch.where(counted, x, 1.0)).exponent.to(torch.int64) - 1
-    places = powers.clamp(LOWEST, HIGHEST) - LOWEST + _BINS * (x > 0)
-    places = torch.where(counted, places, 2 * _BINS)
-    if x.device.type == "cpu":
-        counts = torch.bincount(places, minlength=2 * _BINS + 1)
-    else:  # where bincount waits for the device
-        counts = torch.zeros(2 * _BINS + 1, dtype=torch.int64, device=x.device).index_add_(0, places, torch.ones_like(places))
-    return counts[:-1].to(torch.float64)
+def _answers_at_once(x: torch.Tensor) -> bool:
+    """Tells whether a question about values, or an operator that asks one, waits for nothing."""
+    return x.device.type == "cpu"
+
+
+def _normal(x: torch.Tensor) -> torch.Tensor:
+    """Returns numbers with the same powers of two, of which those that double precision has no full precision for are larger."""
+    return torch.where((x.abs() < _TINY) & (x != 0), torch.copysign(torch.full_like(x, _TINY), x), x)
+
+
+def _histogram(x: torch.Tensor) -> torch.Tensor:
+    """Returns how many elements have each power of two: of the negative ones, then of the positive ones.
+
+    A number of double precision has its sign and its power, more than 0 and below 2047, in the upper 12 bits.
+    """
+    powers = (x.view(torch.int64) >> 52).bitwise_and_(0xFFF)
+    if _answers_at_once(x):
+        counts = torch.bincount(powers, minlength=1 << 12)
+    else:
+        counts = torch.zeros(1 << 12, dtype=torch.int64, device=x.device).index_add_(0, powers, torch.ones_like(powers))
+    positive, negative = counts.to(torch.float64).view(2, -1)[:, 1:2047]
+    first, last = LOWEST + 1022, HIGHEST + 1022
+    rows = [(row[: first + 1].sum(), row[first + 1 : last], row[last:].sum()) for row in (negative, positive)]
+    return torch.cat([part.view(-1) for row in rows for part in row])
 
 
 def _joined(count: int, buckets: list[list[float]], scale: float) -> Statistics:
