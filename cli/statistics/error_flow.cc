@@ -12,9 +12,14 @@ constexpr double kMomentum = 4.4;
 
 double per(double value, double size) { return value > 0 && size > 0 ? value / size : 0; }
 
+// NaNs, of a parameter without finite elements, are passed over.
 double change(const Statistics& before, const Statistics& after) {
-  return std::max({std::abs(after.min - before.min), std::abs(after.max - before.max),
-                   std::abs(after.mean - before.mean), std::abs(after.rms() - before.rms())});
+  double most = 0;
+  for (const double one : {after.min - before.min, after.max - before.max, after.mean - before.mean,
+                           after.rms() - before.rms()}) {
+    most = std::fmax(most, std::abs(one));
+  }
+  return most;
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 4> kPhases = {"parameter", "forward", "backward", "gradient"};
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr int kVersion = 1;
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 62;  // a negative number is more
 
 using Record = nlohmann::json;
 
@@ -36,10 +37,13 @@ Phase phase_of(const Record& record) {
 Statistics statistics_of(const Record& record) {
   Statistics values;
   values.count = record.at("count").get<std::uint64_t>();
+  if (values.count > kMostElements) throw std::invalid_argument("there is no tensor of so many elements");
   values.nans = record.at("nans").get<std::uint64_t>();
   values.infs = record.at("infs").get<std::uint64_t>();
   if (values.nans + values.infs > values.count) throw std::invalid_argument("more NaNs than elements");
-  values.zeros = static_cast<std::uint64_t>(std::llround(number(record, "zeros") * double(values.count)));
+  const double zeros = number(record, "zeros");
+  if (!(zeros >= 0 && zeros <= 1)) throw std::invalid_argument("zeros is no share");
+  values.zeros = static_cast<std::uint64_t>(std::llround(zeros * double(values.count)));
   values.min = number(record, "min");
   values.max = number(record, "max");
   values.mean = number(record, "mean");

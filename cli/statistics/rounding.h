@@ -45,7 +45,7 @@ struct Compared {
   double a = 0, b = 0;
   double difference = 0, allowed = 0;
 
-  bool exceeds() const { return !(difference <= allowed); }
+  bool exceeds() const { return difference > 0 && !(difference <= allowed); }
 };
 
 struct Comparison {

@@ -81,10 +81,15 @@ TEST_CASE("what is no run is one clear message", "[cli]") {
   wrong.erase("norm");
   odd["phase"] = "sideways";
   many["nans"] = 5000;
+  Json negative = tensor(0, "forward", "one"), share = negative;
+  negative["count"] = -1;
+  share["zeros"] = nullptr;
   refused("newer", {newer}, "", "has version 2 of the format, this program reads 1");
   refused("wrong", {kHeader, wrong}, "", "rank_0.jsonl:2 is no record");
   refused("odd", {kHeader, odd}, "", "there is no phase sideways");
   refused("many", {kHeader, many}, "", "more NaNs than elements");
+  refused("negative", {kHeader, negative}, "", "no tensor of so many elements");
+  refused("share", {kHeader, share}, "", "zeros is no share");
   refused("text", {kHeader}, "hello\n{}\n", "rank_0.jsonl:2 is no record");
   refused("others", {kHeader, tensor(0, "forward", "other")}, "", "no tensor of one name in one step");
   Json foreign = {{"rank", 0}, {"kind", "run"}, {"format", "something"}};

@@ -136,3 +136,17 @@ TEST_CASE("other sizes are a difference", "[cli]") {
   REQUIRE(first(found) == "0 forward two:");
   REQUIRE(found.json["first"]["shape"] == Json({{64, 16}, {32, 32}}));
 }
+
+TEST_CASE("what is NaN in both runs, or empty, is no difference", "[cli]") {
+  std::vector<Json> lines = run();
+  for (Json& line : lines) {
+    if (line["kind"] != "tensor") continue;
+    const bool is_empty = line["name"] == "two";
+    line.update({{"count", is_empty ? 0 : 1024}, {"nans", is_empty ? 0 : 1024}, {"norm", 0.0}});
+    line.update({{"histogram", Json::array()}, {"dtype", is_empty ? "int64" : "float32"}});
+    for (const char* name : {"min", "max", "mean", "std"}) line[name] = nullptr;
+  }
+  REQUIRE(compared(lines, lines).code == 0);
+  REQUIRE(compared(lines, run()).code == 1);
+  REQUIRE(compared(run(), lines).code == 1);
+}
