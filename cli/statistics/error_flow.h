@@ -18,8 +18,7 @@ std::string module_of(const Tensor& tensor);
 // - operators: each activation before it in the step has added an independent error;
 // - differences, within a step: the largest of the activations before it, and of the module's own parameters;
 // - into a bias's gradient, a sum over rows: the error of its terms, which stays where they cancel;
-// - into a parameter: the difference of its gradient, and its own of the step before. Elements of the
-// gradient
+// - into a parameter: the difference of its gradient, and its own of the step before. Elements of a gradient
 //   may be no larger than their errors, as those of a bias before a normalization are. An optimizer that
 //   divides by the gradient's size makes whole steps of these errors. How large a step is, the change of the
 //   parameter's extremes tells.
@@ -43,8 +42,8 @@ class ErrorFlow {
     Undecided undecided;
     double moved = 0, moved_worst = 0;
   };
-  // Of the parameters of a module: of those that are added to its output, or scale what is normalized,
-  // absolute; of matrices, relative.
+  // The errors that a module's parameters bring into its output. `added` are absolute, of biases and scales;
+  // `multiplied` are relative, of matrices.
   struct Module {
     Errors added, multiplied;
   };

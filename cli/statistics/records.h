@@ -56,7 +56,7 @@ struct Tensor {
   Statistics values;
 };
 
-// What one process wrote, in order.
+// Holds the records of one process, from one file.
 struct Run {
   std::string file;
   int rank = 0, world = 1;

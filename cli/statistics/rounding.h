@@ -16,8 +16,9 @@
 
 namespace rekindle::cli {
 
-// What one step of the comparison knows before it looks at a tensor. All errors are relative: of means, norms
-// and deviations to the root mean square, of single elements to the largest.
+// Says how large an error of the next tensor rounding explains. Errors are relative, unless marked absolute:
+// those of means, norms and deviations to the root mean square, those of single elements to the largest
+// element.
 struct Rounding {
   double tolerance = 1;     // of the user's
   double error = 0;         // of one operator, in the coarsest dtype so far

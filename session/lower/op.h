@@ -60,8 +60,8 @@ struct Lowering {
   std::vector<Layout> outputs;
   std::vector<Layout> scratch;  // alive during this instruction only
   Kernel kernel;                // null when the op only ever views or is constant
-  // What a second run does instead, of a kernel that draws random numbers: its inputs are those of the first
-  // run and what that has made but for output 0, which is all that it makes. Null: there is no second run.
+  // Makes output 0 again without drawing random numbers again. It gets the inputs of `kernel`, then the other
+  // outputs that `kernel` has made. Null, of an op that draws: it runs once.
   Kernel again;
   std::vector<View> views;            // when not empty: output i is views[i](input 0)
   std::vector<at::Tensor> constants;  // when not empty: output i is this tensor, known while planning

@@ -16,9 +16,6 @@ constexpr double kStride = 0.005;
 // A search that gains less than a stride in so many states, and as many as a part of the step, has ended.
 constexpr std::size_t kPatience = 64;
 
-// Without a budget, what is no larger is not worth an instruction.
-constexpr std::size_t kSmall = 256 << 10;
-
 class Fitting {
  public:
   Fitting(const PlanRequest& request, Programs programs)
@@ -30,7 +27,7 @@ class Fitting {
   Fitted run() {
     if (request_.dropped != nullptr) return drop_as_before();
     if (!request_.budget) return spend();
-    Fitted best = fitted(search_.schedule());
+    Fitted best = measured(search_.schedule());
     const std::size_t without = best.recomputation.activation_bytes;
     const std::size_t budget = request_.budget.of(without);
     std::size_t seen = search_.schedule().bytes();
@@ -45,7 +42,7 @@ class Fitting {
         smallest_ = search_.schedule();
         continue;
       }
-      Fitted next = fitted(search_.schedule());
+      Fitted next = measured(search_.schedule());
       if (next.recomputation.activation_bytes < best.recomputation.activation_bytes) best = std::move(next);
     }
     return ended(std::move(best), budget, without);
@@ -54,7 +51,7 @@ class Fitting {
  private:
   static DropRule rule_of(const PlanRequest& request) {
     const bool asked = request.budget || request.dropped != nullptr;
-    return asked ? DropRule() : DropRule{kSmall, true};
+    return asked ? DropRule() : DropRule{kMaxKeptBytes, true};
   }
 
   double seconds() const {
@@ -80,7 +77,7 @@ class Fitting {
   // Where the budget was not met, the smallest that there is.
   Fitted ended(Fitted best, std::size_t budget, std::size_t without) {
     if (best.recomputation.activation_bytes > budget && !smallest_.events.empty()) {
-      Fitted last = fitted(smallest_);
+      Fitted last = measured(smallest_);
       if (last.recomputation.activation_bytes < best.recomputation.activation_bytes) best = std::move(last);
     }
     best.recomputation.budget_bytes = budget;
@@ -96,7 +93,9 @@ class Fitting {
       if (step_.values[slot].can_drop && of.value != nullptr && names.contains(of.value->name()))
         search_.drop(slot);
     }
-    return fitted(search_.schedule());
+    Fitted made = fitted(search_.schedule());
+    made.recomputation.dropped = *request_.dropped;  // also what this part does not read
+    return made;
   }
 
   Fitted fitted(const StepSchedule& schedule) const {
@@ -112,9 +111,16 @@ class Fitting {
     }
     again.share = step_.operations.empty() ? 0 : schedule.seconds_again / seconds();
     add_reads(schedule, again);
+    return made;
+  }
+
+  // The same, with what it takes, gaps in the arena included.
+  Fitted measured(const StepSchedule& schedule) const {
+    Fitted made = fitted(schedule);
     PlanRequest request = request_;
     request.kept = &made.kept;
-    again.activation_bytes = place_slots(request, {made.programs}).arena_bytes + schedule.outside_bytes;
+    const std::size_t arena = place_slots(request, {made.programs}).arena_bytes;
+    made.recomputation.activation_bytes = arena + schedule.outside_bytes;
     return made;
   }
 

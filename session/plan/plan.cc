@@ -7,9 +7,6 @@
 namespace rekindle::session {
 namespace {
 
-// Values up to this size are kept for the backward rather than computed again: an instruction costs more.
-constexpr std::size_t kMaxKeptBytes = 256 << 10;
-
 const char* storage_name(Storage storage) {
   switch (storage) {
     case Storage::kAbsent:

@@ -102,7 +102,8 @@ struct Delivery {
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 
-// What the backward program computes again to keep a budget (session/plan/budget.h). Empty without one.
+// Says what the backward program computes again, so that a step takes less memory (session/plan/budget.h).
+// The first three are 0 in a plan that has no budget.
 struct Recomputation {
   std::size_t activation_bytes = 0;       // what the plan takes
   std::size_t bytes_without = 0;          // what it would take
@@ -133,6 +134,10 @@ struct Plan : Programs {
   std::string describe() const;
 };
 
+// Values up to this size are kept for the backward rather than computed again, unless a budget asks for that:
+// an instruction costs more.
+inline constexpr std::size_t kMaxKeptBytes = 256 << 10;
+
 // Forward values, by name, that backwards of any cotangents may read: they outlive the forward even where the
 // plan's own backward does not read them.
 struct KeptValues {
@@ -161,8 +166,8 @@ struct PlanRequest {
   const std::vector<ResultLayout>* gradient_layouts = nullptr;
   const std::vector<std::size_t>* gradient_order = nullptr;
   MemoryBudget budget;
-  // What the plan of the forward has dropped, if this one is for another part of its backward; null: the
-  // budget decides.
+  // Values that this plan must drop: its backward is another part of that of a forward which has dropped
+  // them. Null: the budget decides.
   const std::vector<std::string>* dropped = nullptr;
   bool defers = true;  // nodes whose sizes depend on data are lowered when they run; false: they are errors
 };

@@ -36,7 +36,7 @@ class RecomputeSearch {
     std::uint32_t cut = 0;
     std::vector<std::uint32_t> values;
   };
-  // What making a value again would take, while that is added up.
+  // Adds up what it would take to make a value again.
   struct Again {
     std::int32_t event = 0;   // over which it is not held
     std::uint32_t block = 0;  // for which it is made again

@@ -1,7 +1,7 @@
 // repeat_instructions(): programs whose backward runs instructions of the forward again, as a schedule says.
 //
-// What an instruction makes again has a slot of its own, and so have the views of it that are read; both have
-// the value of what they repeat.
+// An instruction that runs again writes to slots of its own. Those who read it get these slots, or new views
+// of them. Each new slot names the graph's value that the old one names.
 #pragma once
 
 #include "session/plan/plan.h"

@@ -25,7 +25,7 @@ struct StepValue {
   bool is_kept = false;             // until the backward begins, even if that does not read it
 };
 
-// What runs as one instruction.
+// Describes one instruction to the search.
 struct StepOperation {
   std::vector<std::uint32_t> reads, writes;  // values, each once
   std::vector<std::uint32_t> may_take;       // reads whose memory the first write takes over if they die here
@@ -69,13 +69,15 @@ struct StepSchedule {
   double seconds_again = 0;                             // of operations that run again, estimated
 
   std::size_t bytes() const { return arena_bytes + outside_bytes; }
-  // Whether the backward reads the value, but not as the forward has made it.
+  // Returns whether the backward reads only copies that it has made of the value itself, so that the forward
+  // need not leave it.
   bool is_dropped(std::uint32_t value) const;
 };
 
 StepSchedule schedule_of(const Step& step, const StepCuts& cuts);
 
-// Whether a value that operation `from` reads or makes is still there for operation `to`.
+// Returns whether operation `to` finds a value that operation `from` reads or makes: no cut lies between
+// them.
 bool is_held(const StepCuts& cuts, std::uint32_t value, std::uint32_t from, std::uint32_t to);
 
 }  // namespace rekindle::session

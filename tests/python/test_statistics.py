@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+import rekindle
 import torch
 from rekindle.statistics import summary
 from rekindle.statistics.summary import Summary, record_of
@@ -106,3 +109,11 @@ def test_a_norm_that_overflows_is_none_in_a_record() -> None:
     assert math.isinf(statistics.norm)
     assert record_of(statistics)["norm"] is None
     assert record_of(statistics)["max"] == torch.finfo(torch.float64).max
+
+
+def test_a_start_does_not_import_what_only_subscriptions_need() -> None:
+    code = "import sys, rekindle; print([name for name in sys.modules if name.startswith('rekindle.statistics.')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['rekindle.statistics.inspection']"
+    with pytest.raises(AttributeError, match="has no attribute 'unsubscribe'"):
+        _ = rekindle.statistics.unsubscribe

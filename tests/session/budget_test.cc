@@ -138,6 +138,16 @@ TEST_CASE("backwards of other results find what a budgeted forward has left", "[
   check_same(step(session, given), step(free, given));
 }
 
+TEST_CASE("a plan for another backward is made once", "[session][budget]") {
+  const Tensors given = inputs();
+  const auto session = session_with(4, {0, 0.4});
+  const Tensors outputs = session->forward(given, true);
+  outputs[0].backward(at::ones_like(outputs[0]), true);
+  const std::size_t plans = session->stats().plans_made;
+  for (int each = 0; each < 3; ++each) outputs[0].backward(at::ones_like(outputs[0]), true);
+  CHECK(session->stats().plans_made == plans);
+}
+
 TEST_CASE("a budgeted backward may run twice", "[session][budget]") {
   const Tensors given = inputs();
   const auto free = session_with(3, {});
@@ -177,16 +187,16 @@ TEST_CASE("a budget that cannot be kept is a warning, and the least is taken", "
 
 TEST_CASE("a gradient leaves when nothing reads the parameter that it is of", "[session]") {
   constexpr const char* kText = R"(
-graph g(%x: float32[n, 64], %p: float32[64], %q: float32[64]) {
+graph g(%x: float32[n, 64], %p: float32[n, 64], %q: float32[64]) {
   opset 20, rekindle 1
   %a: float32[n, 64] = Mul(%x, %q)
-  %y: float32[n, 64] = Mul(%a, %p)
+  %y: float32[n, 64] = Mul(%p, %a)
   %l: float32[] = ReduceSum(%y) {keepdims = 0}
   return %l
 }
 )";
   const auto session = session_of(kText, {false, true, true});
-  Tensors given = {at::randn({8, 64}), at::randn({64}).requires_grad_(), at::randn({64}).requires_grad_()};
+  Tensors given = {at::randn({8, 64}), at::randn({8, 64}).requires_grad_(), at::randn({64}).requires_grad_()};
   const at::Tensor p = given[1].detach().clone();
   // A step of the optimizer as soon as the gradient is there.
   given[1].register_hook([&](const at::Tensor&) { given[1].detach().mul_(0); });

@@ -8,8 +8,24 @@
 See docs/statistics.md, which has the format of the files.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from rekindle.statistics.inspection import inspect_activation
-from rekindle.statistics.subscriber import StatisticsSubscriber
-from rekindle.statistics.subscription import Subscription, subscribe
+
+if TYPE_CHECKING:
+    from rekindle.statistics.subscriber import StatisticsSubscriber
+    from rekindle.statistics.subscription import Subscription, subscribe
 
 __all__ = ["StatisticsSubscriber", "Subscription", "inspect_activation", "subscribe"]
+
+# What only those need who subscribe: no other start imports it.
+_IMPORTED_LATER = {"StatisticsSubscriber": "subscriber", "Subscription": "subscription", "subscribe": "subscription"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IMPORTED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)
