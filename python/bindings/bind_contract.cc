@@ -32,6 +32,10 @@ py::tuple as_python(const contract::SavedTensor& saved) {
   return py::make_tuple(saved.tensor, saved.results, saved.inputs);
 }
 
+py::tuple as_python(const contract::SetAttribute& attribute) {
+  return py::make_tuple(attribute.module, attribute.name);
+}
+
 py::tuple as_python(const contract::TensorSizes& sizes) { return py::make_tuple(sizes.dtype, sizes.dims); }
 
 // As Python has the sizes of a call (sizes/shapes.py).
@@ -118,6 +122,7 @@ void bind_record(py::module_& m) {
           py::arg("state"), "Raises Corruption where it is not about such a graph and such a call.")
       .def_property_readonly("structure",
                              [](const Contract& self) { return as_python(self.structure.described()); })
+      .def_property_readonly("attributes", records(&Contract::attributes))
       .def_property_readonly("torch_names", &torch_names)
       .def_readonly("used", &Contract::used)
       .def_readonly("state", &Contract::state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from typing import Protocol, Self
 
 
@@ -113,6 +114,18 @@ class ReadsAttribute(Bypass):
         what = f"the attribute {name}, which" if name else f"all attributes of an object{how}, one of which"
         super().__init__(Reason.OPAQUE_VALUE, f"the forward reads {what} has no digest, or changes between calls")
         self.name = name
+
+
+class SetsAttributes(Bypass):
+    """Says that a forward sets attributes of its modules that its key has: a graph could set them, were they no part of it.
+
+    message: what the call is told where they are part of it
+    paths: of the attributes, as in a fingerprint
+    """
+
+    def __init__(self, message: str, paths: Sequence[str]) -> None:
+        super().__init__(Reason.STATE_MUTATED, message)
+        self.paths = list(paths)
 
 
 class Passing(Bypass):

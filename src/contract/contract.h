@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 26;
+constexpr int kVersion = 27;
 
 using Positions = std::vector<std::size_t>;
 
@@ -115,9 +115,18 @@ struct FunctionCall {
   bool operator==(const FunctionCall&) const = default;
 };
 
+// [module, name]: an attribute that a forward sets.
+struct SetAttribute {
+  std::string module;  // its name in the module's tree, "" for the module itself
+  std::string name;
+  auto operator<=>(const SetAttribute&) const = default;
+};
+
 struct Contract {
-  // Of what the module returns.
+  // Of what the module returns; where the forward sets attributes, of a tuple of that and what each gets.
   Structure structure;
+  // None twice, in the order of that tuple.
+  std::vector<SetAttribute> attributes;
   // For each input of the graph the input that it is; those that nothing reads are left out.
   Positions used;
   // Names of parameters and buffers in the module, none twice.

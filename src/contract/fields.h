@@ -14,6 +14,7 @@ template <typename Part, typename Visit>
 requires std::same_as<std::remove_const_t<Part>, Contract>
 void for_each_field(Part& contract, Visit visit) {
   visit("structure", contract.structure);
+  visit("attributes", contract.attributes);
   visit("used", contract.used);
   visit("state", contract.state);
   visit("grad", contract.grad);

@@ -51,6 +51,15 @@ bool inner_fits(std::vector<Positions> inner, std::size_t cotangents) {
   });
 }
 
+// Whether a result that stands for n attributes, too, has a part for each.
+bool has_parts(const Structure& structure, std::size_t attributes) {
+  if (attributes == 0) return true;
+  const Json& described = structure.described();
+  const auto viewed = described.find("with_views");
+  const Json* items = only(viewed == described.end() ? described : described["result"], "tuple");
+  return items != nullptr && items->size() == attributes + 1;
+}
+
 }  // namespace
 
 Status check_fit(const Contract& contract, const GraphFacts& facts) {
@@ -72,6 +81,7 @@ Status check_fit(const Contract& contract, const GraphFacts& facts) {
       {"saved_tensors", tensors_fit(contract, results, facts)},
       {"saved_groups", !contract.saved_groups || all_between(*contract.saved_groups, facts)},
       {"shapes", contract.shapes.sizes.size() == facts.arguments},
+      {"attributes", has_parts(contract.structure, contract.attributes.size())},
       {"structure",
        needs.outputs <= results && needs.inputs <= inputs && needs.numbers <= contract.shapes.numbers.size()},
   };

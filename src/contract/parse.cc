@@ -101,6 +101,8 @@ bool read(const Json& json, SavedTensor& into) {
   return read_record(json, into.tensor, into.results, into.inputs);
 }
 
+bool read(const Json& json, SetAttribute& into) { return read_record(json, into.module, into.name); }
+
 bool read(const Json& json, TensorSizes& into) { return read_record(json, into.dtype, into.dims); }
 
 bool read(const Json& json, Layout& into) {
@@ -179,6 +181,7 @@ Status check_distinct(const Contract& contract) {
     });
   };
   const std::pair<const char*, bool> fields[] = {
+      {"attributes", are_distinct(contract.attributes)},
       {"used", are_distinct(contract.used)},
       {"state", are_distinct(std::vector<std::string_view>(contract.state.begin(), contract.state.end()))},
       {"writes", are_distinct(contract.writes)},

@@ -49,6 +49,8 @@ Json json_of(const SavedGroup& group) { return record(group.results, group.input
 
 Json json_of(const SavedTensor& saved) { return record(saved.tensor, saved.results, saved.inputs); }
 
+Json json_of(const SetAttribute& attribute) { return record(attribute.module, attribute.name); }
+
 Json json_of(const TensorSizes& sizes) { return record(sizes.dtype, sizes.dims); }
 
 Json json_of(const SizeSource& source) {

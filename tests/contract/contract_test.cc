@@ -75,6 +75,8 @@ TEST_CASE("a field has its type and its range", "[contract]") {
       {"/saved_tensors", {{-1, {0}, {1}}}},
       {"/saved_tensors", {{0, {0, 0}, {1}}}},
       {"/saved_constants", {"a", "a"}},
+      {"/attributes", Json::parse(R"([["a", "b"], ["a", "b"]])")},
+      {"/attributes", Json::parse(R"([["a", 1]])")},
       {"/saved_constants", {0}},
       {"/shapes/sizes/0", {Json::array({1}), 4}},
       {"/shapes/guards", {{"where", "what", "so"}}},
@@ -119,6 +121,19 @@ TEST_CASE("a result is made of what there is", "[contract]") {
     INFO(wrong);
     CHECK_FALSE(fits(Json::parse(wrong)));
   }
+}
+
+TEST_CASE("a result has a part for each attribute that is set", "[contract]") {
+  const auto fits_with = [](const char* structure) {
+    Json text = with(sample(), "/attributes", Json::parse(R"([["", "seen"], ["body.first", "seen"]])"));
+    const auto parsed = contract::from_json(with(std::move(text), "/structure", Json::parse(structure)));
+    return parsed.ok() && contract::check_fit(*parsed, facts_of_sample()).ok();
+  };
+  CHECK(fits_with(R"({"tuple": [{"output": 0}, {"value": 1}, {"input": 0}]})"));
+  CHECK(fits_with(R"({"with_views": [], "result": {"tuple": [{"output": 0}, {"value": 1}, {"input": 0}]}})"));
+  CHECK_FALSE(fits_with(R"({"tuple": [{"output": 0}, {"value": 1}]})"));
+  CHECK_FALSE(fits_with(R"({"list": [{"output": 0}, {"value": 1}, {"input": 0}]})"));
+  CHECK_FALSE(fits_with(R"({"output": 0})"));
 }
 
 TEST_CASE("a view is made by the methods of a tensor that make views", "[contract]") {

@@ -22,7 +22,7 @@ from rekindle.lookup.source import GraphSource
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.status import Status
-from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason
+from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason, SetsAttributes
 from rekindle.results.contract import flatten_arguments
 
 
@@ -60,22 +60,31 @@ class Finder:
         self._kinds.release(self._module)
         if (refusal := family.refusal()) is not None:
             raise refusal
+        refused: dict[str, Bypass] = {}  # by prekey
         while True:
             fingerprint = self._subject.fingerprint(args, kwargs)
             prekey = source.store.prekey(fingerprint)
+            if prekey in refused:  # its attributes are read, so that they are part of the key again
+                raise refused[prekey]
             found = next((known for known in admitting if known.fits(prekey)), None)
             if found is None and self._subject.unread.leave_out_changed(fingerprint):
                 continue
             wanted = _Sought(prekey, fingerprint, self._subject.call(args, kwargs, arguments, fingerprint), start)
             try:
                 graph = self._obtained(source, kind, wanted) if found is None else self._armed(kind, found, wanted)
-            except ReadsAttribute as bypass:
-                if not self._subject.unread.note_read(bypass):
+            except (ReadsAttribute, SetsAttributes) as bypass:
+                if not self._learns(bypass):
                     raise
+                refused[prekey] = bypass.forgotten()
                 kind.attempts -= 1  # it was not the module that changed
                 continue
             self._subject.unread.keep(fingerprint)
             return graph
+
+    def _learns(self, bypass: ReadsAttribute | SetsAttributes) -> bool:
+        """Takes what a forward does with attributes into account; returns False where that was known."""
+        unread = self._subject.unread
+        return unread.note_read(bypass) if isinstance(bypass, ReadsAttribute) else unread.leave_out_set(bypass)
 
     def _armed(self, kind: CallKind, known: ReadyGraph, sought: _Sought) -> ReadyGraph:
         known.arm(sought.fingerprint, sought.call)

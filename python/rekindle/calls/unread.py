@@ -7,6 +7,9 @@ graph serves all further calls, whatever the list holds. Had the forward read it
 
 An attribute that changes between calls, as `policy.rewards`, is tried in the same way; one that the forward reads is part of the
 key again.
+
+So is one that the forward sets before it reads it, as `self.aux_loss = loss`: the graph of a forward that is known not to read
+what an attribute held sets it, too (export/copies/set_attributes.py).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rekindle.key.fingerprint import Fields, Fingerprint
-from rekindle.reasons import Bypass, ReadsAttribute
+from rekindle.reasons import Bypass, ReadsAttribute, SetsAttributes
 
 _MOST_READ = 16  # attributes that were taken to be unread and are not: after so many no other is tried
 
@@ -40,6 +43,10 @@ class UnreadAttributes:
         changed = {name for name in before.keys() | now.keys() if before.get(name, _ABSENT) != now.get(name, _ABSENT)}
         known = {*fingerprint.attributes}
         return self._add([path for path in map(_owner_in(known), changed) if path is not None])
+
+    def leave_out_set(self, bypass: SetsAttributes) -> bool:
+        """Leaves out attributes that the forward sets; returns False where all of them are known to be read or left out."""
+        return self._add(bypass.paths)
 
     def keep(self, fingerprint: Fingerprint) -> None:
         """Keeps what the key of a call is made of that a graph is made or found for."""

@@ -51,6 +51,7 @@ class Effects:
 
     kept: int  # how many are there only to keep what nothing reads, or answer questions about data: the last but for `writes`
     writes: list[int]  # the tensors of the call, by position, whose new contents are the last outputs
+    attributes: list[tuple[str, str]]  # that it sets, as (module, name): see WithAttributes of results/structure.py
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ from rekindle import _native
 from rekindle.export.request import Call
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.modules.hooks import without_hooks
-from rekindle.modules.module_tables import named_buffers, named_parameters
+from rekindle.modules.module_tables import named_buffers, named_parameters, places_of
 from rekindle.modules.partial_capture import as_made, run_eager
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import outside_of_transforms, version_kept
 from rekindle.results.call_device import on_device
 from rekindle.results.contract import flatten_outputs, is_like, rebuild_arguments
+from rekindle.results.structure import WithAttributes
 from rekindle.sizes.shapes import Shapes
 
 _ROUNDING = 1e-5  # of buffers, relative
@@ -65,6 +66,7 @@ class DoubleBackward:
         self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0, device="cpu") for _ in call.arguments])
         self._state, self._used, self._writes = contract.state, contract.used, contract.writes
         self._structure = on_device(contract.structure, call.device)
+        self._attributes = contract.attributes
         registered = named_buffers(call.module)
         self._bound = {name: weakref.ref(one) for name, one in call.buffers.items() if name not in registered}
         self._shapes = shapes
@@ -170,6 +172,9 @@ class DoubleBackward:
                         _put_back(buffer, before)
             _native.note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
+        if self._attributes:
+            set_at = zip(self._attributes, places_of(self._module, self._attributes), strict=True)
+            result = WithAttributes(result, [(title, table.get(name)) for (_, title), (table, name) in set_at])
         structure, outputs = flatten_outputs(result, [*arguments, *(every[name] for name in self._state)])
         if not is_like(self._structure, json.loads(json.dumps(structure))):
             raise RuntimeError(

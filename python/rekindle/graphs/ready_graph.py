@@ -23,7 +23,7 @@ from rekindle.graphs.shared_memory import Memory
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.registered import still_registered
-from rekindle.modules.module_tables import named_modules
+from rekindle.modules.module_tables import named_modules, places_of
 from rekindle.reasons import Bypass, Reason, SharedMemory
 from rekindle.recording import cached_functions
 from rekindle.recording.observations import verify
@@ -59,6 +59,8 @@ class ReadyGraph:
     def __post_init__(self) -> None:
         contract = self.contract  # each read of a field of it makes a copy
         self.structure: Structure | None = None  # None: it has to be armed
+        self._attributes = contract.attributes
+        self._set_at: list[tuple[dict[str, Any], str]] = []  # where the attributes are that it sets; when it was armed
         self.used, self.record = contract.used, contract.grad
         self.writes = contract.writes
         self._state_writes = _native.StateWrites(contract.writes, contract.silent_writes, contract.saved_writes)
@@ -74,6 +76,7 @@ class ReadyGraph:
         self.bind_functions(call.module, call.device)
         described = on_device(self.contract.structure, call.device)
         self.structure = Structure(described)
+        self._set_at = places_of(call.module, self._attributes)
         writes_arguments = any(i < len(call.arguments) for i in self.writes)
         self.keeps_random_state = bool(self.contract.functions) or writes_arguments or self.depends_on_data or self.contract.draws
         cached_functions.ask_again(self.observations)
@@ -91,7 +94,7 @@ class ReadyGraph:
             raise Bypass(Reason.BUFFER_MUTATED, message)
         if self.record:
             containers = [value for value, how in watched.cells if how != "weak"]
-            snapshot = Snapshot(call.module, state.values(), containers, watched.weak)
+            snapshot = Snapshot(call.module, state.values(), containers, watched.weak, fingerprint.unread)
             self.session.set_replay(
                 DoubleBackward(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot)
             )
@@ -141,6 +144,7 @@ class ReadyGraph:
         now = _modes(module)
         if all(now.get(name, mode) == mode for name, mode in self.modes.items()):
             self.guard, self.memory, self.registered, self.state, self.bound, self.served = None, None, [], [], [], None
+            self._set_at = []
             self.session.set_replay(None)
 
     def fits(self, prekey: str) -> bool:
@@ -193,10 +197,20 @@ class ReadyGraph:
         return found
 
     def run(self, arguments: list[torch.Tensor]) -> Any:
-        """Returns the module's result for a call's tensors, in flattening order; writes buffers and arguments as eager does.
+        """Returns the module's result for a call's tensors, in flattening order; writes what eager writes.
 
-        Raises Bypass when the graph is not for this call; buffers and arguments are then as before.
+        That are buffers, arguments and attributes. Raises Bypass when the graph is not for this call; they are then as before.
         """
+        result = self._result(arguments)
+        if not self._set_at:
+            return result
+        result, *values = result
+        for (table, name), value in zip(self._set_at, values, strict=True):
+            table[name] = value
+        return result
+
+    def _result(self, arguments: list[torch.Tensor]) -> Any:
+        """Returns what the structure describes: the result, and what attributes are set to where any are."""
         if self.writes and (shared := self.memory.shared(arguments)) is not None:
             raise SharedMemory(self._name(shared))
         if (served := self.served) is not None:

@@ -27,16 +27,25 @@ class Snapshot:
     state: parameters and buffers
     containers: dicts and lists that the module depends on besides its own tables; other objects are passed over
     weak: ids of objects that are not kept alive
+    unread: (owner, name) of attributes that the forward does not read: what they hold is not kept, and left as it is
     """
 
     def __init__(
-        self, module: nn.Module, state: Iterable[torch.Tensor], containers: Iterable[Any], weak: Collection[int] = ()
+        self,
+        module: nn.Module,
+        state: Iterable[torch.Tensor],
+        containers: Iterable[Any],
+        weak: Collection[int] = (),
+        unread: Iterable[tuple[Any, str]] = (),
     ) -> None:
+        self._unread: dict[int, set[str]] = {}  # names, by the identity of the dict that has them
+        for owner, name in unread:
+            self._unread.setdefault(id(owner if type(owner) is dict else owner.__dict__), set()).add(name)
         tables = {id(table): table for child in named_modules(module).values() for table in tables_of(child)}
         # Not what modules of Python define: it is much, and who changes it means all calls.
         own = (one for one in containers if type(one) is list or (type(one) is dict and "__spec__" not in one))
         tables.update((id(one), one) for one in own)
-        self._contents = [(table, _copy(table, weak)) for table in tables.values()]
+        self._contents = [(table, self._copied(table, weak)) for table in tables.values()]
         self._flags = [(tensor, tensor.requires_grad) for tensor in state]
         self._ambient = _native.ambient_state()
         self._modes = function_modes()  # of this thread: a backward may run in another, which has no default device
@@ -50,14 +59,21 @@ class Snapshot:
         """
         with contextlib.ExitStack() as after:
             for table, was in self._contents:
-                if not _same(table, was):
-                    after.callback(_fill, table, _copy(table))
-                    _fill(table, was)
+                if id(table) in self._unread:  # the forward may set them
+                    after.callback(_set_all, table, {name: table.get(name, _GONE) for name in self._unread[id(table)]})
+                kept = self._unread.get(id(table), ())
+                if not _same(table, was, kept):
+                    after.callback(_fill, table, self._copied(table), kept)
+                    _fill(table, was, kept)
             for tensor, was in self._flags:
                 if tensor.requires_grad != was and tensor.is_leaf:
                     after.callback(tensor.requires_grad_, not was)
                     tensor.requires_grad_(was)
             yield
+
+    def _copied(self, table: Any, weak: Collection[int] = ()) -> list[Any]:
+        unread = self._unread.get(id(table), ())
+        return _copy({name: item for name, item in table.items() if name not in unread} if unread else table, weak)
 
     @contextlib.contextmanager
     def switches(self) -> Iterator[None]:
@@ -98,7 +114,17 @@ def _now(held: Any) -> Any:
 _GONE = object()
 
 
-def _same(table: Any, was: list[Any]) -> bool:
+def _set_all(table: dict[str, Any], items: dict[str, Any]) -> None:
+    """Sets items of a dict; removes those that are `_GONE`."""
+    for name, item in items.items():
+        if item is _GONE:
+            table.pop(name, None)
+        else:
+            table[name] = item
+
+
+def _same(table: Any, was: list[Any], unread: Collection[str] = ()) -> bool:
+    table = {name: item for name, item in table.items() if name not in unread} if unread else table
     if len(table) != len(was):
         return False
     if isinstance(table, dict):
@@ -106,8 +132,11 @@ def _same(table: Any, was: list[Any]) -> bool:
     return all(item is _now(old) for item, old in zip(table, was, strict=True))
 
 
-def _fill(table: Any, was: list[Any]) -> None:
-    """Puts the former items into a container; in one step where only values differ, so that no other thread finds it empty."""
+def _fill(table: Any, was: list[Any], unread: Collection[str] = ()) -> None:
+    """Puts the former items into a container; in one step where only values differ, so that no other thread finds it empty.
+
+    unread: names of a dict's items that are left as they are
+    """
     was = [(one[0], _now(one[1])) if isinstance(table, dict) else _now(one) for one in was]
     if any((one[1] if isinstance(table, dict) else one) is _GONE for one in was):
         raise RuntimeError(
@@ -116,6 +145,8 @@ def _fill(table: Any, was: list[Any]) -> None:
     if isinstance(table, list):
         table[:] = was
         return
-    if list(table) != [key for key, _ in was]:
+    kept = {name: table[name] for name in unread if name in table}
+    if [key for key in table if key not in kept] != [key for key, _ in was]:
         table.clear()
     table.update(was)
+    table.update(kept)

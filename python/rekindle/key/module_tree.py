@@ -64,6 +64,10 @@ class _TreeWalk:
     def __init__(self, walker: Walker, with_hooks: torch.nn.Module) -> None:
         self._walker = walker
         self._with_hooks = with_hooks
+        self._unread: dict[str, set[str]] = {}  # names of attributes taken to be unread, by the path of what has them
+        for path in walker.unread:
+            owner, _, name = path.rpartition(".")
+            self._unread.setdefault(owner, set()).add(name)
         self.state: list[tuple[str, torch.Tensor]] = []  # parameters and buffers met, by path
 
     def add(self, path: str, module: torch.nn.Module) -> None:
@@ -98,12 +102,23 @@ class _TreeWalk:
             else:
                 self.add(child_path, child)
         skipped = _NOT_ATTRIBUTES | volatile_fields(type(module))
+        unread = self._unread_in(path, module, skipped) if path in self._unread else []
         for name, value in state.items():
-            if name not in skipped and not walker.left_out(path, type(module), name):
+            if name not in skipped and f"{name}" not in unread and not walker.left_out(path, type(module), name):
                 self._add_attribute(_path_of(path, name), module, name, value)
+        for name in unread:
+            self._add_attribute(attribute_path(path, name), module, name, None)
         watch_slots(walker, path, module)
         if module is not self._with_hooks:
             self._add_forward_hooks(path, state)
+
+    def _unread_in(self, path: str, module: torch.nn.Module, skipped: frozenset[str]) -> list[str]:
+        """Lists the attributes of a module that are taken to be unread, there or not: a forward that asks for one reads it."""
+        state = module.__dict__
+        # In a private copy, names of the tables are not to be compared; the texts are.
+        others = {f"{name}" for table in ("_parameters", "_buffers", "_modules") for name in state[table]}
+        names = sorted(filter(is_attribute, self._unread[path] - others - skipped))
+        return [name for name in names if not self._walker.left_out(path, type(module), name)]
 
     def _watch(self, path: str, owner: Any, attributes: dict[str, Any]) -> None:
         """Watches the attributes of a module or of a tensor of it, but for what unread ones hold."""
@@ -179,6 +194,11 @@ class _TreeWalk:
         for name, value in list(attributes.items()):
             if not walker.left_out(path, type(tensor), name):
                 self._add_attribute(attribute_path(path, name), tensor, name, value)
+
+
+def is_attribute(name: str) -> bool:
+    """Tells whether a name in a module's dict is an attribute of the user's, which torch.nn.Module does not keep for itself."""
+    return name.isidentifier() and name not in _NOT_ATTRIBUTES and not name.startswith("__")
 
 
 def _path_of(path: str, name: str) -> str:

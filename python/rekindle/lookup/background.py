@@ -17,10 +17,20 @@ from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
 from rekindle.modules.status import Status
 from rekindle.process.helper import Helper, why_no_helper
 from rekindle.process.process_state import owned
-from rekindle.reasons import Busy, Bypass, Disturbed, InBackground, OutOfMemory, ReadsAttribute, Reason, SizedByData
+from rekindle.reasons import (
+    Busy,
+    Bypass,
+    Disturbed,
+    InBackground,
+    OutOfMemory,
+    ReadsAttribute,
+    Reason,
+    SetsAttributes,
+    SizedByData,
+)
 
 _COUNTED = ("exports", "export_seconds", "build_seconds", "verify_seconds")
-_KINDS = {kind.__name__: kind for kind in (Bypass, Busy, Disturbed, OutOfMemory, ReadsAttribute, SizedByData)}
+_KINDS = {kind.__name__: kind for kind in (Bypass, Busy, Disturbed, OutOfMemory, ReadsAttribute, SetsAttributes, SizedByData)}
 
 
 class Offer:
@@ -93,6 +103,7 @@ def _reported(export: Callable[[Offer], Status]) -> bytes:
         report = {
             "kind": kind, "reason": str(bypass.reason), "message": bypass.message,
             "attribute": bypass.attribute, "name": getattr(bypass, "name", None),
+            "paths": getattr(bypass, "paths", None),
         }  # fmt: skip
     except PythonOpError as error:
         report = {"kind": "PythonOpError", "message": str(error)}
@@ -121,7 +132,9 @@ def _error(found: dict[str, Any]) -> Exception:
     bypass = kind.__new__(kind)
     Bypass.__init__(bypass, Reason(found["reason"]), found["message"])
     bypass.attribute = found["attribute"]
-    vars(bypass).update({"name": found["name"]} if kind is ReadsAttribute else {"function": None} if kind is SizedByData else {})
+    named, listed = {"name": found.get("name")}, {"paths": found.get("paths")}
+    further = {ReadsAttribute: named, SetsAttributes: listed, SizedByData: {"function": None}}
+    vars(bypass).update(further.get(kind, {}))
     return bypass
 
 

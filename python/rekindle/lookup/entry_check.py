@@ -5,14 +5,16 @@ An entry's content is not trusted. What passes here can be used without further 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
 
 from rekindle import _native
+from rekindle.export.request import Call
+from rekindle.key.module_tree import is_attribute
 from rekindle.lookup.entry import InvalidEntry, StoredEntry
 from rekindle.lookup.refusal import Refusal
+from rekindle.modules.module_tables import named_modules
 from rekindle.results.call_device import OF_CALL
 from rekindle.sizes.shapes import Shapes
 
@@ -62,17 +64,21 @@ def _is_torchs(kind: str, name: str) -> bool:
     return True
 
 
-def check_fit(contract: _native.Contract, session: Any, arguments: int, state: Collection[str]) -> None:
-    """Raises RekindleError where a contract is not about this graph and this call.
+def check_fit(contract: _native.Contract, session: Any, call: Call) -> None:
+    """Raises RekindleError, or InvalidEntry, where a contract is not about this graph and this call.
 
     session: the _native.Session of the graph
-    arguments: how many tensors the call has
-    state: names of the module's parameters and buffers
     """
     contract.check_fit(
         inputs=session.inputs,
         outputs=session.outputs,
         cotangents=len(session.cotangent_of),
-        arguments=arguments,
-        state=list(state),
+        arguments=len(call.arguments),
+        state=list(call.state),
     )
+    modules = named_modules(call.module) if contract.attributes else {}
+    for module, name in contract.attributes:
+        if module not in modules or not is_attribute(name):
+            raise InvalidEntry(
+                f"the contract sets the attribute {name[:80]!r} of {module[:80]!r}, which the module does not have"
+            )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rekindle.lookup.entry import InvalidEntry
-from rekindle.reasons import Bypass, ReadsAttribute, Reason
+from rekindle.reasons import Bypass, ReadsAttribute, Reason, SetsAttributes
 
 if TYPE_CHECKING:
     from rekindle.lookup.entry import StoredEntry
@@ -37,6 +37,7 @@ class Refusal:
     tries: exports that had failed under one key, in one process, when it was stored: so many calls it holds for
     processes: how many found the same
     attribute: of a ReadsAttribute its name; None for another bypass
+    paths: of SetsAttributes its paths; None for another bypass
     """
 
     reason: Reason
@@ -44,6 +45,7 @@ class Refusal:
     tries: int = 1
     processes: int = 1
     attribute: str | None = None
+    paths: list[str] | None = None
 
     @property
     def holds(self) -> bool:
@@ -52,7 +54,16 @@ class Refusal:
 
     def bypass(self) -> Bypass:
         """Returns the reason as a call that runs in eager is given it."""
+        if self.paths is not None:
+            return SetsAttributes(self.message, self.paths)
         return Bypass(self.reason, self.message) if self.attribute is None else ReadsAttribute(self.attribute)
+
+    @staticmethod
+    def made(bypass: Bypass, tries: int, processes: int) -> Refusal:
+        """Returns what is to be kept of a bypass."""
+        attribute = bypass.name if isinstance(bypass, ReadsAttribute) else None
+        paths = bypass.paths if isinstance(bypass, SetsAttributes) else None
+        return Refusal(bypass.reason, bypass.message, tries, processes, attribute, paths)
 
     def section(self) -> bytes:
         """Returns it as the bytes of the section."""
@@ -69,16 +80,21 @@ class Refusal:
         """Returns what a section says; raises InvalidEntry for what is none."""
         try:
             found = json.loads(section)
-            made = Refusal(Reason(found["reason"]), found["message"], found["tries"], found["processes"], found.get("attribute"))
+            counts = found["tries"], found["processes"]
+            made = Refusal(Reason(found["reason"]), found["message"], *counts, found.get("attribute"), found.get("paths"))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidEntry(f"its section {SECTION} cannot be read: {error}") from error
         types = [type(value) for value in (made.message, made.tries, made.processes)]
-        if types != [str, int, int] or not isinstance(made.attribute, str | None):
+        if types != [str, int, int] or not isinstance(made.attribute, str | None) or not _are_texts(made.paths):
             raise InvalidEntry(f"its section {SECTION} has values of other types")
         return made
 
 
+def _are_texts(found: Any) -> bool:
+    return found is None or (type(found) is list and all(type(one) is str for one in found))
+
+
 def is_lasting(bypass: Bypass) -> bool:
     """Tells whether another process would be refused for the same, as far as its key and what was read are the same."""
-    lasts = type(bypass) is ReadsAttribute or (type(bypass) is Bypass and bypass.reason in _LASTING)
+    lasts = type(bypass) in (ReadsAttribute, SetsAttributes) or (type(bypass) is Bypass and bypass.reason in _LASTING)
     return lasts and bypass.observations is not None

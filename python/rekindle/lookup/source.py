@@ -29,7 +29,7 @@ from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process.single_flight import exporting, take_turn
-from rekindle.reasons import Bypass, ReadsAttribute, Reason
+from rekindle.reasons import Bypass, Reason
 
 if TYPE_CHECKING:
     from rekindle.miss.pipeline import NewEntry
@@ -208,7 +208,7 @@ class GraphSource:
             )
             session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options}, **self._options.budget)
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
-            check_fit(made, session, len(call.arguments), call.state)
+            check_fit(made, session, call)
             graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
             graph.bind_functions(self._module, call.device)
         except (Bypass, PythonOpError):
@@ -244,8 +244,7 @@ class GraphSource:
             if (refusal := Refusal.of(found)) is not None and refusal.bypass().cause == bypass.cause
         ]
         processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)
-        attribute = bypass.name if isinstance(bypass, ReadsAttribute) else None
-        refusal = Refusal(bypass.reason, bypass.message, wanted.tries + 1, max(1, processes), attribute)
+        refusal = Refusal.made(bypass, wanted.tries + 1, max(1, processes))
         seconds = time.perf_counter() - wanted.start
         entry = self.store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds)
         self.store.publish(wanted.prekey, entry)

@@ -133,7 +133,7 @@ def _compare_further(
     """Compares a session that is ready on further calls, as `verify` does; own: eager's gradients of the call itself."""
     traced, writes, gradients = built.traced, built.traced.effects.writes, own
     with checkpoints_inlined():
-        second = call_again(request, writes, perturbed_state(request.call)) if again else None
+        second = call_again(request, traced.effects, perturbed_state(request.call)) if again else None
     further = calls if second is None else [second]
     _check_objects(traced.result.objects, further)
     differentiable = [output for output in further[0].outputs if output.requires_grad] if further and request.call.grad else []

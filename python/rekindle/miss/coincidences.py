@@ -22,7 +22,7 @@ def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, 
 
     Dimensions get one if eager runs when only these have another size.
     """
-    arguments, writes, changed = request.call.arguments, traced.effects.writes, perturbed_state(request.call)
+    arguments, changed = request.call.arguments, perturbed_state(request.call)
     shapes = asked
     for symbol in symbols:
         size = (shapes.bind(sizes_of(arguments)) or {})[symbol]
@@ -32,7 +32,7 @@ def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, 
         for part in itertools.islice(_parts(shapes.places(symbol)), _MOST):
             name, parted = shapes.parted(part)
             elsewhere = (resized(arguments, parted, {name: other}) for other in others)
-            if any(call_again(request, writes, changed, given) is not None for given in elsewhere):
+            if any(call_again(request, traced.effects, changed, given) is not None for given in elsewhere):
                 shapes = parted
                 break
     return shapes if shapes != asked else None

@@ -223,7 +223,7 @@ class _Search:
         if numbers is None:
             return None
         with observed(self._functions) as seen:
-            found = call_again(self._request, self._traced.effects.writes, self._changed, self._at(sizes))
+            found = call_again(self._request, self._traced.effects, self._changed, self._at(sizes))
         if found is None:
             return None
         self._seen.append(seen)

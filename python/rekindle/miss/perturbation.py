@@ -16,13 +16,14 @@ from torch import nn
 from rekindle import _native
 from rekindle.errors import ran_out_of_memory
 from rekindle.export.copies.private_copy import numbers_of, twin
+from rekindle.export.copies.set_attributes import SetAttributes
 from rekindle.export.request import Call, ExportRequest
-from rekindle.export.torchscript.module_state import attributes_kept, state_kept
+from rekindle.export.torchscript.module_state import state_kept
 from rekindle.export.traced import Effects
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.partial_capture import run_eager
 from rekindle.process.random_states import RandomStates, random_states, seed_random_states, set_random_states
-from rekindle.reasons import Bypass
+from rekindle.reasons import Bypass, Reason
 from rekindle.results.contract import flatten_outputs
 from rekindle.results.layouts import arranged_like, copied, is_dense
 from rekindle.sizes.shapes import Shapes
@@ -68,13 +69,13 @@ def _with_state(call: Call, arguments: list[torch.Tensor], changed: Mapping[str,
 
 def call_again(
     request: ExportRequest,
-    writes: list[int],
+    effects: Effects,
     changed: Mapping[str, torch.Tensor],
     arguments: Sequence[torch.Tensor] | None = None,
 ) -> SecondCall | None:
     """Runs the module in eager once more on perturbed copies of everything, from another random state.
 
-    writes: positions of the arguments, parameters and buffers whose new contents are the last outputs
+    effects: those of the traced forward
     changed: the perturbed_state, which is not written to
     arguments: those in the place of the call's, at other sizes (see resized)
 
@@ -88,7 +89,7 @@ def call_again(
         seed_random_states(_SEED)
         states = [random_states()]
         tensors = _with_state(call, arguments, changed)
-        made = _run(request, writes, tensors)
+        made = _run(request, effects, tensors)
         states.append(random_states())
     except Bypass:
         raise
@@ -102,8 +103,9 @@ def call_again(
     return SecondCall(**vars(made), tensors=tensors, random_states=(states[0], states[1]))
 
 
-def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor]) -> Outcome:
+def _run(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> Outcome:
     """Makes eager's call with `tensors`: arguments, parameters and buffers, none written."""
+    writes = effects.writes
     first_buffer = len(request.call.arguments) + len(request.call.parameters)
     private: dict[int, torch.Tensor] = {}
     for i, tensor in enumerate(tensors):
@@ -111,8 +113,12 @@ def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor])
             private.setdefault(id(tensor), numbers_of(tensor))
     every = [private.get(id(tensor), tensor) for tensor in tensors]
     copy, versions = request.copies.around(every), [every[i]._version for i in writes]
-    with attributes_kept(copy.module), state_kept(copy.module), torch.set_grad_enabled(copy.grad):
+    attributes = SetAttributes(copy)
+    with state_kept(copy.module), torch.set_grad_enabled(copy.grad):
         result = run_eager(copy.module, copy.args, copy.kwargs)
+    result = attributes.with_result(result)
+    if attributes.places != effects.attributes:
+        raise Bypass(Reason.STATE_MUTATED, "the forward sets other attributes for other numbers in the inputs")
     objects: list[Any] = []
     structure, outputs = flatten_outputs(result, every, objects, own=copy.own)
     bumped = [place for place, i in enumerate(writes) if every[i]._version != versions[place]]
@@ -123,7 +129,7 @@ def _run(request: ExportRequest, writes: list[int], tensors: list[torch.Tensor])
 def outputs_again(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
     """Returns what the graph gives for `tensors`, as in SecondCall, from eager; None for what is kept for its effects only."""
     with checkpoints_inlined():  # PyTorch does not differentiate reentrant ones by some tensors only
-        outputs = _run(request, effects.writes, tensors).outputs
+        outputs = _run(request, effects, tensors).outputs
     return as_of_graph(outputs, effects)
 
 

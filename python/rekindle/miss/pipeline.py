@@ -249,6 +249,7 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
     try:
         return _native.Contract.make(
             structure=without_index(traced.result.structure, call.device),
+            attributes=traced.effects.attributes,
             used=traced.graph.used,
             state=[*call.parameters, *call.buffers],
             grad=call.grad,

@@ -31,7 +31,7 @@ def disagreement(joint: bytes, contract: _native.Contract, made: NewEntry, reque
     """
     names, layouts = _native.Contract.FIELDS, made.contract.output_layouts
     if contract.shapes.sizes != made.contract.shapes.sizes:  # other symbols may be one, and trials end otherwise
-        names, layouts = ("structure", "used", "state", "writes"), contract.output_layouts
+        names, layouts = ("structure", "attributes", "used", "state", "writes"), contract.output_layouts
     elif (why := _other_graph(joint, made)) is not None:
         return why
     for name in names:

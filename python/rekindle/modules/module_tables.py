@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,6 +33,16 @@ def named_parameters(root: nn.Module) -> dict[str, nn.Parameter]:
 def named_buffers(root: nn.Module) -> dict[str, torch.Tensor]:
     """Returns each buffer that graphs may take under the first of its names, as nn.Module.named_buffers does."""
     return {name: buffer for name, buffer in _tensors(root, "_buffers").items() if has_strides(buffer)}
+
+
+def places_of(root: nn.Module, attributes: Iterable[tuple[str, str]]) -> list[tuple[dict[str, Any], str]]:
+    """Returns the dict of the module that has, or is to have, each attribute, given as (module's name, attribute's).
+
+    Raises KeyError for a module that is not there.
+    """
+    places = list(attributes)
+    modules = named_modules(root) if places else {}
+    return [(modules[owner].__dict__, name) for owner, name in places]
 
 
 def has_strides(buffer: object) -> bool:

@@ -67,8 +67,7 @@ def flatten_outputs(
 ) -> tuple[Any, list[torch.Tensor]]:
     """Takes a result apart: (structure, distinct tensors that the graph computes).
 
-    An input that is returned as it is becomes a reference to it, a view of an input or of a computed tensor is described
-    (results/views.py).
+    An input that is returned as it is becomes a reference to it; views are described (results/views.py).
 
     inputs: the call's tensors, then those of the module; the structure refers to them by position
     objects: gets those in the result that are no containers, then its lists and dicts; they have to be new ones at each call
@@ -78,9 +77,9 @@ def flatten_outputs(
 
     Raises Bypass(unsupported_output) for what cannot be rebuilt.
     """
-    walk = _Flattening({id(tensor): i for i, tensor in enumerate(inputs)}, [] if objects is None else objects, number)
-    walk.own = own or {}
-    found = walk.of(result, "result")
+    given = {id(tensor): i for i, tensor in enumerate(inputs)}
+    walk = _Flattening(given, [] if objects is None else objects, number, own or {})
+    found = walk.with_attributes(result) if type(result) is structure.WithAttributes else walk.of(result, "result")
     walk.objects += walk.containers
     outputs, described, where = views.separate(walk.results, inputs, steps)
     for tensor, (kind, position) in zip(walk.results, where, strict=True):
@@ -99,6 +98,16 @@ class _Flattening:
     containers: list[Any] = dataclasses.field(default_factory=list)  # lists and dicts that were met
     places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)  # structures of `results`, by identity
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)  # distinct tensors that are no inputs
+
+    def with_attributes(self, values: structure.WithAttributes) -> Any:
+        """Returns the structure of a result and of what is set; raises Bypass(state_mutated) for what no graph can set."""
+        found = [self.of(values[0], "result")]
+        for value, title in zip(values[1:], values.titles, strict=True):
+            try:
+                found.append(self.of(value, title))
+            except Bypass as bypass:
+                raise Bypass(Reason.STATE_MUTATED, f"the forward sets the attribute {title}, and {bypass.message}") from bypass
+        return {"tuple": found}
 
     def of(self, value: Any, path: str) -> Any:
         """Returns the structure of one value; `path`: for messages."""

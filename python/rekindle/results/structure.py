@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from abc import ABC
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Generic
 
 from torch import nn
@@ -111,3 +112,18 @@ def _is_model_output(kind: type) -> bool:
 
 def _field_values(value: Any) -> Parts:
     return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+
+
+class WithAttributes(tuple[Any, ...]):
+    """Holds what a forward returned, then what it has set as attributes of its modules; flattened as a tuple.
+
+    attributes: (title for messages, value) of each
+    """
+
+    titles: list[str]
+
+    def __new__(cls, result: Any, attributes: Sequence[tuple[str, Any]]) -> WithAttributes:
+        """Makes one; see the class."""
+        made = super().__new__(cls, (result, *(value for _, value in attributes)))
+        made.titles = [title for title, _ in attributes]
+        return made

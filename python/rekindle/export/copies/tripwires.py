@@ -4,14 +4,20 @@ An example: of a module with `self.rewards = [1.0]`, taken to be unread, the cop
 an object that stands for the list. `self.rewards`, `getattr(self, "rew" + "ards")` and `vars(self)["rewards"]` look the name
 up, and so compare it with the tripwire: that raises ReadsAttribute. Whoever takes the object out of the dict by another way
 cannot use it; code of the user's that may take all of a dict is refused before (key/left_out.py).
+
+`self.rewards = []` looks the name up, too, and is no read: from then on the forward reads what it has set itself. The same goes
+for a name that the live module does not have yet.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 
 from rekindle.export.copies.copied_callables import Copier, Of
 from rekindle.export.copies.copied_kinds import Attributed, DictCopier, ObjectCopier, TensorCopier
@@ -43,18 +49,47 @@ class _Tripwire(str):
     """Stands in a dict for the name of an attribute, and tells when the name is looked up."""
 
     reads: Reads
+    is_set = False  # whether the forward has set the attribute
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
-        if str.__eq__(self, other) is True:
+        if str.__eq__(self, other) is not True:
+            return False
+        if not self.is_set and not _sets(sys._getframe(1)):
             raise self.reads.note(str(self))
-        return False
+        self.is_set = True
+        return True
 
 
 def _tripwire(name: str, reads: Reads) -> _Tripwire:
     made = _Tripwire(name)
     made.reads = reads
     return made
+
+
+_SETATTR = nn.Module.__setattr__.__code__
+# What runs in these may run again in the backward, or whenever the graph runs, and would set the attribute once more.
+_RUNS_AGAIN = ("torch/utils/checkpoint.py", "rekindle/functions/interception.py")
+
+
+def _sets(frame: FrameType | None) -> bool:
+    """Tells whether a name is looked up, in the code that the frame runs, because the forward sets an attribute of a module."""
+    if frame is None or frame.f_code is not _SETATTR:
+        return False
+    while frame is not None and not frame.f_code.co_filename.endswith(_RUNS_AGAIN):
+        frame = frame.f_back
+    return frame is None
+
+
+def put_back(table: dict[str, Any], before: dict[str, Any], names: Iterable[str]) -> None:
+    """Lets a module's dict hold what it held `before` under some of its keys, or of the keys that it had then."""
+    for name in names:
+        if name in before:
+            table[name] = before[name]
+        else:
+            del table[name]
+        if isinstance(name, _Tripwire):
+            name.is_set = False
 
 
 class _Unread:
@@ -88,10 +123,10 @@ class _Tripwires:
         return {name: item for name, item in dict.items(table) if name not in self._unread}
 
     def place(self, table: dict[str, Any], names: Iterable[str]) -> None:
-        """Adds tripwires to the copy of a dict that has all of `names`, in their order, but the unread ones."""
+        """Adds tripwires to the copy of a dict that has all of `names`, in their order, but the unread ones, there or not."""
         held = {f"{name}": item for name, item in table.items()}  # a tensor may have had tripwires in an earlier copy
         table.clear()
-        for name in names:
+        for name in dict.fromkeys([*names, *sorted(self._unread)]):
             if name in self._unread:
                 table[_tripwire(name, self._reads)] = _Unread(name, self._reads)
             else:

@@ -24,7 +24,6 @@ from rekindle.export.torchscript import onnx_model
 from rekindle.export.torchscript.corrections import corrected
 from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.function_nodes import Functions
-from rekindle.export.torchscript.module_state import attributes_kept
 from rekindle.export.torchscript.symbolics import OPSET, registered
 from rekindle.export.torchscript.traced_module import Findings, TracedModule
 from rekindle.export.traced import AskedSizes, EagerRun, SizeGuard, Traced, TracedGraph
@@ -108,7 +107,7 @@ def export(request: ExportRequest) -> Traced:
     before_draws = random_states()
     autocast_cache = torch.is_autocast_cache_enabled()  # the exporter leaves it off when it fails
     try:
-        with attributes_kept(private.module), torch.set_grad_enabled(call.grad):
+        with torch.set_grad_enabled(call.grad):
             model = _run_exporter(traced, tuple(tensors), names, functions, _open_dims(plan.shapes))
     finally:
         torch.set_autocast_cache_enabled(autocast_cache)

@@ -23,20 +23,3 @@ def state_kept(module: nn.Module) -> Iterator[None]:
             raise Bypass(
                 Reason.BUFFER_MUTATED, f"the forward puts another tensor in the place of {changed!r}, which no graph can do yet"
             )
-
-
-# What torch's recurrent layers derive from their parameters whenever these are others.
-_FLAT_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
-
-
-@contextlib.contextmanager
-def attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Refuses a forward that does anything to the modules' attributes."""
-    before = [(submodule, dict(submodule.__dict__)) for submodule in named_modules(module).values()]
-    yield
-    for submodule, attributes in before:
-        derived = _FLAT_WEIGHTS if isinstance(submodule, nn.RNNBase) else ()
-        for name in [*submodule.__dict__, *attributes]:
-            if submodule.__dict__.get(name) is not attributes.get(name) and name not in derived:
-                what = f"{type(submodule).__name__}.{name}"
-                raise Bypass(Reason.STATE_MUTATED, f"the forward changes the attribute {what}; keep state in buffers")

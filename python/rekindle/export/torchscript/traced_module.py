@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle.export.copies.set_attributes import SetAttributes
 from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import state_kept
@@ -63,8 +64,10 @@ class TracedModule(nn.Module):
         set_exporter_log(False)  # the exporter has just switched it on, whatever it was told
         versions = [tensor._version for tensor in tensors]
         sizes, data, assumptions = SizeTrace(user_place), DataSizes(), Assumptions()
+        attributes = SetAttributes(self.private)
         with under_function_modes(self.modes):
             mode, result = self._run(tensors, sizes, data, assumptions)
+        result = attributes.with_result(result)
         objects: list[Any] = []
         with untraced():
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
@@ -85,7 +88,7 @@ class TracedModule(nn.Module):
         outputs += effects + written
         result = Result(layout, outputs, [number.value for number in sizes.numbers], objects)
         self.found = Findings(
-            result, Effects(len(effects), writes), random_states(), sizes, guards, data.any,
+            result, Effects(len(effects), writes, attributes.places), random_states(), sizes, guards, data.any,
             frozenset(mode.autocast_dtypes), mode.allowed,
         )  # fmt: skip
         answers = sizes.answers()
