@@ -43,6 +43,7 @@ class Expected:
     again: Again | None = None  # runs eager once more
     held: Sequence[torch.Tensor] | None = None  # the inputs as the module had them; None where it had others
     constants: Sequence[torch.Tensor] = ()  # plain tensors that the module had
+    differentiated: bool = True  # whether gradients are compared where they are recorded
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ def compare_session(
     names: Sequence[str],
     grad: bool,
     check: Callable[[Sequence[torch.Tensor]], None] = lambda outputs: None,
-) -> Gradients:
+) -> Gradients | None:
     """Runs `session` on eager's inputs from eager's random state and compares it with eager; returns eager's gradients.
 
-    Eager's outputs cannot be differentiated once more.
+    Eager's outputs cannot be differentiated once more, unless they were not to be: it returns None then.
 
     names: those of the inputs, for messages
     grad: whether gradients are computed
@@ -86,8 +87,8 @@ def compare_session(
         expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, eager.outputs, strict=True)]
         least = tolerance({*eager.autocast_dtypes, *(x.dtype for x in inputs)})
         doubts = _compare_outputs(actual, expected, grad, least, eager.laid_out)
-        differentiate = differentiation(expected, inputs, states[1]) if grad else None
-        gradients = Gradients([None] * len(inputs), [])
+        differentiate = differentiation(expected, inputs, states[1]) if grad and eager.differentiated else None
+        gradients = Gradients([None] * len(inputs), []) if eager.differentiated else None
         if differentiate is not None:
             arriving = Arriving(differentiate(actual), names, len(expected))
             gradients, found = _compare_gradients(arriving, eager, expected, differentiate, least)

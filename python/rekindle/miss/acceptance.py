@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,6 +38,9 @@ from rekindle.results.saved_groups import Group, Saved
 from rekindle.results.views import placed
 
 _ANY: Layout = ["any", []]
+# Elements of a graph's inputs from which on gradients are compared for the smallest of the calls; for the others, results are.
+# What a trace has frozen shows in these; the gradients follow from the graph by rules that do not know the sizes.
+_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,8 @@ def verify(
         _prepare(session, built.traced.inputs, request.call.grad)
         with torch.set_grad_enabled(request.call.grad):
             if known is None:
-                known = compare_session(session, _expected(request, built), _names(request, built), request.call.grad)
+                once = (again or bool(calls)) and sum(tensor.numel() for tensor in built.traced.inputs) >= _LARGE
+                known = _compare_own(session, request, built, not (once and request.call.grad))
             return _compare_further(session, request, built, known, calls, again)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
@@ -127,10 +131,18 @@ def verify(
         raise Bypass(Reason.VERIFICATION_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
 
 
+def _compare_own(session: Any, request: ExportRequest, built: Built, differentiated: bool = True) -> Gradients | None:
+    expected = replace(_expected(request, built), differentiated=differentiated)
+    return compare_session(session, expected, _names(request, built), request.call.grad)
+
+
 def _compare_further(
-    session: Any, request: ExportRequest, built: Built, own: Gradients, calls: Sequence[SecondCall], again: bool
+    session: Any, request: ExportRequest, built: Built, own: Gradients | None, calls: Sequence[SecondCall], again: bool
 ) -> GradientContract:
-    """Compares a session that is ready on further calls, as `verify` does; own: eager's gradients of the call itself."""
+    """Compares a session that is ready on further calls, as `verify` does.
+
+    own: eager's gradients of the call itself; None where these are compared for the smallest of the others only
+    """
     traced, writes, gradients = built.traced, built.traced.effects.writes, own
     with checkpoints_inlined():
         second = call_again(request, traced.effects, perturbed_state(request.call)) if again else None
@@ -140,10 +152,13 @@ def _compare_further(
     smallest = min(further, key=lambda call: sum(tensor.numel() for tensor in call.tensors), default=None)
     read = set(saved_writes(smallest, writes)) if differentiable and writes and smallest else set()  # before it is freed
     for call in calls:
-        gradients = _verify_elsewhere(session, request, built, call, own)
+        gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is smallest) or gradients
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)
+    if gradients is None:
+        gradients = _compare_own(session, request, built)
+    assert gradients is not None
     layouts = [_ANY if gradient is None else layout_of(gradient, built.has_open_sizes) for gradient in gradients.values]
     silent = [place for place in range(len(writes)) if further and place not in further[0].bumped]
     results = len(traced.graph.used) + len(built.output_layouts)  # those of the graph's tensors that are inputs or results
@@ -209,9 +224,11 @@ def _check_objects(objects: list[Any], calls: Sequence[SecondCall]) -> None:
     raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}; return tensors, or a new one")
 
 
-def _verify_elsewhere(session: Any, request: ExportRequest, built: Built, call: SecondCall, own: Gradients) -> Gradients:
+def _verify_elsewhere(
+    session: Any, request: ExportRequest, built: Built, call: SecondCall, own: Gradients | None, differentiated: bool
+) -> Gradients | None:
     try:
-        return _verify_second(session, request, built, call)
+        return _verify_second(session, request, built, call, differentiated)
     except Exception as error:
         if ran_out_of_memory(error):
             raise
@@ -225,7 +242,9 @@ def _prepare(session: Any, inputs: list[torch.Tensor], grad: bool) -> None:
         raise Bypass(Reason.UNSUPPORTED_OP, first_line(error)) from error
 
 
-def _verify_second(session: Any, request: ExportRequest, built: Built, second: SecondCall) -> Gradients:
+def _verify_second(
+    session: Any, request: ExportRequest, built: Built, second: SecondCall, differentiated: bool = True
+) -> Gradients | None:
     """Compares on a second call, as compare_session does."""
     traced, sizes = built.traced, built.traced.sizes
     numbers = traced.result.numbers if second.numbers is None else second.numbers
@@ -246,6 +265,7 @@ def _verify_second(session: Any, request: ExportRequest, built: Built, second: S
             lambda: outputs_again(request, traced.effects, second.tensors),
             [second.held[i] for i in traced.graph.used],
             second.constants,
+            differentiated,
         )
         return compare_session(session, expected, _names(request, built), request.call.grad, check)
     except (SizedByData, OtherBranch):

@@ -18,9 +18,9 @@ from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
 class WrongElsewhere(Exception):
     """Says that the graph is right for the call and not for other sizes, where it may be if some sizes stay equal."""
 
-    def __init__(self, message: str, gradients: Gradients) -> None:
+    def __init__(self, message: str, gradients: Gradients | None) -> None:
         super().__init__(message)
-        self.gradients = gradients  # eager's, of the call
+        self.gradients = gradients  # eager's, of the call; None where these were not compared
 
 
 class Retry(enum.Enum):

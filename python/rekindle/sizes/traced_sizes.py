@@ -15,6 +15,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -38,8 +39,7 @@ _FOLLOWED_NO_FURTHER = """
     truediv rtruediv pow rpow and rand or ror xor rxor lshift rlshift rshift rrshift divmod rdivmod
     int float index invert str repr format round reduce_ex complex
 """.split()
-
-
+_TEXTS = frozenset(("repr", "str", "format"))
 # Modules that look up what they know of a shape, and work it out instead where a size cannot be hashed.
 _TAKES_SYMBOLS = frozenset({"einops.einops"})
 
@@ -55,9 +55,13 @@ class Guard:
 
 
 class SizeTrace:
-    """Collects what the forward of one export asks of sizes. `where` names the place in the user's code that runs."""
+    """Collects what the forward of one export asks of sizes. `where` names the place in the user's code that runs.
 
-    def __init__(self, where: Callable[[], str]) -> None:
+    is_for_message: tells of code that makes a text of a size whether only an error would show it
+    """
+
+    def __init__(self, where: Callable[[], str], is_for_message: Callable[[FrameType], bool] = lambda frame: False) -> None:
+        self.is_for_message = is_for_message
         self.guards: list[Guard] = []
         self.numbers: list[TracedSize] = []  # in the forward's result
         self.fixed: dict[Place, str] = {}  # dimensions of inputs whose size the forward asked for -> where
@@ -210,6 +214,8 @@ def _define_comparison(name: str) -> None:
 
 def _define_rest(name: str) -> None:
     def apply(self: TracedSize, *rest: Any) -> Any:
+        if name in _TEXTS and self.trace.is_for_message(sys._getframe(1)):
+            return getattr(self.value, f"__{name}__")(*rest)
         rest = tuple(self.trace.fix(other) if is_traced(other) else other for other in rest)
         value = self.trace.fix(self)
         found = getattr(value, f"__{name}__")(*rest)

@@ -19,6 +19,7 @@ from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import state_kept
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.data_sizes import DataSizes
+from rekindle.export.trace.messages import is_for_message
 from rekindle.export.trace.open_sizes import OpenSizes, following
 from rekindle.export.trace.trace_mode import TraceMode
 from rekindle.export.trace.traced_booleans import take_for_numbers
@@ -63,7 +64,7 @@ class TracedModule(nn.Module):
         """Returns the outputs of `found` and, if the forward asked for sizes, the answers as one vector."""
         set_exporter_log(False)  # the exporter has just switched it on, whatever it was told
         versions = [tensor._version for tensor in tensors]
-        sizes, data, assumptions = SizeTrace(user_place), DataSizes(), Assumptions()
+        sizes, data, assumptions = SizeTrace(user_place, is_for_message), DataSizes(), Assumptions()
         attributes = SetAttributes(self.private)
         with under_function_modes(self.modes):
             mode, result = self._run(tensors, sizes, data, assumptions)

@@ -6,10 +6,12 @@ import dis
 import itertools
 from types import CodeType
 
+_JUMPS = frozenset([*dis.hasjrel, *dis.hasjabs])
+
 
 def depths_at(code: CodeType, opcode: int) -> dict[int, int]:
     """Returns the stack's depth at each instruction of an opcode that can be reached, by the instruction's offset in bytes."""
-    found = _depths(code)
+    found = depths_of(code)
     return {step.offset: found[step.offset] for step in _steps(code) if step.opcode == opcode and step.offset in found}
 
 
@@ -17,7 +19,7 @@ def _steps(code: CodeType) -> list[dis.Instruction]:
     return list(dis.get_instructions(code))
 
 
-def _depths(code: CodeType) -> dict[int, int]:
+def depths_of(code: CodeType) -> dict[int, int]:
     """Returns the depth where each instruction begins that can be reached, by its offset. Ways that meet have equal depths."""
     steps = _steps(code)
     next_of = {step.offset: after for step, after in itertools.pairwise(steps)}
@@ -33,8 +35,8 @@ def _depths(code: CodeType) -> dict[int, int]:
         depths[offset] = depth
         step = by_offset[offset]
         argument = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
-        if step.opcode in dis.hasjump:
-            open_ends.append((step.jump_target, depth + dis.stack_effect(step.opcode, argument, jump=True)))
+        if step.opcode in _JUMPS:
+            open_ends.append((step.argval, depth + dis.stack_effect(step.opcode, argument, jump=True)))
         if step.opname not in _ENDS and offset in next_of:
             open_ends.append((next_of[offset].offset, depth + dis.stack_effect(step.opcode, argument, jump=False)))
     return depths
