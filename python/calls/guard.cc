@@ -147,10 +147,15 @@ void Guard::add(py::handle object, bool of_attributes, bool weak) {
 
 void Guard::add_but(const py::object& object, const py::tuple& unread) {
   add(object, true, false);
-  std::vector<Part>& items = containers_.back().items;
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (unread.contains(items[i].object)) items[i + 1] = {py::object(), false, true};
+  Container& container = containers_.back();
+  container.unread = unread;
+  std::vector<Part> read;
+  for (std::size_t i = 0; i + 1 < container.items.size(); i += 2) {
+    if (unread.contains(container.items[i].object)) continue;
+    read.push_back(container.items[i]);
+    read.push_back(container.items[i + 1]);
   }
+  container.items = std::move(read);
 }
 
 Guard::Part Guard::held(PyObject* part) const {
@@ -166,7 +171,6 @@ void Guard::add_tensor(py::handle object) {
 }
 
 bool Guard::same(const Part& part, PyObject* now) {
-  if (part.unread) return true;
   return part.weak ? now != nullptr && alive(part.object, true).ptr() == now : part.object.ptr() == now;
 }
 
@@ -190,8 +194,15 @@ bool Guard::same(const Container& container) {
   if (version != 0 && version == container.version) return true;
   if (PyAnySet_Check(table)) return same_order(table, container.items[0].object.ptr());
   std::size_t i = 0;
-  const bool equal = visit_parts(
-      table, [&](PyObject* part) { return i < container.items.size() && same(container.items[i++], part); });
+  bool at_name = true, is_unread = false;  // where some attributes are not compared
+  const bool equal = visit_parts(table, [&](PyObject* part) {
+    if (!container.unread.empty()) {
+      if (at_name) is_unread = container.unread.contains(py::reinterpret_borrow<py::object>(part));
+      at_name = !at_name;
+      if (is_unread) return true;
+    }
+    return i < container.items.size() && same(container.items[i++], part);
+  });
   if (!equal || i != container.items.size()) return false;
   container.version = version;
   return true;

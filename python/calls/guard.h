@@ -31,7 +31,7 @@ class Guard {
   // absence, is compared by identity. cells: (object, how) pairs, where `how` is "content" for what a
   // container is; "object" for its class, its slots, the dict of its attributes and what that holds;
   // "weak" for the same of an object that is not kept alive; a tuple of names for the
-  // same but for what the attributes of these names hold; "bytes" for a tensor or another object with a
+  // same but for attributes of these names, there or not; "bytes" for a tensor or another object with a
   // buffer (NumPy arrays), of which layout and bytes are compared; or a function that returns a tuple of what
   // no other way shows, compared by identity (integers and texts by value).
   // weak: ids of objects that are not kept alive wherever containers and cells hold them.
@@ -49,11 +49,11 @@ class Guard {
   struct Part {
     pybind11::object object;  // a weak reference to the part if `weak`
     bool weak = false;
-    bool unread = false;  // whatever it is, it is the same
   };
   struct Container {
     pybind11::object object;       // a weak reference if `weak`
     pybind11::object type, bases;  // its class; of a class, its method resolution order
+    pybind11::tuple unread;        // names of attributes that are not among `items`
     const void* table = nullptr;   // where the dict of its attributes is: compared, never followed
     bool of_attributes = false, weak = false;
     std::vector<Part> items;  // dict: key, value, key, value, ...; set: a tuple of its items

@@ -335,7 +335,7 @@ def test_a_list_under_two_names_of_which_one_is_read(cache_dir: str) -> None:
         module.scale[0] += 1
 
 
-def test_a_guard_compares_that_an_unread_attribute_is_there() -> None:
+def test_a_guard_does_not_compare_an_unread_attribute() -> None:
     module = Keeper(by_name)
     guard = rekindle._native.Guard([], [], [], [(module, ("saved", "count"))])
     module.saved, module.count = [], 5
@@ -343,4 +343,8 @@ def test_a_guard_compares_that_an_unread_attribute_is_there() -> None:
     module.scale = module.scale
     assert guard.check()
     del module.count
+    assert guard.check()
+    module.count = 5  # behind the others
+    assert guard.check()
+    module.other = 5
     assert not guard.check()

@@ -124,8 +124,9 @@ class _TreeWalk:
         """Watches the attributes of a module or of a tensor of it, but for what unread ones hold."""
         walker = self._walker
         # In a private copy, these names are not to be compared (export/copies/tripwires.py): the texts are.
-        unread = tuple(f"{name}" for name in attributes if walker.unread and _path_of(path, name) in walker.unread)
-        walker.watch(owner, object_but(unread) if unread else OBJECT)
+        unread = {f"{name}" for name in attributes if walker.unread and _path_of(path, name) in walker.unread}
+        unread |= self._unread.get(path, set())
+        walker.watch(owner, object_but(tuple(sorted(unread))) if unread else OBJECT)
 
     def _add_attribute(self, path: str, owner: Any, name: str, value: Any) -> None:
         walker = self._walker

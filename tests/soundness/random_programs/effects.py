@@ -36,6 +36,47 @@ EFFECTS = (
         changes=("net.last$ = None", "net.last$ = torch.ones(4)"),
         weight=0.3,
     ),
+    Construct("loss kept", "self.aux$ = y.square().mean() * 3\ny = y * 2", init="self.aux$ = None", changes=("net.aux$ = <n>",)),
+    Construct(
+        "result kept without a line in __init__",
+        "self.new$ = y\ny = y * 2",
+        changes=("net.__dict__.pop('new$', None)", "net.new$ = <n>", "net.new$ = torch.nn.Linear(1, 1)"),
+    ),
+    Construct(
+        "result kept and read",
+        "self.h$ = y * 1.5\nself.g$ = [self.h$, x.shape[0], None]\ny = self.h$ + self.g$[1]",
+        changes=("net.h$ = 3", "del net.h$", "net.g$ = <t>"),
+    ),
+    Construct(
+        "kept in one of two cases",
+        "if self.k$ > 2:\n    self.h$ = y.detach()\ny = y * 2",
+        init="self.k$ = 3",
+        changes=("net.k$ = <i>", "net.h$ = <n>"),
+    ),
+    Construct(
+        "kept over a default of the class",
+        "self.h$ = y.sum() if self.training else 4\ny = y + self.h$",
+        members="h$ = 5",
+        changes=("type(net).h$ = <n>", "net.__dict__.pop('h$', None)", "net.train(not net.training)"),
+    ),
+    Construct(
+        "kept by a property",
+        "self.p$ = y\ny = self.p$ * 2",
+        members="@property\ndef p$(self):\n    return self.q$ * 2\n@p$.setter\ndef p$(self, value):\n    self.q$ = value\n",
+        changes=("net.q$ = <n>",),
+    ),
+    Construct(
+        "kept after a look",
+        "y = y * 2 if getattr(self, 'h$', None) is None else y * 3\nself.h$ = y.detach()",
+        changes=("net.h$ = None", "net.__dict__.pop('h$', None)"),
+        weight=0.3,
+    ),
+    Construct(
+        "kept within a checkpoint",
+        "def kept$(z):\n    self.h$ = z * 2\n    return self.h$ * z\n"
+        "y = torch.utils.checkpoint.checkpoint(kept$, y, use_reentrant=False)",
+        weight=0.3,
+    ),
     Construct(
         "last result kept in a list",
         "self.kept$.append(y)\ny = y * 2",

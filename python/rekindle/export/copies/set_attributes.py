@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from rekindle.export.copies.tripwires import put_back
+from rekindle.export.copies.tripwires import place_of, put_back
 from rekindle.export.request import Call
 from rekindle.key.module_tree import is_attribute, module_paths
 from rekindle.key.values.walker import attribute_path
@@ -70,12 +70,13 @@ class SetAttributes:
         derived = _FLAT_WEIGHTS if isinstance(module, nn.RNNBase) else ()
         now = dict(module.__dict__)
         changed = [name for name in {**before, **now} if now.get(name, _ABSENT) is not before.get(name, _ABSENT)]
-        found = [_Set(owner, module, f"{name}", now.get(name, _ABSENT)) for name in changed if name not in derived]
+        changed.sort(key=place_of)
+        found = [_Set(owner, module, f"{name}", now.get(name, _ABSENT)) for name in changed if f"{name}" not in derived]
         refused = next((one for one in found if one.value is _ABSENT or not is_attribute(one.name)), None)
         if refused is not None:
             raise Bypass(Reason.STATE_MUTATED, f"the forward changes the attribute {refused.title}; keep state in buffers")
         put_back(module.__dict__, before, changed)
-        return sorted(found, key=lambda one: one.name)
+        return found
 
 
 _ABSENT = object()

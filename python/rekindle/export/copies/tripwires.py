@@ -29,6 +29,7 @@ class Reads:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.set = 0  # how many attributes the forward has set instead
 
     def bypass(self) -> ReadsAttribute | None:
         """Returns the bypass for what was read first; None where nothing was."""
@@ -49,15 +50,17 @@ class _Tripwire(str):
     """Stands in a dict for the name of an attribute, and tells when the name is looked up."""
 
     reads: Reads
-    is_set = False  # whether the forward has set the attribute
+    place = 0  # among the attributes that the forward has set, from 1 on; 0: it has not set this one
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
         if str.__eq__(self, other) is not True:
             return False
-        if not self.is_set and not _sets(sys._getframe(1)):
-            raise self.reads.note(str(self))
-        self.is_set = True
+        if not self.place:
+            if not _sets(sys._getframe(1)):
+                raise self.reads.note(str(self))
+            self.reads.set += 1
+            self.place = self.reads.set
         return True
 
 
@@ -89,7 +92,12 @@ def put_back(table: dict[str, Any], before: dict[str, Any], names: Iterable[str]
         else:
             del table[name]
         if isinstance(name, _Tripwire):
-            name.is_set = False
+            name.place = 0
+
+
+def place_of(name: str) -> int:
+    """Returns the place of an unread attribute among those that the forward has set; 0 for one that it has not, or another."""
+    return name.place if isinstance(name, _Tripwire) else 0
 
 
 class _Unread:

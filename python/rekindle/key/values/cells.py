@@ -49,7 +49,7 @@ class Cells:
     title: returns words for a value, and its parts, that had changed
     same: tells whether two results of `take` are equal
     is_effect: tells whether a change, from parts to parts, is one that a graph would leave out
-    unread: names of attributes of which a guard of an "object" compares that they are there, and not what they hold
+    unread: names of attributes that a guard of an "object" does not compare, there or not
     """
 
     how: str | None
