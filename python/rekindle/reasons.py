@@ -38,6 +38,7 @@ class Reason(enum.StrEnum):
     CHANGED_DURING_EXPORT = "changed_during_export"  # an input of the key moved while the export ran
     OUT_OF_MEMORY = "out_of_memory"  # the device had no memory left for an export
     BACKGROUND = "background"  # a helper process makes the graph, and is not done
+    TRIED_ENOUGH = "tried_enough"  # exports after the first ones have taken their share of the time
     BUSY = "busy"  # another thread exports, and seems to wait for this one
 
     @property
@@ -46,11 +47,11 @@ class Reason(enum.StrEnum):
         return f"docs/bypasses.md#{self.value}"
 
 
-class AtWork(Protocol):
-    """Stands for somebody who makes a graph."""
+class Until(Protocol):
+    """Tells how long something stands, as a guard does."""
 
     def check(self) -> bool:
-        """Tells whether he is still at work."""
+        """Tells whether it still does."""
 
 
 class Bypass(Exception):
@@ -146,15 +147,19 @@ class Busy(Passing):
         super().__init__(Reason.BUSY, message)
 
 
-class InBackground(Bypass):
-    """Says that a helper process is making the graph of a call.
+class Waiting(Bypass):
+    """Says that the graph of a call has to wait: `until` tells whether it still has to. That is no attempt that failed."""
 
-    helper: its `check` tells, as that of a guard, whether it is at work
-    """
+    def __init__(self, reason: Reason, message: str, until: Until) -> None:
+        super().__init__(reason, message)
+        self.until = until
 
-    def __init__(self, helper: AtWork) -> None:
-        super().__init__(Reason.BACKGROUND, "a helper process makes its graph, which serves calls once it is there")
-        self.helper = helper
+
+class InBackground(Waiting):
+    """Says that a helper process is making the graph of a call."""
+
+    def __init__(self, helper: Until) -> None:
+        super().__init__(Reason.BACKGROUND, "a helper process makes its graph, which serves calls once it is there", helper)
 
 
 class SharedMemory(Bypass):

@@ -20,7 +20,7 @@ from rekindle import _native
 from rekindle.calls.refusal_guards import TryAgain, guard_of, is_of_tables, passes_by_itself
 from rekindle.graphs.call_key import is_told_by_class
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.reasons import Bypass, InBackground, Reason
+from rekindle.reasons import Bypass, InBackground, Reason, Waiting
 from rekindle.sizes.shapes import Dims, Shapes
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
@@ -106,9 +106,9 @@ class CallKind:
         self.refused_while = None if self.attempts >= MAX_ATTEMPTS else refused_while
         self.refusal = bypass
 
-    def wait(self, bypass: InBackground) -> None:
-        """Lets calls run in eager while a helper makes their graph; this is no attempt that failed."""
-        self.refusal, self.refused_while = bypass, bypass.helper
+    def wait(self, bypass: Waiting) -> None:
+        """Lets calls run in eager as long as their graph has to wait; this is no attempt that failed."""
+        self.refusal, self.refused_while = bypass, bypass.until
 
 
 @dataclass

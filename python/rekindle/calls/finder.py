@@ -22,8 +22,10 @@ from rekindle.lookup.source import GraphSource
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.status import Status
-from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason, SetsAttributes
+from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason, SetsAttributes, Waiting
 from rekindle.results.contract import flatten_arguments
+
+_FIRST_GRAPHS = 3  # of calls that differ in sizes only, which are exported whenever they are wanted
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Finder:
         for known in admitting:
             if known.ready(arguments):
                 return self._known(kind, known)
-        if (waiting := family.waiting) is not None and waiting.helper.check():
+        if (waiting := family.waiting) is not None and waiting.until.check():
             raise waiting
         self._kinds.release(self._module)
         if (refusal := family.refusal()) is not None:
@@ -109,13 +111,15 @@ class Finder:
         if (why := family.closed.get(plan.shapes.dims)) is not None:
             plan = plan.closed(call.arguments, why)
         wanted = Wanted(
-            sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.start, kind.tries, family.was_refused
-        )
+            sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.start, kind.tries, family.was_refused,
+            is_further=kind.tries > 0 or bool(family.refused) or len(family.graphs) >= _FIRST_GRAPHS,
+        )  # fmt: skip
         try:
             graph = source.obtain(wanted)
-        except InBackground as waiting:
+        except Waiting as waiting:
             kind.attempts -= 1
-            family.waiting = waiting.forgotten()
+            if isinstance(waiting, InBackground):
+                family.waiting = waiting.forgotten()
             raise
         graph.arm(sought.fingerprint, call)
         self._kinds.add(kind, family, graph, plan.shapes)

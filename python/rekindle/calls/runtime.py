@@ -30,7 +30,7 @@ from rekindle.process import process_state
 from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import is_capturing, tracing_state
-from rekindle.reasons import Busy, Bypass, InBackground, Passing, Reason, SharedMemory, SizedByData
+from rekindle.reasons import Busy, Bypass, InBackground, Passing, Reason, SharedMemory, SizedByData, Waiting
 
 _CAPTURED = Bypass(Reason.MODE_STACK, "a CUDA graph is captured around the call; a session's memory is no part of it")
 
@@ -154,7 +154,7 @@ class Runtime:
             graph = self._find_or_export(kind, args, kwargs)
             kind.refusal = None
             return graph
-        except InBackground as bypass:
+        except Waiting as bypass:
             kind.wait(bypass.forgotten())
             self._note(bypass)
             return None

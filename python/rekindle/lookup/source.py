@@ -25,17 +25,23 @@ from rekindle.lookup.background import Background, Ended, Offer, why_here
 from rekindle.lookup.entry_check import check_fit
 from rekindle.lookup.refusal import Refusal, is_lasting
 from rekindle.lookup.store import Store, StoredEntry
+from rekindle.lookup.trials import Trials
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process.single_flight import exporting, take_turn
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, Waiting
 
 if TYPE_CHECKING:
     from rekindle.miss.pipeline import NewEntry
 
 _dice = random.Random()  # the process's own generator belongs to the user
 
+
+_TRIED_ENOUGH = (
+    "further exports of it have taken 5 % of the time that the process has run, so that this call's waits; "
+    "call it with fewer sizes, or do what its other reasons say"
+)
 
 OnGraph = Callable[[str, bytes], None]
 Shared = ranks.Share | Offer  # takes the entry for others
@@ -53,6 +59,7 @@ class GraphSource:
         self._status = status
         self._on_graph = on_graph
         self._background = Background() if options.start == "background" and not options.forbids_eager else None
+        self._trials = Trials()
         self.store = Store.open(options)  # the cache
 
     def obtain(self, wanted: Wanted) -> ReadyGraph:
@@ -226,9 +233,12 @@ class GraphSource:
         """Exports, differentiates, verifies against eager, publishes; calls `on_written` once others can find the entry."""
         from rekindle.miss.pipeline import export_entry
 
+        if wanted.is_further and self._trials.check() and not self._options.forbids_eager:
+            raise Waiting(Reason.TRIED_ENOUGH, _TRIED_ENOUGH, self._trials)
         self.store.explain_miss(wanted.prekey, wanted.fingerprint, wanted.describe_again, wanted.call.arguments)
         try:
-            made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
+            with self._trials.counted(wanted.is_further):
+                made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
         except Bypass as bypass:
             self._keep_refusal(wanted, bypass)
             raise
