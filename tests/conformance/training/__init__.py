@@ -9,5 +9,6 @@ PROGRAMS = {
     "vision": ("mnist", "resnet", "dcgan", "vae", "siamese", "vit_einops", "faster_rcnn"),
     "diffusion": ("diffusion",),
     "decisions": ("reinforce", "actor_critic", "lbfgs", "graph_attention", "lengths_and_a_branch"),
+    "kept_values": ("mixture_of_experts", "bayes_by_backprop"),
     "frameworks": ("accelerate_loop", "mixed_precision", "lightning_inner", "lightning_whole"),
 }  # the programs of each module of this folder
