@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pathlib
 import subprocess
@@ -149,6 +150,16 @@ def test_what_was_set_is_not_kept_alive_once_it_is_set_anew() -> None:
         found.append(weakref.ref(net.first.kept))
     gc.collect()
     assert [reference() is None for reference in found] == [True] * 4 + [False]
+
+
+def test_a_graph_sets_attributes_of_what_is_wrapped_itself() -> None:
+    eager = Net(_loss)
+    own = copy.deepcopy(eager)
+    own.first = rekindle.Module(own.first)  # type: ignore[assignment]
+    wrapped = rekindle.Module(own, rekindle.Options(fallback="error"))
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        assert_same((wrapped(x), own.first.kept, own.second.kept), (eager(x), eager.first.kept, eager.second.kept))
 
 
 def _set_none(net: Any) -> None:

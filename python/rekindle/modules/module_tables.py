@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rekindle.modules.proxy import unwrapped
 from rekindle.process.torch_internals import disabled_torch_function
 
 
@@ -42,7 +43,7 @@ def places_of(root: nn.Module, attributes: Iterable[tuple[str, str]]) -> list[tu
     """
     places = list(attributes)
     modules = named_modules(root) if places else {}
-    return [(modules[owner].__dict__, name) for owner, name in places]
+    return [(unwrapped(modules[owner]).__dict__, name) for owner, name in places]
 
 
 def has_strides(buffer: object) -> bool:

@@ -18,6 +18,7 @@ from rekindle.export.request import Call
 from rekindle.key.module_tree import is_attribute, module_paths
 from rekindle.key.values.walker import attribute_path
 from rekindle.modules.module_tables import named_modules
+from rekindle.modules.proxy import unwrapped
 from rekindle.reasons import Bypass, Reason, SetsAttributes
 from rekindle.results.structure import WithAttributes
 
@@ -46,7 +47,9 @@ class SetAttributes:
 
     def __init__(self, private: Call) -> None:
         self._root = private.module
-        self._before = [(name, module, dict(module.__dict__)) for name, module in named_modules(private.module).items()]
+        modules = {name: unwrapped(module) for name, module in named_modules(private.module).items()}
+        once = {id(module): (name, module) for name, module in reversed(modules.items())}  # by its first name
+        self._before = [(name, module, dict(module.__dict__)) for name, module in reversed(once.values())]
         copies = ((private.copied.get(id(owner)), name) for owner, name in private.unread)
         self._unread = {(id(owner), name) for owner, name in copies}
         self.places: list[Place] = []  # of those that the forward was seen to set
