@@ -191,6 +191,27 @@ def _mlp() -> Observed:
     return Observed(_MODELS["mlp"][0]())
 
 
+@pytest.mark.parametrize("error", [*_ERRORS, None])
+def test_it_is_found_in_a_large_graph_whose_gradients_are_compared_once(
+    error: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare, differentiated = acceptance.compare_session, []
+
+    def planted(session: Any, eager: Any, names: Any, *rest: Any, **named: Any) -> Any:
+        differentiated.append(eager.differentiated)
+        return compare(Planted(session, error or "none", names.index("faint")), eager, names, *rest, **named)
+
+    monkeypatch.setattr(acceptance, "compare_session", planted)
+    monkeypatch.setattr(acceptance, "_LARGE", 0)
+    model = rekindle.Module(_mlp(), rekindle.Options(log="off"))
+    model(rows())
+    if error is None:
+        assert rekindle.status(model).source == "export"
+        assert sorted(differentiated) == [False, False, True]
+    else:
+        assert [code for code, _ in rekindle.status(model).bypass] == ["verification_failed"]
+
+
 @pytest.mark.parametrize("error", _ERRORS)
 def test_rekindle_verify_finds_it(error: str) -> None:
     model = rekindle.Module(_mlp(), rekindle.Options(log="off"))
