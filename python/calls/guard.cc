@@ -42,6 +42,14 @@ at::Tensor integers_over(const Py_buffer& view) {
                        at::TensorOptions().dtype(type->second));
 }
 
+// Without the attribute look-up and the call that pybind11's `contains` makes: a guard asks for each name, at
+// each call.
+bool is_among(const py::tuple& names, PyObject* name) {
+  const int found = PySequence_Contains(names.ptr(), name);
+  if (found < 0) throw py::error_already_set();
+  return found == 1;
+}
+
 }  // namespace
 
 std::optional<Guard::Bytes> Guard::bytes_of(const py::object& object) {
@@ -151,7 +159,7 @@ void Guard::add_but(const py::object& object, const py::tuple& unread) {
   container.unread = unread;
   std::vector<Part> read;
   for (std::size_t i = 0; i + 1 < container.items.size(); i += 2) {
-    if (unread.contains(container.items[i].object)) continue;
+    if (is_among(unread, container.items[i].object.ptr())) continue;
     read.push_back(container.items[i]);
     read.push_back(container.items[i + 1]);
   }
@@ -197,7 +205,7 @@ bool Guard::same(const Container& container) {
   bool at_name = true, is_unread = false;  // where some attributes are not compared
   const bool equal = visit_parts(table, [&](PyObject* part) {
     if (!container.unread.empty()) {
-      if (at_name) is_unread = container.unread.contains(py::reinterpret_borrow<py::object>(part));
+      if (at_name) is_unread = is_among(container.unread, part);
       at_name = !at_name;
       if (is_unread) return true;
     }

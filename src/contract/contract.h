@@ -123,9 +123,10 @@ struct SetAttribute {
 };
 
 struct Contract {
-  // Of what the module returns; where the forward sets attributes, of a tuple of that and what each gets.
+  // Describes what the module returns. Where the forward sets attributes, it describes a tuple instead: what
+  // the module returns, then the value that each attribute gets.
   Structure structure;
-  // None twice, in the order of that tuple.
+  // The attributes that a run sets, in the order of that tuple; none is there twice.
   std::vector<SetAttribute> attributes;
   // For each input of the graph the input that it is; those that nothing reads are left out.
   Positions used;

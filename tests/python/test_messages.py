@@ -20,7 +20,7 @@ class Net(nn.Module):
         self.linear = nn.Linear(4, 4)
 
     def check(self, x: torch.Tensor) -> Any:
-        raise NotImplementedError
+        return None
 
     def forward(self, x: torch.Tensor) -> Any:
         found = self.check(x)

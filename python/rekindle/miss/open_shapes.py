@@ -223,12 +223,12 @@ class _Search:
         numbers = self._numbers_at(sizes) if sizes else None
         if numbers is None:
             return None
-        arguments = self._at(sizes)
-        found = self._run([tensor.shape for tensor in arguments], arguments)
+        found = self._run(self._at(sizes))
         return found and replace(found, sizes=sizes, numbers=numbers)
 
-    def _run(self, shapes: list[torch.Size], arguments: list[torch.Tensor]) -> SecondCall | None:
-        """Returns what eager makes of these arguments; what it has made of them where it last ran on the same sizes."""
+    def _run(self, arguments: list[torch.Tensor]) -> SecondCall | None:
+        """Runs eager on these arguments, unless it last ran on the same sizes; returns what it made of them."""
+        shapes = [tensor.shape for tensor in arguments]
         if self._last is not None and self._last[0] == shapes:
             return self._last[1]
         with observed(self._functions) as seen:
