@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pathlib
 import subprocess
 import sys
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,11 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, assert_same
+from rekindle.lookup import background
+from rekindle.lookup.entry import InvalidEntry
+from rekindle.lookup.entry_check import check_fit
+from rekindle.lookup.refusal import Refusal
+from rekindle.reasons import SetsAttributes
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -275,6 +282,35 @@ def test_what_no_graph_can_set_is_set_in_eager(keep: Set) -> None:
         assert twins.module.first.training == twins.eager.first.training
     assert [code for code, _ in twins.status.bypass if code != "opaque_value"]
     assert (twins.status.eager_calls, twins.status.exports) == (4, 0)
+
+
+def test_that_attributes_are_set_is_kept_and_handed_over_with_their_paths() -> None:
+    why = SetsAttributes("the forward changes the attribute Net.kept", ["model.first.kept", "model.second.kept"])
+    kept = Refusal.made(why, 1, 1)
+
+    def export(_: Any) -> Any:
+        raise why
+
+    head, _, _ = background._reported(export).partition(b"\n")
+    for found in (Refusal.parse(kept.section()).bypass(), background._error(json.loads(head))):
+        assert isinstance(found, SetsAttributes)
+        assert (found.reason, found.message, found.paths) == (why.reason, why.message, why.paths)
+    for paths in ([1], "model.first.kept", [None]):
+        with pytest.raises(InvalidEntry, match="values of other types"):
+            Refusal.parse(json.dumps({**json.loads(kept.section()), "paths": paths}).encode())
+
+
+@pytest.mark.parametrize("place", [("third", "kept"), ("first", "_parameters"), ("first", "training"), ("", "__dict__")])
+def test_an_entry_that_sets_what_is_no_attribute_is_none(place: tuple[str, str]) -> None:
+    twins = Twins(Net(_loss), fallback="error")
+    twins.wrapped(torch.randn(3, 4))
+    (graph,) = twins.wrapped._runtime._kinds.graphs()
+    contract = types.SimpleNamespace(attributes=[*graph.contract.attributes, place], check_fit=graph.contract.check_fit)
+    subject, x = twins.wrapped._runtime._subject, torch.randn(3, 4)
+    call = subject.call((x,), {}, [x], subject.fingerprint((x,), {}))
+    check_fit(graph.contract, graph.session, call)
+    with pytest.raises(InvalidEntry, match="which the module does not have"):
+        check_fit(contract, graph.session, call)
 
 
 _MODEL = """
