@@ -137,7 +137,7 @@ void bind_record(py::module_& m) {
       .def_property_readonly("saved_groups", records(&Contract::saved_groups))
       .def_readonly("inner_results", &Contract::inner_results)
       .def_readonly("silent_writes", &Contract::silent_writes)
-      .def_readonly("saved_writes", &Contract::saved_writes)
+      .def_property_readonly("saved_writes", records(&Contract::saved_writes))
       .def_property_readonly("saved_tensors", records(&Contract::saved_tensors))
       .def_readonly("saved_constants", &Contract::saved_constants)
       .def_property_readonly("data_guards", records(&Contract::data_guards))

@@ -9,6 +9,7 @@
 #include "device/random_state.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
+#include "python/bindings/saved_tensors.h"
 #include "python/calls/ambient.h"
 #include "python/calls/collected.h"
 #include "python/calls/guard.h"
@@ -51,10 +52,7 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
 }
 
 // As in the contract: [cotangents, inputs] each.
-using Positions = std::vector<std::size_t>;
 using SavedGroups = std::optional<std::vector<std::pair<Positions, Positions>>>;
-// [tensor, cotangents, inputs] each.
-using SavedTensors = std::vector<std::tuple<std::size_t, Positions, Positions>>;
 
 std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
@@ -74,8 +72,7 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
     for (auto& [cotangents, inputs] : *saved_groups)
       options.saved_groups->push_back({std::move(cotangents), std::move(inputs)});
   }
-  for (auto& [tensor, cotangents, inputs] : saved_tensors)
-    options.saved_tensors.push_back({tensor, {std::move(cotangents), std::move(inputs)}});
+  options.saved_tensors = saved_tensors_of(std::move(saved_tensors));
   const py::gil_scoped_release release;
   return value_or_throw(
       Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));

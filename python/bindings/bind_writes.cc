@@ -3,10 +3,11 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "python/bindings/bindings.h"
+#include "python/bindings/saved_tensors.h"
 #include "python/calls/collected.h"
 #include "python/calls/state_writes.h"
 #include "python/calls/written_memory.h"
-#include "session/autograd/later_writes.h"
+#include "session/autograd/own_writes.h"
 
 namespace rekindle::python {
 
@@ -14,9 +15,13 @@ namespace py = pybind11;
 
 void bind_writes(py::module_& m) {
   py::class_<StateWrites>(m, "StateWrites")
-      .def(py::init<std::vector<std::size_t>, std::vector<std::size_t>, std::vector<std::size_t>>(),
-           py::arg("positions") = std::vector<std::size_t>{}, py::arg("silent") = std::vector<std::size_t>{},
-           py::arg("saved") = std::vector<std::size_t>{})
+      .def(py::init([](Positions positions, Positions silent, SavedTensors saved) {
+             return StateWrites{std::move(positions), std::move(silent),
+                                std::make_shared<const std::vector<session::SavedTensor>>(
+                                    saved_tensors_of(std::move(saved)))};
+           }),
+           py::arg("positions") = Positions{}, py::arg("silent") = Positions{},
+           py::arg("saved") = SavedTensors{})
       .def("write", &write_outputs, py::arg("written"), py::arg("before"), py::arg("outputs"));
   py::class_<WrittenMemory>(m, "WrittenMemory", py::custom_type_setup(&collected<WrittenMemory>))
       .def(py::init<const py::list&, const py::list&, std::vector<std::ptrdiff_t>, bool, py::object>(),

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "session/autograd/later_writes.h"
+#include "session/autograd/result_node.h"
 
 namespace rekindle::python {
 namespace {
@@ -40,9 +40,7 @@ void write_outputs(const StateWrites& writes, const std::vector<at::Tensor>& wri
   const auto count = static_cast<std::ptrdiff_t>(written.size());
   try {
     copy_all(written, {outputs.end() - count, outputs.end()});
-    std::vector<at::Tensor> saved;
-    for (const std::size_t place : writes.saved) saved.push_back(written.at(place));
-    session::refuse_later_writes(outputs, saved);
+    session::refuse_later_writes(outputs, writes.saved, written);
   } catch (...) {
     write_back(written, before);
     throw;

@@ -4,16 +4,21 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <memory>
 #include <vector>
+
+#include "session/session.h"
 
 namespace rekindle::python {
 
 // Says which tensors of a call take the last outputs of a graph, in the order of these outputs.
 struct StateWrites {
   std::vector<std::size_t> positions;  // among the call's tensors and, after them, the state
-  // Places in `positions`: of those that eager's operators do not count as versions, as a batch norm its
-  // statistics, and of those that eager's backward reads.
-  std::vector<std::size_t> silent, saved;
+  // Places in `positions` of those that eager's operators do not count as versions, as a batch norm its
+  // statistics.
+  std::vector<std::size_t> silent;
+  // What eager's backward reads, numbered by place.
+  std::shared_ptr<const std::vector<session::SavedTensor>> saved;
 };
 
 // Copies, for a graph to run on: its backward may read what was there before the writes.

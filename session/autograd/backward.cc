@@ -48,6 +48,12 @@ std::vector<std::size_t> Backward::places_of(const Plan& plan) const {
   return places;
 }
 
+void Backward::refuse_later_writes(std::shared_ptr<const std::vector<SavedTensor>> saved,
+                                   std::span<const at::Tensor> written) {
+  const std::lock_guard lock(mutex_);
+  versions_.add_written(std::move(saved), written);
+}
+
 void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   const auto run = std::make_shared<Run>();
   run->gradients.resize(gradients());
@@ -250,5 +256,8 @@ void Backward::run_to(Run& run, std::size_t part) const {
     }
   }
 }
+
+ForwardNode::ForwardNode(std::shared_ptr<Backward> backward, torch::autograd::edge_list next)
+    : Node(std::move(next)), backward_(std::move(backward)) {}
 
 }  // namespace rekindle::session

@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "session/autograd/saved_versions.h"
@@ -32,6 +34,10 @@ class Backward {
   Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, SavedVersions versions,
            ReplayState replay);
 
+  // Lets backwards throw c10::Error, in eager's words, where they read a tensor of `written` that was written
+  // once more since; see SavedVersions.
+  void refuse_later_writes(std::shared_ptr<const std::vector<SavedTensor>> saved,
+                           std::span<const at::Tensor> written);
   // Begins a backward for the gradients `wanted`, by their place in the joint graph's gradient_of. Throws
   // c10::Error: a second backward without retain_graph (see saved_groups.h), a saved tensor modified in
   // place, create_graph=True or is_grads_batched=True without a replay.
@@ -94,8 +100,8 @@ class Backward {
 
   const std::shared_ptr<PlanCache> plans_;
   const std::shared_ptr<const Plan> plan_;  // the forward's
-  const SavedVersions versions_;
   Mutex mutex_;  // guards all below; a retained graph may be run by several threads
+  SavedVersions versions_;
   FramePool::Handle frame_;
   ReplayState replay_;                        // empty once no backward is possible any more
   Rest rest_;                                 // once there is no frame
@@ -103,6 +109,18 @@ class Backward {
   bool first_ = true;                         // no backward has begun
   std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
   std::map<int, Cut> cuts_;                   // of those that are to begin
+};
+
+// A node of the chain, or of a result.
+class ForwardNode : public torch::autograd::Node {
+ public:
+  ForwardNode(std::shared_ptr<Backward> backward, torch::autograd::edge_list next);
+
+  std::string name() const override { return "RekindleBackward"; }
+  Backward& backward() const { return *backward_; }
+
+ protected:
+  const std::shared_ptr<Backward> backward_;
 };
 
 }  // namespace rekindle::session

@@ -35,7 +35,7 @@ std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool l
 
 BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
                            std::vector<std::size_t> delivers, edge_list next)
-    : Node(std::move(next)), backward_(std::move(backward)), part_(part), delivers_(std::move(delivers)) {}
+    : ForwardNode(std::move(backward), std::move(next)), part_(part), delivers_(std::move(delivers)) {}
 
 std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {
   std::vector<bool> wanted(gradients, false);

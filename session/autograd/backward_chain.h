@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "session/autograd/backward.h"
@@ -19,20 +18,18 @@ namespace rekindle::session {
 
 // One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
 // which carries nothing.
-class BackwardNode : public torch::autograd::Node {
+class BackwardNode : public ForwardNode {
  public:
   BackwardNode(std::shared_ptr<Backward> backward, std::size_t part, std::vector<std::size_t> delivers,
                torch::autograd::edge_list next);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& inputs) override;
-  std::string name() const override { return "RekindleBackward"; }
 
  private:
   bool linked() const { return num_outputs() > delivers_.size(); }
   // Which gradients this backward is asked for, of this node and those after it.
   std::vector<bool> wanted(std::size_t gradients) const;
 
-  const std::shared_ptr<Backward> backward_;
   const std::size_t part_;
   const std::vector<std::size_t> delivers_;  // places in gradient_of
 };

@@ -30,7 +30,7 @@ bool is_of_interest(torch::autograd::Node& node) {
 
 ResultNode::ResultNode(std::shared_ptr<Backward> backward, std::size_t result, std::vector<std::size_t> inner,
                        edge_list next)
-    : Node(std::move(next)), backward_(std::move(backward)), result_(result), inner_(std::move(inner)) {}
+    : ForwardNode(std::move(backward), std::move(next)), result_(result), inner_(std::move(inner)) {}
 
 variable_list ResultNode::apply(variable_list&& inputs) {
   variable_list outputs(num_outputs());
@@ -47,6 +47,17 @@ variable_list ResultNode::apply(variable_list&& inputs) {
   }
   outputs[0] = std::move(inputs[0]);
   return outputs;
+}
+
+void refuse_later_writes(std::span<const at::Tensor> results,
+                         std::shared_ptr<const std::vector<SavedTensor>> saved,
+                         std::span<const at::Tensor> written) {
+  if (saved->empty()) return;
+  for (const at::Tensor& result : results) {
+    if (!result.defined() || !result.requires_grad()) continue;
+    if (const auto* node = dynamic_cast<const ForwardNode*>(result.grad_fn().get()))
+      return node->backward().refuse_later_writes(std::move(saved), written);
+  }
 }
 
 void connect(const std::vector<at::Tensor>& results, std::shared_ptr<PlanCache> plans,

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "session/autograd/backward.h"
@@ -15,19 +15,23 @@ namespace rekindle::session {
 // The node of one of several results, before the chain: who hooks, retains or asks for the result's gradient
 // does it here, with all that comes to it and with nothing else. Its outputs are the cotangent, to the chain,
 // and what comes to each inner result, to that one's node: nothing unless somebody is interested there.
-class ResultNode : public torch::autograd::Node {
+class ResultNode : public ForwardNode {
  public:
   ResultNode(std::shared_ptr<Backward> backward, std::size_t result, std::vector<std::size_t> inner,
              torch::autograd::edge_list next);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& inputs) override;
-  std::string name() const override { return "RekindleBackward"; }
 
  private:
-  const std::shared_ptr<Backward> backward_;
   const std::size_t result_;
   const std::vector<std::size_t> inner_;
 };
+
+// Lets the backwards of a recorded forward with these results refuse what Backward::refuse_later_writes does.
+// A forward that was not recorded has none.
+void refuse_later_writes(std::span<const at::Tensor> results,
+                         std::shared_ptr<const std::vector<SavedTensor>> saved,
+                         std::span<const at::Tensor> written);
 
 // Connects the results of a forward, one per cotangent. `gradient_edges`: where each gradient of the joint
 // graph's gradient_of goes.

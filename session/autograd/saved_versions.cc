@@ -3,12 +3,19 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
+
+#include "session/autograd/own_writes.h"
 
 namespace rekindle::session {
 namespace {
 
+constexpr std::size_t kWritten = std::numeric_limits<std::size_t>::max();
+
 std::string name_of(std::size_t tensor, const autodiff::JointGraph& joint) {
+  if (tensor == kWritten) return "a tensor that the forward has written";
   if (tensor < joint.forward_inputs) return joint.graph->inputs()[tensor]->name();
   tensor -= joint.forward_inputs;
   return tensor < joint.forward_outputs ? "result " + std::to_string(tensor) : "a plain tensor";
@@ -45,20 +52,34 @@ SavedVersions::SavedVersions(const std::vector<SavedTensor>& saved, std::span<co
             ? constants[one.tensor - made]
             : torch::autograd::impl::version_counter(
                   one.tensor < inputs.size() ? inputs[one.tensor] : outputs[one.tensor - inputs.size()]);
-    if (!counter.enabled()) continue;  // of a tensor of inference mode
-    versions_.push_back({&one, counter, counter.current_version()});
+    add(one, one.tensor, counter);
   }
+}
+
+void SavedVersions::add_written(std::shared_ptr<const std::vector<SavedTensor>> saved,
+                                std::span<const at::Tensor> written) {
+  for (const SavedTensor& one : *saved) {
+    TORCH_CHECK(one.tensor < written.size(), "a forward that reads write ", one.tensor, " has ",
+                written.size());
+    add(one, kWritten, torch::autograd::impl::version_counter(written[one.tensor]));
+  }
+  written_ = std::move(saved);
+}
+
+void SavedVersions::add(const SavedTensor& saved, std::size_t tensor, const c10::VariableVersion& counter) {
+  if (!counter.enabled()) return;  // of a tensor of inference mode
+  versions_.push_back({&saved.read_by, tensor, counter, version_of(counter)});
 }
 
 void SavedVersions::check(const SavedGroups& groups, const Flags& present, const Flags& wanted,
                           const autodiff::JointGraph& joint) const {
   for (const Version& version : versions_) {
-    const std::uint32_t now = version.counter.current_version();
+    const std::uint32_t now = version_of(version.counter);
     TORCH_CHECK(
-        now == version.then || !groups.runs(version.saved->read_by, present, wanted),
+        now == version.then || !groups.runs(*version.read_by, present, wanted),
         "one of the variables needed for gradient computation has been modified by an inplace operation: '",
-        name_of(version.saved->tensor, joint), "' of the wrapped module is at version ", now,
-        "; expected version ", version.then, " instead.");
+        name_of(version.tensor, joint), "' of the wrapped module is at version ", now, "; expected version ",
+        version.then, " instead.");
   }
 }
 

@@ -9,7 +9,9 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "session/plan/saved_groups.h"
@@ -32,6 +34,11 @@ class SavedVersions {
   SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
                 std::span<const at::Tensor> outputs, const VersionCounters& constants);
 
+  // Notes the versions, as they are now, of what a forward has written and its backward reads after that;
+  // `saved` numbers `written`.
+  void add_written(std::shared_ptr<const std::vector<SavedTensor>> saved,
+                   std::span<const at::Tensor> written);
+
   // Throws c10::Error, in eager's words, where a backward with the cotangents `present` for the gradients
   // `wanted` reads a tensor that was written since. `joint`: names it.
   void check(const SavedGroups& groups, const Flags& present, const Flags& wanted,
@@ -39,10 +46,14 @@ class SavedVersions {
 
  private:
   struct Version {
-    const SavedTensor* saved;
+    const SavedGroup* read_by;
+    std::size_t tensor;  // as in SavedTensor; kWritten: one that the forward has written
     c10::VariableVersion counter;
     std::uint32_t then;
   };
+  void add(const SavedTensor& saved, std::size_t tensor, const c10::VariableVersion& counter);
+
+  std::shared_ptr<const std::vector<SavedTensor>> written_;
   std::vector<Version> versions_;
 };
 

@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 27;
+constexpr int kVersion = 28;
 
 using Positions = std::vector<std::size_t>;
 
@@ -79,7 +79,8 @@ struct SavedGroup {
 // [tensor, results, inputs]: a tensor that somebody else may write to and that nodes of eager's backward
 // read, where they lie between these results and inputs, as in SavedGroup.
 struct SavedTensor {
-  std::size_t tensor = 0;  // among the graph's inputs, its outputs, then the contract's saved_constants
+  std::size_t tensor =
+      0;  // among the graph's inputs, its outputs, then the contract's saved_constants; or of saved_writes
   Positions results, inputs;
   auto operator<=>(const SavedTensor&) const = default;
 };
@@ -154,8 +155,8 @@ struct Contract {
   // Positions in `writes` of tensors that eager's operators write without counting it as a version: the
   // running statistics of a batch norm.
   Positions silent_writes;
-  // Positions in `writes` of tensors that eager's backward reads.
-  Positions saved_writes;
+  // What the forward writes and eager's backward reads after that, numbered as in `writes`.
+  std::vector<SavedTensor> saved_writes;
   // Eager's backward reads these inputs, results and saved_constants, and others may write to them.
   std::vector<SavedTensor> saved_tensors;
   // Names of plain tensors of the module, whose numbers are in the graph, that eager's backward reads; see

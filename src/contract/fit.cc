@@ -35,6 +35,12 @@ bool tensors_fit(const Contract& contract, std::size_t results, const GraphFacts
          std::all_of(contract.saved_tensors.begin(), contract.saved_tensors.end(), fits);
 }
 
+bool writes_fit(const Contract& contract, const GraphFacts& facts) {
+  return all_between(contract.saved_writes, facts) &&
+         std::all_of(contract.saved_writes.begin(), contract.saved_writes.end(),
+                     [&](const SavedTensor& one) { return one.tensor < contract.writes.size(); });
+}
+
 // Whether what lies on the way of a result's ways is on its way, too; and nothing on its own.
 bool inner_fits(std::vector<Positions> inner, std::size_t cotangents) {
   if (!inner.empty() && inner.size() != cotangents) return false;
@@ -77,7 +83,7 @@ Status check_fit(const Contract& contract, const GraphFacts& facts) {
       {"gradient_order", all_below(contract.gradient_order, facts.inputs)},
       {"inner_results", inner_fits(contract.inner_results, facts.cotangents)},
       {"silent_writes", all_below(contract.silent_writes, contract.writes.size())},
-      {"saved_writes", all_below(contract.saved_writes, contract.writes.size())},
+      {"saved_writes", writes_fit(contract, facts)},
       {"saved_tensors", tensors_fit(contract, results, facts)},
       {"saved_groups", !contract.saved_groups || all_between(*contract.saved_groups, facts)},
       {"shapes", contract.shapes.sizes.size() == facts.arguments},

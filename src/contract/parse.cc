@@ -190,7 +190,7 @@ Status check_distinct(const Contract& contract) {
       {"inner_results",
        std::all_of(contract.inner_results.begin(), contract.inner_results.end(), are_distinct<std::size_t>)},
       {"silent_writes", are_distinct(contract.silent_writes)},
-      {"saved_writes", are_distinct(contract.saved_writes)},
+      {"saved_writes", are_distinct(contract.saved_writes) && distinct_in(contract.saved_writes)},
       {"saved_tensors", are_distinct(contract.saved_tensors) && distinct_in(contract.saved_tensors)},
       {"saved_constants", are_distinct(contract.saved_constants)},
   };

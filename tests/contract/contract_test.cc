@@ -74,6 +74,8 @@ TEST_CASE("a field has its type and its range", "[contract]") {
       {"/saved_tensors", {{0, {0}}}},
       {"/saved_tensors", {{-1, {0}, {1}}}},
       {"/saved_tensors", {{0, {0, 0}, {1}}}},
+      {"/saved_writes", {0}},
+      {"/saved_writes", {{0, {0}, {1, 1}}}},
       {"/saved_constants", {"a", "a"}},
       {"/attributes", Json::parse(R"([["a", "b"], ["a", "b"]])")},
       {"/attributes", Json::parse(R"([["a", 1]])")},
@@ -182,6 +184,18 @@ TEST_CASE("what eager has saved is an input or a result, between others", "[cont
   CHECK_FALSE(fits_with({{last + 1, {1}, {3}}}));
   CHECK_FALSE(fits_with({{last, {facts.cotangents}, {3}}}));
   CHECK_FALSE(fits_with({{last, {1}, {facts.inputs}}}));
+}
+
+TEST_CASE("what eager has saved of the writes is one of them", "[contract]") {
+  const GraphFacts facts = facts_of_sample();
+  const auto fits_with = [&](Json saved) {
+    const auto parsed = contract::from_json(with(sample(), "/saved_writes", std::move(saved)));
+    return parsed.ok() && contract::check_fit(*parsed, facts).ok();
+  };
+  CHECK(fits_with({{0, {1}, {3}}}));
+  CHECK_FALSE(fits_with({{1, {1}, {3}}}));
+  CHECK_FALSE(fits_with({{0, {facts.cotangents}, {3}}}));
+  CHECK_FALSE(fits_with({{0, {1}, {facts.inputs}}}));
 }
 
 TEST_CASE("what eager has saved may be a constant that the contract names", "[contract]") {

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from rekindle import _native
 from torch import nn
 
 
@@ -286,19 +285,3 @@ def test_a_write_to_what_eager_has_saved_is_an_error(name: str, written: str) ->
                 torch.testing.assert_close(mine, theirs)
             else:
                 assert mine == theirs, differentiated
-
-
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_write_of_rekindles_own_is_no_later_write_and_is_counted_once_for_all_views(noted: bool) -> None:
-    memory = torch.zeros(4)
-    one, other = memory[:2], memory[2:]
-    result = torch.ones(2, requires_grad=True) * 2
-    _native.StateWrites([0], [], [0]).write([one], [one.clone()], [result, torch.ones(2)])
-    before = [(one, one._version), (other, other._version)]
-    one.add_(0)
-    if noted:
-        _native.note_own_writes(before)
-        result.sum().backward(retain_graph=True)
-        one.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        result.sum().backward()

@@ -3,7 +3,10 @@
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
+#include <memory>
+#include <vector>
 
+#include "session/autograd/result_node.h"
 #include "tests/session/session_text.h"
 
 using rekindle::session::session_of;
@@ -80,4 +83,31 @@ graph g(%x: float64[5]) {
   CHECK_NOTHROW(differentiate(first));
   CHECK_THROWS_WITH(differentiate(second), Catch::Contains("'a plain tensor' of the wrapped module is at"));
   CHECK_NOTHROW(differentiate(first));  // it is as the forward found it
+}
+
+TEST_CASE("a write to what a forward has written is refused by the backwards that read it", "[session]") {
+  constexpr const char* text = R"(
+graph g(%x: float64[5]) {
+  opset 20, rekindle 1
+  %a: float64[5] = Neg(%x)
+  %b: float64[5] = Add(%x, %x)
+  return %a, %b
+}
+)";
+  const auto session = session_of(text, {true});
+  const auto reads = std::make_shared<const std::vector<rekindle::session::SavedTensor>>(
+      std::vector<rekindle::session::SavedTensor>{{1, {{1}, {0}}}});
+  const std::vector<at::Tensor> in{at::randn({5}, at::kDouble).requires_grad_()};
+  const std::vector<at::Tensor> written{at::zeros({2}), at::zeros({2})};
+  const auto differentiate = [&](std::size_t result, std::size_t write) {
+    const auto outputs = session->forward(in, true);
+    rekindle::session::refuse_later_writes(outputs, reads, written);
+    written.at(write).add_(1);
+    outputs[result].sum().backward();
+  };
+  CHECK_NOTHROW(differentiate(0, 1));
+  CHECK_NOTHROW(differentiate(1, 0));
+  CHECK_THROWS_WITH(differentiate(1, 1), Catch::Contains("'a tensor that the forward has written'"));
+  CHECK_THROWS_WITH(rekindle::session::refuse_later_writes(session->forward(in, true), reads, {}),
+                    Catch::Contains("has 0"));
 }

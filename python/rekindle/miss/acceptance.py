@@ -52,7 +52,7 @@ class GradientContract:
     groups: list[Group] | None  # see results/saved_groups.py
     inner: list[list[int]]  # see results/saved_groups.py
     silent_writes: list[int]  # places in the writes of those that eager's operators do not count as versions
-    saved_writes: list[int]  # see saved_by_backward.py
+    saved_writes: list[Saved]  # see saved_by_backward.py
     saved_tensors: list[Saved]  # of inputs, results, then the saved constants; see results/saved_groups.py
     saved_constants: list[str]  # their names; see graphs/guard_inputs.py
 
@@ -148,9 +148,10 @@ def _compare_further(
         second = call_again(request, traced.effects, perturbed_state(request.call)) if again else None
     further = calls if second is None else [second]
     _check_objects(traced.result.objects, further)
-    differentiable = [output for output in further[0].outputs if output.requires_grad] if further and request.call.grad else []
     smallest = min(further, key=lambda call: sum(tensor.numel() for tensor in call.tensors), default=None)
-    read = set(saved_writes(smallest, writes)) if differentiable and writes and smallest else set()  # before it is freed
+    read = (
+        saved_writes(smallest, traced.graph.used, writes) if request.call.grad and writes and smallest else []
+    )  # before it is freed
     for call in calls:
         gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is smallest) or gradients
     if second is not None:
@@ -162,13 +163,9 @@ def _compare_further(
     layouts = [_ANY if gradient is None else layout_of(gradient, built.has_open_sizes) for gradient in gradients.values]
     silent = [place for place in range(len(writes)) if further and place not in further[0].bumped]
     results = len(traced.graph.used) + len(built.output_layouts)  # those of the graph's tensors that are inputs or results
-    if len(differentiable) == 1:
-        read.update({tensor - results - traced.effects.kept for tensor, *_ in gradients.saved}.intersection(silent))
     saved = [one for one in gradients.saved if one[0] < results]
     constants, names = _saved_constants(gradients.saved, len(traced.graph.used) + len(traced.result.outputs), request)
-    return GradientContract(
-        layouts, gradients.order, gradients.groups, gradients.inner, silent, sorted(read), saved + constants, names
-    )
+    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, silent, read, saved + constants, names)
 
 
 def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest) -> tuple[list[Saved], list[str]]:

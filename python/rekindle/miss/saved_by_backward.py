@@ -1,6 +1,6 @@
 """Finds the tensors of a call that eager's backward reads although the forward wrote them: a later write is an error.
 
-What eager would say is found out at the export (session/autograd/later_writes.h raises the same error for a graph).
+What eager would say is found out at the export (session/autograd/saved_versions.h raises the same error for a graph).
 """
 
 from __future__ import annotations
@@ -13,36 +13,56 @@ import torch
 from rekindle.errors import ran_out_of_memory
 from rekindle.miss.perturbation import SecondCall
 from rekindle.process.torch_internals import run_backward, set_version_counters
+from rekindle.results.saved_groups import AutogradGraph, Saved
 
 _SAYS = "has been modified by an inplace operation"
 
 
-def saved_writes(call: SecondCall, writes: Sequence[int]) -> list[int]:
-    """Finds which of the tensors that a call of eager's has written its backward reads, as places in `writes`.
+def saved_writes(call: SecondCall, used: Sequence[int], writes: Sequence[int]) -> list[Saved]:
+    """Finds which of the tensors that a call of eager's has written its backward reads, by place in `writes`.
 
-    Looks at modules with one result that requires a gradient only: of others not every backward reads them. Leaves the call as it
-    was.
+    used: positions in the call of the graph's inputs
+
+    For a forward that returns `(x * w).sin()` after `w` was written, and `x.cos()`, it is `[(0, [0], [0])]`: a backward from the
+    first result to x reads the written w. Leaves the call as it was.
     """
     end = len(call.outputs) - len(writes)
     roots = [output for output in call.outputs[:end] if output.requires_grad]
-    leaves = tuple(tensor for tensor in call.tensors if tensor.requires_grad)
-    if len(roots) != 1 or not leaves:
+    inputs = [call.tensors[i] for i in used]
+    if not roots or not any(tensor.requires_grad for tensor in inputs):
         return []
+    graph = AutogradGraph(roots, inputs)
+    told = graph.saved(call.outputs[end:])
+    return told if graph.tells_all else told + _untold(call, roots, inputs, told, end)
 
-    def is_read(places: Sequence[int]) -> bool:
-        written = tuple(call.outputs[end + place] for place in places)
+
+def _untold(
+    call: SecondCall, roots: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], told: Sequence[Saved], end: int
+) -> list[Saved]:
+    """Returns what nodes that do not tell what they have saved read beside `told`: eager's error says so."""
+    leaves = tuple(tensor for tensor in inputs if tensor.requires_grad)
+    differentiable = [i for i, tensor in enumerate(inputs) if tensor.requires_grad]
+
+    def is_read(places: Sequence[int], by: Sequence[torch.Tensor]) -> bool:
+        ones = tuple(map(torch.ones_like, by))
         try:
-            with _as_if_written(written):
-                run_backward(tuple(roots), (torch.ones_like(roots[0]),), True, False, leaves, True, accumulate_grad=False)
+            with _as_if_written(tuple(call.outputs[end + place] for place in places)):
+                run_backward(tuple(by), ones, True, False, leaves, True, accumulate_grad=False)
         except RuntimeError as error:
             if ran_out_of_memory(error):
                 raise
             return _SAYS in str(error)
         return False
 
-    if not call.bumped or not is_read(call.bumped):
-        return []
-    return [place for place in call.bumped if is_read([place])]
+    found: list[Saved] = []
+    if not call.bumped or not is_read(call.bumped, roots):
+        return found
+    for place in call.bumped:
+        unknown = [i for i in range(len(roots)) if not any(place == known and i in results for known, results, _ in told)]
+        if unknown and is_read([place], [roots[i] for i in unknown]):
+            reading = [i for i in unknown if is_read([place], [roots[i]])]
+            found.append((place, reading, differentiable))
+    return found
 
 
 @contextlib.contextmanager

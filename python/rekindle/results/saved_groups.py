@@ -50,6 +50,11 @@ class AutogradGraph:
         """Tells whether autograd Functions, of Python or of an extension, are among the nodes."""
         return any(isinstance(node, BackwardCFunction) or type(node).__name__ == "CppFunction" for node in self._order)
 
+    @property
+    def tells_all(self) -> bool:
+        """Tells whether each node tells what it has saved: no write to a view does, and no node of an extension."""
+        return not any(type(node).__name__ in ("CopySlices", "CppFunction") for node in self._order)
+
     def _next(self, node: Any) -> Iterator[Any]:
         if id(node) not in self._inputs:
             yield from (other for other, _ in node.next_functions if other is not None)
