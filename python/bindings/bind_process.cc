@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "python/bindings/bindings.h"
+#include "python/process/collectives.h"
 #include "python/process/fork.h"
 
 namespace rekindle::python {
@@ -22,6 +23,7 @@ void bind_process(py::module_& m) {
         return child;
       },
       py::arg("kept"), py::arg("seconds"));
+  m.def("answer_collectives", &answer_collectives, py::arg("here"));
 }
 
 }  // namespace rekindle::python

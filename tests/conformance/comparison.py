@@ -15,6 +15,7 @@ import torch
 from rekindle.compare.rounding import judge
 from rekindle.process.random_states import random_states
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
@@ -91,8 +92,9 @@ def nudge(module: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-            parameter.mul_(1 + torch.finfo(parameter.dtype).eps * noise.to(parameter.device))
+            own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+            noise = torch.randn(own.shape, generator=generator, dtype=own.dtype)
+            own.mul_(1 + torch.finfo(own.dtype).eps * noise.to(own.device))
     return module
 
 

@@ -69,7 +69,7 @@ def report(outcomes: list[Outcome]) -> None:
 
 def main() -> int:
     """Parse the command line and run one suite."""
-    if sys.argv[1:2] == ["onnx-node"]:  # these three have options of their own
+    if sys.argv[1:2] == ["onnx-node"]:  # these four have options of their own
         import onnx_node
 
         return onnx_node.main(sys.argv[2:])
@@ -81,8 +81,12 @@ def main() -> int:
         import training_suite
 
         return training_suite.main(sys.argv[2:])
+    if sys.argv[1:2] == ["ranks"]:
+        import ranks_suite
+
+        return ranks_suite.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    suites = "torch's operators or modules, or random programs (models, training and onnx-node have a --help of their own)"
+    suites = "torch's operators or modules, or random programs (models, training, ranks and onnx-node have a --help of their own)"
     parser.add_argument("suite", choices=_SUITES, help=suites)
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
     parser.add_argument(

@@ -69,7 +69,8 @@ class Training:
         return cls._states_now()
 
 
-def _status(module: nn.Module) -> dict[str, Any]:
+def status_of(module: nn.Module) -> dict[str, Any]:
+    """Returns how a wrapped module ran, for a report."""
     status = rekindle.status(module)
     return {
         "source": status.source, "exports": status.exports, "hits": status.hits, "eager_calls": status.eager_calls,
@@ -101,7 +102,7 @@ def main() -> None:
         name: {"losses": training.losses, "seconds": training.seconds} for name, training in trainings.items()
     }
     if "rekindle" in trainings and "eager" in trainings:
-        report["modules"] = [_status(module) for module in trainings["rekindle"].wrapped]
+        report["modules"] = [status_of(module) for module in trainings["rekindle"].wrapped]
         report["parameters"] = _distances(trainings["rekindle"].wrapped, trainings["eager"].wrapped)
     if "nudged" in trainings:
         report["nudged_parameters"] = _distances(trainings["nudged"].wrapped, trainings["eager"].wrapped)

@@ -28,14 +28,14 @@ _WARM_UP = 20  # steps after which a program may be no slower than eager
 _AMPLIFIED = 4.0  # times what one rounding error in the parameters becomes
 _TOLERANCE = 1e-3
 _RUN = Path(__file__).with_name("training_run.py")
-_PLACES = ("graph", "parts", "eager", "wrong", "absent")
+PLACES = ("graph", "parts", "eager", "wrong", "absent")
 
 
 @dataclasses.dataclass
 class Row:
     """Tells what became of one program.
 
-    place: one of _PLACES
+    place: one of PLACES
     exports: graphs made cold and warm
     first: seconds of the first step in eager, cold and warm
     step: a step's time over eager's, warm
@@ -62,13 +62,13 @@ def try_program(name: str, steps: int) -> Row:
             eager = _report(name, cache, 1, "eager")
             cold = _report(name, cache, steps, "rekindle,eager,nudged")
             warm = _report(name, cache, steps, "rekindle,eager")
-        except _Failed as failed:
+        except Failed as failed:
             absent = "ModuleNotFoundError" in str(failed)
             return Row(name, "absent" if absent else "wrong", reason=str(failed))
-    nudged = _distances(cold["nudged"]["losses"], cold["eager"]["losses"])
+    nudged = distances(cold["nudged"]["losses"], cold["eager"]["losses"])
     carried = [apart for apart, _ in cold["nudged_parameters"]]
-    wrong = _difference(cold, nudged, carried) or _difference(warm, nudged, carried)
-    place, reason = _place(warm["modules"])
+    wrong = difference(cold, nudged, carried) or difference(warm, nudged, carried)
+    place, reason = place_of(warm["modules"])
     exports = tuple(sum(module["exports"] for module in report["modules"]) for report in (cold, warm))
     first = tuple(report[variant]["seconds"][0] for report, variant in ((eager, "eager"), (cold, "rekindle"), (warm, "rekindle")))
     pairs = list(zip(warm["rekindle"]["seconds"], warm["eager"]["seconds"], strict=True))[_WARM_UP:]
@@ -76,7 +76,7 @@ def try_program(name: str, steps: int) -> Row:
     return Row(name, "wrong" if wrong else place, exports, first, step, wrong or reason)
 
 
-class _Failed(Exception):
+class Failed(Exception):
     """Says that a program ended with an error, by its last line."""
 
 
@@ -84,22 +84,23 @@ def _report(name: str, cache: str, steps: int, variants: str) -> dict[str, Any]:
     command = [sys.executable, str(_RUN), name, "--cache-dir", cache, "--steps", str(steps), "--variants", variants]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
-        raise _Failed(f"{variants}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+        raise Failed(f"{variants}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _distances(mine: list[float], theirs: list[float]) -> list[float]:
+def distances(mine: list[float], theirs: list[float]) -> list[float]:
+    """Returns how far each number is from its counterpart."""
     return [abs(a - b) for a, b in zip(mine, theirs, strict=True)]
 
 
-def _difference(report: dict[str, Any], nudged: list[float], carried: list[float]) -> str:
+def difference(report: dict[str, Any], nudged: list[float], carried: list[float]) -> str:
     """Returns where losses or parameters are farther from eager's than rounding carries them; empty where nowhere.
 
     nudged, carried: how far one rounding error carries the losses, and the parameters
     """
     explained = 0.0
     theirs = report["eager"]["losses"]
-    for i, (apart, loss) in enumerate(zip(_distances(report["rekindle"]["losses"], theirs), theirs, strict=True)):
+    for i, (apart, loss) in enumerate(zip(distances(report["rekindle"]["losses"], theirs), theirs, strict=True)):
         explained = max(explained, _AMPLIFIED * nudged[i])
         if not apart <= max(_TOLERANCE * max(1.0, abs(loss)), explained):
             return f"after {i} steps the loss is {apart:.2e} from eager's {loss:.4g}, and {nudged[i]:.2e} one rounding error away"
@@ -112,7 +113,7 @@ def _difference(report: dict[str, Any], nudged: list[float], carried: list[float
     return ""
 
 
-def _place(modules: list[dict[str, Any]]) -> tuple[str, str]:
+def place_of(modules: list[dict[str, Any]]) -> tuple[str, str]:
     """Returns where the calls of a program ran, and why some ran in eager."""
     reason = "; ".join(dict.fromkeys(f"{code}: {text}" for module in modules for code, text in module["bypass"]))
     if all(module["eager_calls"] == 0 and module["source"] not in ("eager", "none") for module in modules):
@@ -152,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.json:
         print(json.dumps({"counts": counts, "rows": [dataclasses.asdict(row) for row in rows]}, indent=1))
     else:
-        print(", ".join(f"{place} {counts[place]}" for place in _PLACES))
+        print(", ".join(f"{place} {counts[place]}" for place in PLACES))
     return int(counts["wrong"] > 0)
 
 

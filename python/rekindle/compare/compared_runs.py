@@ -25,6 +25,7 @@ from rekindle.compare.verification import Again, unexplained
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
 from rekindle.process import world
+from rekindle.process.collectives import answered_here
 from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass
 from rekindle.results.contract import flatten_arguments, rebuild_arguments
@@ -36,7 +37,7 @@ def compared_runs(wrapped: nn.Module, module: nn.Module, args: tuple[Any, ...], 
     """Runs one call of the module in eager and one of the wrapped one, and returns a row for each result."""
 
     def run(callee: Callable[..., Any]) -> _Run:
-        with state_kept(module), checkpoints_inlined():
+        with state_kept(module), checkpoints_inlined(), answered_here():
             return _run(callee, module, args, kwargs)
 
     eager = run(module)

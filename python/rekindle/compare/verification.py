@@ -74,7 +74,7 @@ def compare_session(
 
     Compared are the outputs of eager that are not None and, for random cotangents, the gradients of every input that requires
     one. Raises Bypass(verification_failed) naming the first difference. What is not near eager's, eager's own rounding may still
-    explain (rounding.py), if it can run again. If it cannot, or other processes take part, relative errors of `tolerance` are
+    explain (rounding.py), if it can run again. If it cannot, relative errors of `tolerance` are
     right: the result's, the inputs' or one of the dtypes of autocast. Leaves the random state as it was before eager.
     """
     inputs, states = eager.inputs, eager.random_states
@@ -133,18 +133,12 @@ def _compare_outputs(
 
 def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentiate | None, states: RandomStates) -> None:
     """Raises Bypass for the first doubt that eager's rounding does not explain."""
-    if again is None or _has_company():
+    if again is None:
         doubts = [doubt for doubt in doubts if doubt.distance.norm > doubt.bound]
     if again is not None and doubts:
         doubts = unexplained(doubts, _again(doubts, again, differentiate, states))
     if doubts:
         raise doubts[0].failed()
-
-
-def _has_company() -> bool:
-    """Tells whether other processes may wait for this one in what eager computes: it must not run more often than theirs."""
-    distributed = torch.distributed
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | None, states: RandomStates) -> Again:

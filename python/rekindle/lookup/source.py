@@ -29,7 +29,7 @@ from rekindle.lookup.trials import Trials
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
-from rekindle.process.single_flight import exporting, take_turn
+from rekindle.process.single_flight import take_turn
 from rekindle.reasons import Bypass, Reason, Waiting
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ class GraphSource:
             if turn.waited and (graph := self._load(wanted, *shares)) is not None:
                 turn.end()
                 return graph
-            with exporting(turn, *shares):
-                return self._export(wanted, turn.end, *shares)
+            return self._export(wanted, turn.end, *shares)
         except BaseException:
             turn.let_others_go_on()
             turn.end()

@@ -34,6 +34,7 @@ from rekindle.miss.built import build
 from rekindle.miss.open_shapes import try_sizes
 from rekindle.miss.sized import listed
 from rekindle.process import signal_handlers, world
+from rekindle.process.collectives import answered_here
 from rekindle.process.exporting import exporting
 from rekindle.process.process_state import owned
 from rekindle.process.random_states import random_states_equal
@@ -93,7 +94,7 @@ def export_entry(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, descr
     with owned():
         before, exporting.active = exporting.active, True
         try:
-            with signal_handlers.kept_apart(), _out_of_inference_mode():
+            with signal_handlers.kept_apart(), _out_of_inference_mode(), answered_here():
                 return _attempted(call, wanted, fingerprint, functools.partial(_described, describe))
         finally:
             exporting.active = before
@@ -188,7 +189,7 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
     if request.call.grad:
         request = replace(request, constants=Watched(fingerprint, recorder.observations).tensors)
     exported_at = time.perf_counter()
-    alone = _why_alone(traced, recorder)
+    alone = _why_alone(traced)
     with undo.around(), world.interpreter_random_states_kept(), not_shown(), checkpoints_inlined():
         sized = try_sizes(request, traced, alone)
     built = build(request.call, traced, sized)
@@ -203,10 +204,8 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
     return NewEntry(model, mode, sections, contract, observations, noted, _lighter(accepted), seconds)
 
 
-def _why_alone(traced: Traced, recorder: Recorder) -> str | None:
+def _why_alone(traced: Traced) -> str | None:
     """Says why the forward must not run again on other inputs; None if it may."""
-    if recorder.ran_collective:
-        return "the forward runs collectives"  # in which other processes take part
     if traced.run.allowed is Allowed.NOTHING:
         return "the forward calls an operator that may not check what it is given"
     return None

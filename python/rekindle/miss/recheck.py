@@ -14,6 +14,7 @@ from rekindle.export.request import ExportRequest
 from rekindle.functions.binding import bind
 from rekindle.miss.acceptance import verify
 from rekindle.miss.sized import LeftOpen
+from rekindle.process.collectives import answered_here
 from rekindle.process.random_states import set_random_states
 from rekindle.reasons import Bypass
 
@@ -44,12 +45,13 @@ def disagreement(joint: bytes, contract: _native.Contract, made: NewEntry, reque
     module = request.copies.around(built.traced.run.given).module
     session = _native.Session(made.sections["joint"], [], layouts)
     session.set_functions([bind(one, module) for one in built.sized.functions])
-    with torch.set_grad_enabled(call.grad):
+    with torch.set_grad_enabled(call.grad), answered_here():
         expected = session.forward(built.traced.inputs, call.grad)
     traced = replace(built.traced, result=replace(built.traced.result, outputs=expected))
     sized = replace(built.sized, left=LeftOpen.all_of(request.plan.shapes, call.arguments))
     try:
-        verify(request, replace(built, traced=traced, sized=sized, joint=joint), (), again=False)
+        with answered_here():
+            verify(request, replace(built, traced=traced, sized=sized, joint=joint), (), again=False)
     except Bypass as bypass:
         return bypass.message
     finally:

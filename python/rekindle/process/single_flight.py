@@ -1,30 +1,19 @@
 """Lets one process export per key: whoever comes first exports, and the others wait for its entry, within bounds.
 
-Waiting is a courtesy and never a condition: whoever gives up waiting exports by itself, and the same entry is stored twice. An
-export whose forward needs the others, such as one that runs collectives, tells them to go on.
+Waiting is a courtesy and never a condition: whoever gives up waiting exports by itself, and the same entry is stored twice.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from rekindle import _native
 from rekindle.process import process_state
 
 _SLICE = 0.5  # seconds between looks at the clock and at signals such as Ctrl-C
 _REPORT_EVERY = 10.0  # seconds
-
-
-class Party(Protocol):
-    """Stands for somebody whom others wait for."""
-
-    def let_others_go_on(self) -> None:
-        """Ends their waiting: what is made here is of no use to them, or cannot be made without them."""
 
 
 class Turn:
@@ -39,7 +28,7 @@ class Turn:
         self.waited = waited
 
     def let_others_go_on(self) -> None:
-        """Ends the others' waiting, as a Party does."""
+        """Ends the others' waiting: there will be no entry."""
         if self._lease is not None:
             self._lease.open()
 
@@ -81,24 +70,3 @@ def take_turn(cache: Any, prekey: str, limit: float, what: str) -> Turn:
     if state == "silent":
         _native.log_warning(f"process {lease.holder}, which exports {what}, does not answer; it is exported here too")
     return Turn(lease if state == "held" else None, lease.waited)
-
-
-_active = threading.local()
-
-
-@contextlib.contextmanager
-def exporting(*parties: Party) -> Iterator[None]:
-    """Marks the block as an export that others of the parties wait for."""
-    before = getattr(_active, "parties", ())
-    _active.parties = (*before, *parties)
-    try:
-        yield
-    finally:
-        _active.parties = before
-
-
-def let_others_go_on() -> None:
-    """Lets all go on who wait for this thread's export. Called where its forward is about to need the other processes."""
-    parties, _active.parties = getattr(_active, "parties", ()), ()
-    for party in parties:
-        party.let_others_go_on()

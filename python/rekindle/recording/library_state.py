@@ -23,6 +23,8 @@ from rekindle.reasons import Bypass, Reason
 Key = tuple[str, str, str]
 PLAIN = (bool, int, float, str, type(None))
 _TABLES = (dict, list, set)
+# Where the ranks of this run met, which another start does elsewhere; only what begins a job reads it.
+_OF_THE_RUN = {("torch.distributed.distributed_c10d", "_default_pg_init_method")}
 _FILLS = frozenset("append add update setdefault pop popitem clear extend insert remove discard".split())
 _STORES = {dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_SUBSCR", "DELETE_SUBSCR")}
 _INTO_GLOBAL, _INTO_ITEM = ("STORE_GLOBAL", "DELETE_GLOBAL"), ("STORE_SUBSCR", "DELETE_SUBSCR")
@@ -121,7 +123,7 @@ class LibraryState:
 
     def _note(self, module: str, name: str, value: Any) -> None:
         key = ("setting", module, name)
-        if key not in self._before:
+        if key not in self._before and key[1:] not in _OF_THE_RUN:
             self._before[key] = text_of(module, name)
             if type(value) in _TABLES and _holds_tensors(value):
                 message = f"torch keeps tensors in {module}.{name}, which the forward may be given"

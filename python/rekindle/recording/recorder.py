@@ -23,7 +23,7 @@ from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.cells import ARRAY
 from rekindle.key.values.classes import one_pass
 from rekindle.key.values.names import class_codes
-from rekindle.process import single_flight, world
+from rekindle.process import world
 from rekindle.process.origin import Origin, installed, origin_of_frame
 from rekindle.process.process_state import changed
 from rekindle.reasons import Bypass, Reason
@@ -65,7 +65,6 @@ class Recorder:
                 self._covered.update(map(id, nested_code(function.__code__)))
             for cls in fingerprint.classes:
                 self._covered.update(map(id, class_codes(cls)))
-        self.ran_collective = False
         self._ended = False
         self._notes = Notes(self._covered, undo, None if fingerprint is None else cached_functions.met_by(fingerprint))
         if fingerprint is not None and any(one is ARRAY for _, one in fingerprint.cells):
@@ -153,7 +152,7 @@ class Recorder:
 
     def _on_code(self, frame: types.FrameType) -> bool:
         code = frame.f_code
-        if self.bypass is not None and not opaque_calls.is_collective(code):
+        if self.bypass is not None:
             return True
         origin = origin_of_frame(frame)
         if origin is not Origin.USER:
@@ -172,7 +171,7 @@ class Recorder:
         if opaque_calls.is_collective(code):
             if self._asides.has(frame):  # an import, maybe of torch's own, which only defines it
                 return False
-            self._on_collective()
+            self._on_collective(frame)
             return True
         if origin is Origin.REKINDLE or code is LENGTH:
             if (read := queries.read_by_ours(code)) is not None:
@@ -231,9 +230,14 @@ class Recorder:
         elif is_user(frame) and all(asking.f_code is not _WRITES for asking in frames_from(frame)):
             self._refuse(Bypass(Reason.OPAQUE_VALUE, f"{place_of(frame)} reads the state of a {type(owner).__qualname__}"))
 
-    def _on_collective(self) -> None:
-        self.ran_collective = True
-        single_flight.let_others_go_on()
+    def _on_collective(self, frame: types.FrameType) -> None:
+        """Refuses a collective that no graph would run again. One of an autograd Function, the graph runs."""
+        if opaque_calls.runs_for_function(frame):
+            return
+        asking = beyond(frame, (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY))
+        who = "the forward" if asking is None else place_of(asking)
+        message = f"{who} runs a collective, which a graph would leave out; do it in an autograd Function, or outside the forward"
+        self._refuse(Bypass(Reason.SIDE_EFFECT, message))
 
     def _on_watched(self, frame: types.FrameType, function: Any) -> None:
         self._on_function(frame, function)
@@ -241,7 +245,7 @@ class Recorder:
 
     def _on_function(self, frame: types.FrameType, function: Any) -> None:
         if opaque_calls.is_collective_call(function):
-            self._on_collective()
+            self._on_collective(frame)
         elif self.bypass is not None or self._asides.has(frame):
             return
         elif function is warnings.warn or function is warnings.warn_explicit:

@@ -7,6 +7,7 @@ import queue
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import lightning
 import torch
@@ -69,12 +70,12 @@ def mixed_precision(wrap: Wrap) -> Iterator[float]:
 
 def lightning_inner(wrap: Wrap) -> Iterator[float]:
     """Lightning with the module that computes wrapped in the LightningModule's constructor."""
-    return _fitted(lambda module: module, wrap)
+    return fitted(lambda module: module, wrap)
 
 
 def lightning_whole(wrap: Wrap) -> Iterator[float]:
     """Lightning with the LightningModule itself wrapped, as a user who changes one line does."""
-    return _fitted(wrap, lambda module: module)
+    return fitted(wrap, lambda module: module)
 
 
 class _Lit(lightning.LightningModule):
@@ -109,15 +110,18 @@ class _Turns(lightning.Callback):
         self._loss = outputs["loss"].item()
 
 
-def _fitted(wrap_all: Wrap, wrap_inner: Wrap) -> Iterator[float]:
-    """Yields the losses of Trainer.fit, which runs in a thread of its own and waits between two steps."""
+def fitted(wrap_all: Wrap, wrap_inner: Wrap, **options: Any) -> Iterator[float]:
+    """Yields the losses of Trainer.fit, which runs in a thread of its own and waits between two steps.
+
+    options: the trainer's
+    """
     turns: queue.SimpleQueue[None] = queue.SimpleQueue()
     told: queue.SimpleQueue[float | BaseException] = queue.SimpleQueue()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     data = torch.utils.data.TensorDataset(torch.randn(96, 32), torch.randint(4, (96,)))
     trainer = lightning.Trainer(
         max_epochs=-1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[_Turns(turns, told)], default_root_dir=tempfile.gettempdir(),
+        enable_model_summary=False, callbacks=[_Turns(turns, told)], default_root_dir=tempfile.gettempdir(), **options,
     )  # fmt: skip
     model = wrap_all(_Lit(wrap_inner(_perceptron())))
 
