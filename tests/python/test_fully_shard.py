@@ -1,9 +1,10 @@
-"""FSDP2: blocks that are wrapped first and sharded then run from graphs, as fully_shard gathers their parameters around them."""
+"""FSDP2: sharded blocks run from graphs, whether they or the whole is wrapped: fully_shard gathers parameters around them."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+from typing import Any
 
 import pytest
 import rekindle
@@ -26,44 +27,53 @@ class Block(nn.Module):
         return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
 
 
-def _trained(wrapped: bool, rank: int, reshard: bool) -> tuple[list[float], list[torch.Tensor], list[rekindle.Status]]:
-    """Returns losses, parameters after the last step, and how the blocks ran."""
+def _trained(wrapped: str, rank: int, reshard: bool) -> tuple[list[float], list[torch.Tensor], list[Any]]:
+    """Returns losses, parameters after the last step, and the source and exports of what is wrapped: "", "blocks" or "whole"."""
     torch.manual_seed(0)
     model = nn.Sequential(Block(), Block(), nn.Linear(16, 4))
     mesh = init_device_mesh("cpu", (_RANKS,))
-    if wrapped:
+    if wrapped == "blocks":
         model[0], model[1] = rekindle.Module(model[0]), rekindle.Module(model[1])
     for block in (model[0], model[1]):
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh)
+    called = rekindle.Module(model) if wrapped == "whole" else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(_STEPS):
         x = torch.randn(8, 16, generator=torch.Generator().manual_seed(10 * step + rank))
-        loss = model(x).square().mean()
+        loss = called(x).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    found = [rekindle.status(model[i]) for i in (0, 1)] if wrapped else []
+    found: list[Any] = []
+    if wrapped == "blocks":
+        found = [(status.source, status.exports) for status in map(rekindle.status, (model[0], model[1]))]
+    elif wrapped == "whole":
+        status = rekindle.status(called)
+        found = [(part.source, status.exports) for part in status.parts if part.name in ("0", "1")]
     return losses, [parameter.full_tensor().detach() for parameter in model.parameters()], found  # type: ignore[attr-defined]
 
 
-def _run(rank: int, directory: str, reshard: bool, warm: bool) -> None:
+def _run(rank: int, directory: str, wrapped: str, reshard: bool, warm: bool) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/{warm}", rank=rank, world_size=_RANKS)
-    expected, parameters, _ = _trained(False, rank, reshard)
-    losses, own, found = _trained(True, rank, reshard)
+    expected, parameters, _ = _trained("", rank, reshard)
+    losses, own, found = _trained(wrapped, rank, reshard)
     torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(own, parameters)
-    assert [status.eager_calls for status in found] == [0, 0]
-    assert not warm or [status.exports for status in found] == [0, 0]
+    assert len(found) == 2
+    assert all(source not in ("eager", "none") for source, _ in found), found
+    assert not warm or [exports for _, exports in found] == [0, 0]
     rekindle.lookup.store.flush()
     dist.destroy_process_group()
     os._exit(0)  # threads of gloo's may outlive their group, which ends a process by abort
 
 
-@pytest.mark.parametrize("reshard", [True, False])
-def test_sharded_blocks_train_as_in_eager_from_graphs(cache_dir: str, tmp_path: pathlib.Path, reshard: bool) -> None:
+@pytest.mark.parametrize(("wrapped", "reshard"), [("blocks", True), ("blocks", False), ("whole", True)])
+def test_sharded_blocks_train_as_in_eager_from_graphs(
+    cache_dir: str, tmp_path: pathlib.Path, wrapped: str, reshard: bool
+) -> None:
     for warm in (False, True):
-        spawn(_run, (str(tmp_path), reshard, warm), nprocs=_RANKS)
+        spawn(_run, (str(tmp_path), wrapped, reshard, warm), nprocs=_RANKS)

@@ -23,6 +23,11 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.results import contract
 from rekindle.sizes.shapes import Shapes
 
+_GATHERS = (
+    "DeepSpeed's ZeRO 3 gathers parameters by hooks on submodules; blocks run from graphs where it gathers them as a whole: "
+    "deepspeed.utils.set_z3_leaf_modules(model, [Block]) before deepspeed.initialize"
+)
+
 
 class Subject:
     """Describes a module with its options, and calls of it."""
@@ -43,12 +48,16 @@ class Subject:
 
         Leaves out attributes that have no digest, until the forward is known to read them.
         """
+        self.unread.leave_out_gathering(self._module)
         while True:
             try:
                 return self._describe(self._module, args, kwargs)
             except Bypass as bypass:
-                if not self.unread.leave_out(bypass):
-                    raise
+                if self.unread.leave_out(bypass):
+                    continue
+                if any(hasattr(parameter, "ds_id") for parameter in named_parameters(self._module).values()):
+                    raise Bypass(bypass.reason, f"{_GATHERS}; {bypass.message}") from bypass
+                raise
 
     def describe(self, call: Call) -> Fingerprint:
         """Returns the fingerprint of a call of the module, or of a copy of it, as they are now; raises Bypass without one."""

@@ -16,7 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch import nn
+
 from rekindle.key.fingerprint import Fields, Fingerprint
+from rekindle.key.module_tree import module_paths
+from rekindle.key.values.walker import attribute_path
 from rekindle.reasons import Bypass, ReadsAttribute, SetsAttributes
 
 _MOST_READ = 16  # attributes that were taken to be unread and are not: after so many no other is tried
@@ -29,6 +33,17 @@ class UnreadAttributes:
         self.paths: frozenset[str] = frozenset()
         self._read: set[str] = set()
         self._fields: Fields = []  # of the call that a graph was last made or found for
+
+    def leave_out_gathering(self, module: nn.Module) -> None:
+        """Leaves out what DeepSpeed's ZeRO 3 sets on the parameters that it gathers: it leads to the optimizer of all.
+
+        By its number, which stays, its linear layers know such a parameter.
+        """
+        for path, one in module_paths(module).values():
+            for name, parameter in dict.items(one._parameters):  # type: ignore[attr-defined]
+                if hasattr(parameter, "ds_id"):
+                    place, others = attribute_path(path, name), vars(parameter).keys() - {"ds_id"}
+                    self._add([attribute_path(place, attribute) for attribute in others])
 
     def leave_out(self, bypass: Bypass) -> bool:
         """Leaves out the attribute for which a call has no key; returns False without one, or if it is known to be read."""

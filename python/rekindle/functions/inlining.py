@@ -92,5 +92,7 @@ def checkpoints_inlined(
 # By module and name: the libraries need not be there.
 _EXPORTS_OF_LIBRARIES: dict[tuple[str, str], Callable[..., Any]] = {
     ("bitsandbytes.autograd._functions", "MatMul4Bit"): matmul_4bit,
+    # By which ZeRO 3 replaces torch.nn.functional.linear, to save no weight.
+    ("deepspeed.runtime.zero.linear", "LinearFunctionForZeroStage3"): torch._C._nn.linear,
 }
 _EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}

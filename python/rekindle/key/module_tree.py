@@ -182,7 +182,7 @@ class _TreeWalk:
             kind = type(tensor)
             what = f"{path} is a {kind.__module__}.{kind.__qualname__}; parameters and buffers must be plain tensors"
             if kind.__module__.startswith("torch.distributed."):
-                what += ": wrap the blocks with rekindle.Module, and fully_shard what is wrapped"
+                what += "; blocks that fully_shard has sharded run from graphs, what parallelize_module has split does not"
             raise Bypass(Reason.OPAQUE_VALUE, what)
         if walker.seen(path, tensor):
             return

@@ -96,9 +96,20 @@ def _is_opaque(module: nn.Module) -> bool:
     return (
         not issubclass(type(module), nn.Module)  # a weakref.proxy
         or wrapping_of(module) is not None
-        or type(module).__module__.startswith(_OPAQUE_PACKAGES)
+        or _user_class(type(module)).__module__.startswith(_OPAQUE_PACKAGES)
         or isinstance(module, torch.jit.ScriptModule)
     )
+
+
+def _user_class(kind: type) -> type:
+    """Returns the class that a module had before fully_shard gave it one that gathers its parameters around the forward."""
+    if (
+        kind.__module__.startswith("torch.distributed.fsdp.")
+        and len(kind.__mro__) > 2
+        and kind.__bases__[0].__name__ == "FSDPModule"
+    ):
+        return kind.__bases__[1]
+    return kind
 
 
 class Parts:

@@ -19,7 +19,7 @@ PROGRAMS = {
         "comm_hook", "order_of_buckets", "uneven_inputs", "buffers", "zero_redundancy",
     ),
     "sharded": ("blocks", "blocks_kept", "whole_model", "mixed_precision", "explicit_prefetch", "saved_and_loaded"),
-    "deep_speed": ("stage_1", "stage_2", "stage_3"),
+    "deep_speed": ("stage_1", "stage_2", "stage_3", "stage_3_leaves"),
     "split": ("tensor_parallel", "sequence_parallel", "dtensor_parallel", "pipeline"),
     "frameworks": ("accelerate_loop", "lightning_ddp"),
 }  # fmt: skip

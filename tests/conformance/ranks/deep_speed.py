@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from ranks import Job
-from ranks.sharded import Decoder
+from ranks.sharded import Block, Decoder
 
 
 def stage_1(job: Job) -> Iterator[float]:
@@ -27,11 +27,18 @@ def stage_3(job: Job) -> Iterator[float]:
     return _trained(job, 3)
 
 
-def _trained(job: Job, stage: int) -> Iterator[float]:
+def stage_3_leaves(job: Job) -> Iterator[float]:
+    """Gathers the parameters of a block at once."""
+    return _trained(job, 3, leaves=True)
+
+
+def _trained(job: Job, stage: int, leaves: bool = False) -> Iterator[float]:
     os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
 
     own = job.wrap(Decoder())
+    if leaves:
+        deepspeed.utils.set_z3_leaf_modules(own, [Block])
     settings = {
         "train_micro_batch_size_per_gpu": 4,
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},

@@ -70,7 +70,8 @@ class _Method(Copier):
     def make(self, value: Any, of: Of) -> Any:
         if type(value) is types.MethodType:
             return types.MethodType(of(value.__func__), of(value.__self__))
-        return getattr(of(value.__self__), value.__name__)
+        owner = of(value.__self__)
+        return getattr(type(owner), value.__name__).__get__(owner)  # an attribute of the object may have its name
 
 
 class _Partial(Copier):

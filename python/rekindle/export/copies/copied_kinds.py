@@ -35,6 +35,7 @@ _ATOMS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, comple
 _NOT_FOLLOWED = (logging.Logger, logging.LoggerAdapter, logging.Handler, torch.dtype, torch.device)
 _BASES = (OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, str, int, float, bytes)
 _HEAP_TYPE = 1 << 9
+_OF_ZERO_3 = ("deepspeed.runtime.zero.parameter_offload", "ZeROOrderedDict")
 _HELD_BY_TUPLES = (tuple, frozenset)
 TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
 
@@ -104,6 +105,13 @@ class DictCopier(Copier):
             made.default_factory = of(value.default_factory)
         for key, item in value.items():
             made[of(key)] = of(item)
+
+
+class _Gathering(DictCopier):
+    """Copies the table by which ZeRO 3 gathers a parameter that is looked up, as a plain one: those of a copy are there."""
+
+    def make(self, value: Any, of: Of) -> Any:
+        return OrderedDict()
 
 
 class _SharedItems(DictCopier):
@@ -201,7 +209,7 @@ class _Proxy(Copier):
         copy.forward, copy.patched = of(live.forward), of(live.patched)
 
 
-_TENSOR, _OBJECT, _TUPLE, _PROXY = TensorCopier(), ObjectCopier(), _Tuple(), _Proxy()
+_TENSOR, _OBJECT, _TUPLE, _PROXY, _GATHERING = TensorCopier(), ObjectCopier(), _Tuple(), _Proxy(), _Gathering()
 _BY_TYPE: dict[type, Copier] = {
     **dict.fromkeys((list, set, collections.deque), _List()),
     **dict.fromkeys((tuple, frozenset), _TUPLE),
@@ -230,6 +238,8 @@ def kind_of(value: Any) -> Copier | None:
         return None if owner is None or isinstance(owner, (types.ModuleType, type)) else METHOD
     if isinstance(value, functools.partial):
         return PARTIAL
+    if (cls.__module__, cls.__name__) == _OF_ZERO_3:
+        return _GATHERING
     if isinstance(value, tuple) and (hasattr(cls, "_fields") or hasattr(cls, "n_fields")):
         return _TUPLE
     if wrapping_of(value) is not None:
