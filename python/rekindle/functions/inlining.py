@@ -15,6 +15,7 @@ from rekindle.functions.interception import Handler, intercepted
 from rekindle.functions.quantized import matmul_4bit
 from rekindle.functions.registry import declaration_of
 from rekindle.process.random_states import random_states, random_states_equal
+from rekindle.process.torch_internals import builtin_linear
 from rekindle.reasons import Bypass, Reason
 
 
@@ -93,6 +94,6 @@ def checkpoints_inlined(
 _EXPORTS_OF_LIBRARIES: dict[tuple[str, str], Callable[..., Any]] = {
     ("bitsandbytes.autograd._functions", "MatMul4Bit"): matmul_4bit,
     # By which ZeRO 3 replaces torch.nn.functional.linear, to save no weight.
-    ("deepspeed.runtime.zero.linear", "LinearFunctionForZeroStage3"): torch._C._nn.linear,
+    ("deepspeed.runtime.zero.linear", "LinearFunctionForZeroStage3"): builtin_linear,
 }
 _EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}

@@ -1,12 +1,17 @@
 """Lets the ranks of a torch.distributed job decide together.
 
-The first to ask under a key looks it up and, on a miss, exports; the others act on its answer.
+Each rank that asks under a key looks it up. Who finds an entry uses it, and offers it to the first that asked, which leads. The
+leader exports if nobody has an entry; those without one act on its answer.
 
 They talk through the job's key-value store, never through a collective: a rank that does not ask is not waited for.
 Every wait is bounded. When the store fails, the leader falls silent or its entry is not right here, a rank goes on alone.
 
     rekindle/<prekey>/<n>/   n: how often this process has asked under the prekey
         asked                counter; the rank that makes it 1 leads
+        looked               counter; of the other ranks that have looked and have no entry
+        holders              counter; the rank that makes it 1 offers its entry
+        held                 the number of parts of that entry
+        held/<i>             bytes
         beat                 counter; grows while the leader works
         answer               "open", or the number of parts of the entry
         part/<i>             bytes
@@ -26,6 +31,7 @@ from rekindle import _native
 
 _BEAT = 1.0  # seconds
 _SILENCE = 30.0  # seconds; a pass of the exporter may hold the interpreter for long
+_LOOKS = 0.2  # seconds for which the leader waits for the lookups of the others before it exports
 _PART = 4 << 20  # bytes; TCPStore takes at most 8 MB a value
 _PAUSES = (0.01, 0.5)  # seconds between looks: at first, at most
 
@@ -54,7 +60,7 @@ def share(prekey: str) -> Share | None:
     try:
         with _lock:
             _asked[prekey] += 1
-            return Share(_connection(), f"rekindle/{prekey}/{_asked[prekey]}/")
+            return Share(_connection(), f"rekindle/{prekey}/{_asked[prekey]}/", distributed.get_world_size())
     except RuntimeError as error:
         _native.log_warning(f"this rank decides alone, the job's store does not answer: {error}")
         return None
@@ -72,9 +78,10 @@ def _connection() -> Any:
 class Share:
     """Takes part in one decision of a job, for this rank."""
 
-    def __init__(self, store: Any, prefix: str) -> None:
+    def __init__(self, store: Any, prefix: str, ranks: int) -> None:
         self._store = store
         self._prefix = prefix
+        self._others = ranks - 1
         self._answered = threading.Event()
         self.leads = store.add(prefix + "asked", 1) == 1  # whether this rank looks up and exports for the others
         if self.leads:
@@ -88,15 +95,55 @@ class Share:
             _native.log_debug(f"the other ranks are not told that this one works: {error}")
 
     def offer(self, entry: bytes) -> None:
-        """Gives the leader's answer: an entry, packed, that the others are to use."""
+        """Offers an entry, packed: the leader's answer, which the others are to use, or what the leader may use."""
+        if self.leads:
+            self._answer(self._put("part", entry) or "open")
+        elif self._add("holders") == 1 and (parts := self._put("held", entry)):
+            self._set("held", parts)
+
+    def has_none(self) -> None:
+        """Tells the leader that this rank has looked, and has no entry."""
+        self._add("looked")
+
+    def held_elsewhere(self) -> bytes | None:
+        """Returns, to the leader, the entry of another rank; None where nobody has told of one within a moment."""
+        end = time.monotonic() + _LOOKS
+        try:
+            while not self._store.check([self._prefix + "held"]):
+                if self._store.add(self._prefix + "looked", 0) >= self._others or time.monotonic() > end:
+                    return None
+                time.sleep(_PAUSES[0])
+            return self._got("held", self._store.get(self._prefix + "held").decode())
+        except RuntimeError as error:
+            _native.log_debug(f"no other rank is asked for an entry: {error}")
+            return None
+
+    def _put(self, name: str, entry: bytes) -> str:
+        """Puts the parts of an entry into the store and returns their number; nothing where it takes none."""
         parts = [entry[i : i + _PART] for i in range(0, len(entry), _PART)]
         try:
             for i, part in enumerate(parts):
-                self._store.set(f"{self._prefix}part/{i}", part)
+                self._store.set(f"{self._prefix}{name}/{i}", part)
         except RuntimeError as error:
             _native.log_warning(f"the entry could not be given to the other ranks: {error}")
-            parts = []
-        self._answer(str(len(parts)) if parts else "open")
+            return ""
+        return str(len(parts))
+
+    def _got(self, name: str, parts: str) -> bytes:
+        return b"".join(self._store.get(f"{self._prefix}{name}/{i}") for i in range(int(parts)))
+
+    def _add(self, name: str) -> int:
+        try:
+            return self._store.add(self._prefix + name, 1)
+        except RuntimeError as error:
+            _native.log_debug(f"the leading rank is not told what this one has: {error}")
+            return 0
+
+    def _set(self, name: str, text: str) -> None:
+        try:
+            self._store.set(self._prefix + name, text)
+        except RuntimeError as error:
+            _native.log_debug(f"the leading rank is not told what this one has: {error}")
 
     def let_others_go_on(self) -> None:
         """Gives the leader's answer, unless it has given one: each is to act by itself."""
@@ -122,7 +169,7 @@ class Share:
             answer = self._store.get(self._prefix + "answer").decode()
             if answer == "open":
                 return None
-            return b"".join(self._store.get(f"{self._prefix}part/{i}") for i in range(int(answer)))
+            return self._got("part", answer)
         except RuntimeError as error:
             _native.log_warning(f"this rank acts by itself, the job's store does not answer: {error}")
             return None

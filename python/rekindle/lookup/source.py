@@ -8,6 +8,7 @@ is "remote".
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.lookup import ranks, store
 from rekindle.lookup.background import Background, Ended, Offer, why_here
 from rekindle.lookup.entry_check import check_fit
-from rekindle.lookup.refusal import Refusal, is_lasting
+from rekindle.lookup.keep_refusal import keep_refusal
+from rekindle.lookup.refusal import Refusal
 from rekindle.lookup.store import Store, StoredEntry
 from rekindle.lookup.trials import Trials
 from rekindle.lookup.wanted import Wanted
@@ -69,12 +71,33 @@ class GraphSource:
             return self._from_background(wanted) or self._load_or_export(wanted)
         if share.leads:
             try:
-                return self._load_or_export(wanted, share)
+                graph = self._load(wanted, share) or self._from_rank(wanted, share.held_elsewhere, share)
+                return graph or self._make(wanted, share)
             finally:
                 share.let_others_go_on()
-        offered = share.receive(self._options.wait_seconds, type(self._module).__name__)
+        if (graph := self._looked_up(wanted, share)) is not None:
+            return graph
+        wait = functools.partial(share.receive, self._options.wait_seconds, type(self._module).__name__)
+        return self._from_rank(wanted, wait) or self._load_or_export(wanted)
+
+    def _looked_up(self, wanted: Wanted, share: ranks.Share) -> ReadyGraph | None:
+        """Returns the graph of an entry of this rank's cache, which the leader hears of; as _load does."""
+        graph = None
+        try:
+            graph = self._load(wanted, share)
+        finally:
+            if graph is None:
+                share.has_none()
+        return graph
+
+    def _from_rank(self, wanted: Wanted, ask: Callable[[], bytes | None], *shares: Shared) -> ReadyGraph | None:
+        """Returns the graph of the entry that another rank gives, and offers it to `shares`; None where it is of no use here."""
+        offered = ask()
         found = self.store.adopt(wanted.prekey, offered, wanted.call.arguments) if offered is not None else None
-        return (found and self._hit(wanted, found, "remote")) or self._load_or_export(wanted)
+        graph = None if found is None else self._hit(wanted, found, "remote")
+        for share in shares if graph is not None and offered is not None else ():
+            share.offer(offered)
+        return graph
 
     def _from_background(self, wanted: Wanted) -> ReadyGraph | None:
         """Returns the graph of a cached entry, or of a helper's; None where this process is to make one.
@@ -117,8 +140,10 @@ class GraphSource:
         return graph
 
     def _load_or_export(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
-        if (graph := self._load(wanted, *shares)) is not None:
-            return graph
+        return self._load(wanted, *shares) or self._make(wanted, *shares)
+
+    def _make(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
+        """Exports, or returns what another process of this machine has exported meanwhile."""
         turn = take_turn(self.store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
         try:
             if turn.waited and (graph := self._load(wanted, *shares)) is not None:
@@ -239,24 +264,9 @@ class GraphSource:
             with self._trials.counted(wanted.is_further):
                 made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
         except Bypass as bypass:
-            self._keep_refusal(wanted, bypass)
+            keep_refusal(self.store, wanted, bypass)
             raise
         return self._adopt(wanted, made, on_written, *shares)
-
-    def _keep_refusal(self, wanted: Wanted, bypass: Bypass) -> None:
-        """Lets later processes know why a call has no graph, where they would find the same."""
-        if not is_lasting(bypass):
-            return
-        before = [
-            refusal
-            for found in self.store.find(wanted.prekey, wanted.call.arguments)
-            if (refusal := Refusal.of(found)) is not None and refusal.bypass().cause == bypass.cause
-        ]
-        processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)
-        refusal = Refusal.made(bypass, wanted.tries + 1, max(1, processes))
-        seconds = time.perf_counter() - wanted.start
-        entry = self.store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds)
-        self.store.publish(wanted.prekey, entry)
 
     def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: Shared) -> ReadyGraph:
         """Publishes a fresh export, and returns its graph; `on_written`: as in _export."""

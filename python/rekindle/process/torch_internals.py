@@ -36,6 +36,9 @@ StringType = torch._C.StringType
 TensorType = torch._C.TensorType
 TupleType = torch._C.TupleType
 
+# What torch.nn.functional.linear is where nobody has replaced it.
+builtin_linear: Callable[..., torch.Tensor] = torch._C._nn.linear
+
 # The schema of an operator, of its name with the namespace and its overload's name; RuntimeError where there is none.
 schema_named: Callable[[str, str], Any] = torch._C._get_schema
 

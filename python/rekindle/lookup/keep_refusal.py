@@ -1,0 +1,25 @@
+"""Stores why a call has no graph, as refusal.py says."""
+
+from __future__ import annotations
+
+import time
+
+from rekindle.lookup.refusal import Refusal, is_lasting
+from rekindle.lookup.store import Store
+from rekindle.lookup.wanted import Wanted
+from rekindle.reasons import Bypass
+
+
+def keep_refusal(store: Store, wanted: Wanted, bypass: Bypass) -> None:
+    """Lets later processes know why a call has no graph, where they would find the same."""
+    if not is_lasting(bypass):
+        return
+    before = [
+        refusal
+        for found in store.find(wanted.prekey, wanted.call.arguments)
+        if (refusal := Refusal.of(found)) is not None and refusal.bypass().cause == bypass.cause
+    ]
+    processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)
+    refusal = Refusal.made(bypass, wanted.tries + 1, max(1, processes))
+    seconds = time.perf_counter() - wanted.start
+    store.publish(wanted.prekey, store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds))
