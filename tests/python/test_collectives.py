@@ -77,39 +77,43 @@ def _trained(model: nn.Module, steps: int) -> list[torch.Tensor]:
     return found + [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def _compare(rank: int, directory: str, wrapped_ranks: tuple[int, ...], warm_ranks: tuple[int, ...]) -> None:
+def _compare(rank: int, directory: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/meet", rank=rank, world_size=_RANKS)
-    options = rekindle.Options(log="error", cache_dir=os.path.join(directory, f"cache{rank}"))
-
-    def model() -> nn.Module:
-        torch.manual_seed(0)
-        return Branches()
-
-    if rank in warm_ranks:  # alone: an export needs nobody
-        generator = torch.Generator().manual_seed(rank)
-        for rows in (3, 4):
-            warm = rekindle.Module(model(), options)
-            with answered_here():
-                warm(torch.randn(rows, 4, generator=generator)).sum().backward()
-        rekindle.lookup.store.flush()
-    dist.barrier()
-    expected = _trained(model(), 4)
-    wrapped = rekindle.Module(model(), options) if rank in wrapped_ranks else model()
-    ours = _trained(wrapped, 4)
-    for mine, theirs in zip(ours, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
-    if rank in wrapped_ranks:
-        assert rekindle.status(wrapped).eager_calls == 0, rekindle.status(wrapped).bypass
+    for number, (wrapped_ranks, warm_ranks) in enumerate(COMBINATIONS):
+        options = rekindle.Options(log="error", cache_dir=os.path.join(directory, f"cache{rank}-{number}"))
+        if rank in warm_ranks:
+            _fill(options)
+        dist.barrier()
+        expected = _trained(_branches(), 4)
+        model = rekindle.Module(_branches(), options) if rank in wrapped_ranks else _branches()
+        torch.testing.assert_close(_trained(model, 4), expected)
+        if rank in wrapped_ranks:
+            assert rekindle.status(model).eager_calls == 0, rekindle.status(model).bypass
     dist.barrier()
     os._exit(0)  # threads of gloo's may outlive their group, which ends a process by abort
 
 
-@pytest.mark.parametrize(("wrapped", "warm"), [((0,), (0,)), ((1,), ()), ((0, 1), (0,)), ((0, 1), (1,))])
-def test_ranks_meet_in_the_same_collective_whatever_each_finds(
-    tmp_path: pathlib.Path, wrapped: tuple[int, ...], warm: tuple[int, ...]
-) -> None:
-    spawn(_compare, (str(tmp_path), wrapped, warm), nprocs=_RANKS)
+def _branches() -> nn.Module:
+    torch.manual_seed(0)
+    return Branches()
+
+
+def _fill(options: rekindle.Options) -> None:
+    """Fills the cache of one rank, of which no other rank hears."""
+    model = rekindle.Module(_branches(), options)
+    for rows in (3, 4):
+        with answered_here():
+            model(torch.randn(rows, 4)).sum().backward()
+    rekindle.lookup.store.flush()
+
+
+# The ranks that are wrapped, and those whose caches are full.
+COMBINATIONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((0,), (0,)), ((1,), ()), ((0, 1), (0,)), ((0, 1), (1,))]
+
+
+def test_ranks_meet_in_the_same_collective_whatever_each_finds(tmp_path: pathlib.Path) -> None:
+    spawn(_compare, (str(tmp_path),), nprocs=_RANKS)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import pathlib
 from typing import Any
 
-import pytest
 import rekindle
 import torch
 import torch.distributed as dist
@@ -56,24 +55,22 @@ def _trained(wrapped: str, rank: int, reshard: bool) -> tuple[list[float], list[
     return losses, [parameter.full_tensor().detach() for parameter in model.parameters()], found  # type: ignore[attr-defined]
 
 
-def _run(rank: int, directory: str, wrapped: str, reshard: bool, warm: bool) -> None:
+def _run(rank: int, directory: str, warm: bool) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/{warm}", rank=rank, world_size=_RANKS)
-    expected, parameters, _ = _trained("", rank, reshard)
-    losses, own, found = _trained(wrapped, rank, reshard)
-    torch.testing.assert_close(losses, expected)
-    torch.testing.assert_close(own, parameters)
-    assert len(found) == 2
-    assert all(source not in ("eager", "none") for source, _ in found), found
-    assert not warm or [exports for _, exports in found] == [0, 0]
+    for wrapped, reshard in (("blocks", True), ("blocks", False), ("whole", True)):
+        expected, parameters, _ = _trained("", rank, reshard)
+        losses, own, found = _trained(wrapped, rank, reshard)
+        torch.testing.assert_close(losses, expected)
+        torch.testing.assert_close(own, parameters)
+        assert len(found) == 2, (wrapped, reshard)
+        assert all(source not in ("eager", "none") for source, _ in found), (wrapped, reshard, found)
+        assert not warm or [exports for _, exports in found] == [0, 0], (wrapped, reshard, found)
     rekindle.lookup.store.flush()
     dist.destroy_process_group()
     os._exit(0)  # threads of gloo's may outlive their group, which ends a process by abort
 
 
-@pytest.mark.parametrize(("wrapped", "reshard"), [("blocks", True), ("blocks", False), ("whole", True)])
-def test_sharded_blocks_train_as_in_eager_from_graphs(
-    cache_dir: str, tmp_path: pathlib.Path, wrapped: str, reshard: bool
-) -> None:
+def test_sharded_blocks_train_as_in_eager_from_graphs(cache_dir: str, tmp_path: pathlib.Path) -> None:
     for warm in (False, True):
-        spawn(_run, (str(tmp_path), wrapped, reshard, warm), nprocs=_RANKS)
+        spawn(_run, (str(tmp_path), warm), nprocs=_RANKS)

@@ -1,6 +1,6 @@
-"""Tortures the export cache with real processes: killed, fed damaged files, starved.
+"""Tortures the export cache, and jobs of several ranks, with real processes: killed, fed damaged files, starved.
 
-usage: scripts/torture [kill|corrupt|faults ...] [--rounds N] [--seed S] [--build DIR]
+usage: scripts/torture [kill|corrupt|faults|ranks ...] [--rounds N] [--seed S] [--build DIR]
 
 Everything is derived from the seed but the moments of the kills. Exits with 1, and names the seed, the round and the
 kept directory, when a committed entry was lost, a wrong byte came back, something crashed, hung or did not recover.
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 
 import corruption
 import faults
+import ranks
 from worker import Broken, Worker
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -125,6 +126,7 @@ TORTURES: dict[str, tuple[Callable[[Worker, int, int], str], int]] = {
     "kill": (kill_rounds, 40),
     "corrupt": (corrupt_rounds, 100),
     "faults": (fault_rounds, 1),
+    "ranks": (lambda worker, rounds, seed: ranks.rounds(rounds, seed), 2),
 }
 
 
@@ -141,8 +143,8 @@ def run(options: argparse.Namespace) -> Iterator[str]:
 def main() -> int:
     """Parses the command line and prints what passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("torture", nargs="*", help="kill, corrupt, faults; default: all of them")
-    parser.add_argument("--rounds", type=int, help="default: 40 of kill, 100 of corrupt")
+    parser.add_argument("torture", nargs="*", help="kill, corrupt, faults, ranks; default: all of them")
+    parser.add_argument("--rounds", type=int, help="default: 40 of kill, 100 of corrupt, 2 of ranks")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--build", default="build", help="the build directory whose worker runs")
     options = parser.parse_args()

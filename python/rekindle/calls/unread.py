@@ -40,7 +40,7 @@ class UnreadAttributes:
         By its number, which stays, its linear layers know such a parameter.
         """
         for path, one in module_paths(module).values():
-            for name, parameter in dict.items(one._parameters):  # type: ignore[attr-defined]
+            for name, parameter in one._parameters.items():  # type: ignore[attr-defined]
                 if hasattr(parameter, "ds_id"):
                     place, others = attribute_path(path, name), vars(parameter).keys() - {"ds_id"}
                     self._add([attribute_path(place, attribute) for attribute in others])

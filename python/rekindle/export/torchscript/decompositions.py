@@ -40,7 +40,11 @@ def _get(value: Any, kind: str, what: str = "an argument") -> Any:
 
 
 def _dtype(x: Any) -> torch.dtype:
-    return DTYPES[x.type().scalarType()]
+    name = x.type().scalarType()
+    if name is None:
+        message = "a torch.jit.script function computes in a branch or a loop, which no trace sees; call the Python function"
+        raise Bypass(Reason.VALUE_SPECIALIZED, message)
+    return DTYPES[name]
 
 
 def _traced_sizes(g: Any) -> list[int]:
