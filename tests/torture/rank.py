@@ -16,6 +16,7 @@ import pathlib
 import resource
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -58,8 +59,8 @@ class Split(nn.Module):
 """
 
 
-def _model(directory: pathlib.Path, rank: str, rate: float) -> nn.Module:
-    """Returns a model whose code is a file of this rank's own."""
+def _model_of(directory: pathlib.Path, rank: str, rate: float) -> Callable[[], nn.Module]:
+    """Returns what makes a model whose code is a file of this rank's own."""
     path = directory / f"rank{rank}" / "model.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(_MODEL.replace("RATE", str(rate)))
@@ -67,8 +68,12 @@ def _model(directory: pathlib.Path, rank: str, rate: float) -> nn.Module:
     assert spec is not None and spec.loader is not None
     module = sys.modules["split_model"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    torch.manual_seed(0)
-    return module.Split()
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return module.Split()
+
+    return make
 
 
 def _trained(model: nn.Module, rows: int, rank: int) -> list[torch.Tensor]:
@@ -91,12 +96,13 @@ def main(directory: pathlib.Path, cache: str, other: dict[str, Any]) -> None:
     place = f"tcp://127.0.0.1:{os.environ['PORT']}"
     dist.init_process_group("gloo", init_method=place, rank=int(rank), world_size=world, timeout=timedelta(seconds=SECONDS))
     rate, rows = other.get("rate", 3.0), other.get("rows", 5)
-    expected = _trained(_model(directory, rank, rate), rows, int(rank))
+    make = _model_of(directory, rank, rate)
+    expected = _trained(make(), rows, int(rank))
     (directory / f"begun{rank}").touch()
     time.sleep(other.get("late", 0))
     if "bytes" in other:
         resource.setrlimit(resource.RLIMIT_FSIZE, (other["bytes"], other["bytes"]))
-    model = rekindle.Module(_model(directory, rank, rate), rekindle.Options(cache_dir=cache, log="warning"))
+    model = rekindle.Module(make(), rekindle.Options(cache_dir=cache, log="warning"))
     found = _trained(model, rows, int(rank))
     apart = max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-6)) for a, b in zip(found, expected, strict=True))
     status = rekindle.status(model)

@@ -71,7 +71,8 @@ class _Method(Copier):
         if type(value) is types.MethodType:
             return types.MethodType(of(value.__func__), of(value.__self__))
         owner = of(value.__self__)
-        return getattr(type(owner), value.__name__).__get__(owner)  # an attribute of the object may have its name
+        method = getattr(type(owner), value.__name__, None)  # an attribute of the object may have its name
+        return method.__get__(owner) if hasattr(type(method), "__get__") else getattr(owner, value.__name__)
 
 
 class _Partial(Copier):
