@@ -75,6 +75,22 @@ def prints(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+@torch.jit.ignore
+def of_python(x):  # type: ignore[no-untyped-def]
+    return x * 2
+
+
+@torch.jit.script
+def calls_python(x: torch.Tensor) -> torch.Tensor:
+    return of_python(x) + 1
+
+
+@torch.jit.script
+def by_constants(x: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, 1)
+    return torch.cat([b, a], 1) * torch.tensor([1.5, 2.5, 3.5, 4.5])
+
+
 class Scripted(nn.Module):
     def __init__(self, do: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -91,9 +107,11 @@ IN_GRAPHS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "draws": lambda self, y: dropped(y),
     "writes": lambda self, y: raised(y, self.by),
     "by sizes": lambda self, y: of_rows(y),
+    "by constants": lambda self, y: by_constants(y),
 }
 IN_EAGER: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], str, str]] = {
     "branches": (lambda self, y: branches(y), "value_specialized", "torch.jit.script function computes in a branch"),
+    "calls Python": (lambda self, y: calls_python(y), "opaque_value", "= ^"),
     "prints": (lambda self, y: prints(y), "opaque_value", "prim::Print"),
 }
 

@@ -98,7 +98,7 @@ class Share:
         """Offers an entry, packed: the leader's answer, which the others are to use, or what the leader may use."""
         if self.leads:
             self._answer(self._put("part", entry) or "open")
-        elif self._add("holders") == 1 and (parts := self._put("held", entry)):
+        elif not self._is_answered() and self._add("holders") == 1 and (parts := self._put("held", entry)):
             self._set("held", parts)
 
     def has_none(self) -> None:
@@ -117,6 +117,13 @@ class Share:
         except RuntimeError as error:
             _native.log_debug(f"no other rank is asked for an entry: {error}")
             return None
+
+    def _is_answered(self) -> bool:
+        try:
+            return self._store.check([self._prefix + "answer"])
+        except RuntimeError as error:
+            _native.log_debug(f"the leading rank is not asked: {error}")
+            return True
 
     def _put(self, name: str, entry: bytes) -> str:
         """Puts the parts of an entry into the store and returns their number; nothing where it takes none."""

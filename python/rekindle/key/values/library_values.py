@@ -20,7 +20,7 @@ from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import CustomOperator
 
 _PLACES = re.compile(r" # [^\n]*")  # where the source of a node is
-_OUTSIDE_OF_GRAPHS = ("prim::Print", "aten::warn", "<Tensor>")  # the last one has numbers that its text does not show
+_OUTSIDE_OF_GRAPHS = ("prim::Print", "aten::warn", "= ^", "<Tensor>")  # Python code, and numbers that the text does not show
 _TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
 
 
