@@ -9,7 +9,20 @@ _MAKE = (
 _FUNCTION = "def f$(y, s=1.5, *, t=0.5):\n    return y * s + t\ndef g$(y, s=2, *, t=1):\n    return y - s * t\n"
 _CACHE = "K$ = [1.5]\n@functools.lru_cache(maxsize=None)\ndef f$(n):\n    return K$[0] * n\n"
 
+_SCRIPT = (
+    "def make$(k):\n    return torch.jit.CompilationUnit(f'def f(y):\\n    z = y * {k}\\n    return z.add_(torch.sin(y))\\n').f\n"
+    "f$ = make$(1.5)\n"
+)
+
 CALLABLES = (
+    Construct("script function", "y = f$(y)", top=_SCRIPT, changes=("mod.f$ = mod.make$(<n>)", "mod.f$ = mod.make$(1.5)")),
+    Construct(
+        "script function of the module",
+        "y = self.f$(y)",
+        top=_SCRIPT,
+        init="self.f$ = f$",
+        changes=("net.f$ = mod.make$(<n>)", "mod.f$ = mod.make$(<n>)", "net.f$ = mod.f$"),
+    ),
     Construct(
         "closure",
         "y = scaled$(y)",
