@@ -48,7 +48,7 @@ class Subject:
 
         Leaves out attributes that have no digest, until the forward is known to read them.
         """
-        self.unread.leave_out_gathering(self._module)
+        self.unread.leave_out_of_zero(self._module)
         while True:
             try:
                 return self._describe(self._module, args, kwargs)

@@ -23,6 +23,7 @@ from rekindle.key.module_tree import module_paths
 from rekindle.key.values.walker import attribute_path
 from rekindle.reasons import Bypass, ReadsAttribute, SetsAttributes
 
+_OF_ZERO = ("_hp_mapping", "_index_in_param_group")  # what ZeRO 1 and 2 set, the latter in the rank that owns the parameter
 _MOST_READ = 16  # attributes that were taken to be unread and are not: after so many no other is tried
 
 
@@ -34,15 +35,15 @@ class UnreadAttributes:
         self._read: set[str] = set()
         self._fields: Fields = []  # of the call that a graph was last made or found for
 
-    def leave_out_gathering(self, module: nn.Module) -> None:
-        """Leaves out what DeepSpeed's ZeRO 3 sets on the parameters that it gathers: it leads to the optimizer of all.
+    def leave_out_of_zero(self, module: nn.Module) -> None:
+        """Leaves out what DeepSpeed's ZeRO sets on parameters: it leads to the optimizer of all, or is of one rank.
 
-        By its number, which stays, its linear layers know such a parameter.
+        By its number, which stays, the linear layers of ZeRO 3 know a parameter.
         """
         for path, one in module_paths(module).values():
             for name, parameter in one._parameters.items():  # type: ignore[attr-defined]
-                if hasattr(parameter, "ds_id"):
-                    place, others = attribute_path(path, name), vars(parameter).keys() - {"ds_id"}
+                if hasattr(parameter, "ds_id") or hasattr(parameter, _OF_ZERO[0]):
+                    place, others = attribute_path(path, name), {*vars(parameter), *_OF_ZERO} - {"ds_id"}
                     self._add([attribute_path(place, attribute) for attribute in others])
 
     def leave_out(self, bypass: Bypass) -> bool:

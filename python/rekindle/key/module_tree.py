@@ -192,9 +192,13 @@ class _TreeWalk:
         walker.emit(path, tensors.describe(tensor, self._walker.devices) + suffix)
         attributes = tensor.__dict__
         self._watch(path, tensor, attributes)
+        unread = sorted(self._unread.get(path, ()))  # there or not
         for name, value in list(attributes.items()):
-            if not walker.left_out(path, type(tensor), name):
+            if f"{name}" not in unread and not walker.left_out(path, type(tensor), name):
                 self._add_attribute(attribute_path(path, name), tensor, name, value)
+        for name in unread:
+            if not walker.left_out(path, type(tensor), name):
+                self._add_attribute(attribute_path(path, name), tensor, name, None)
 
 
 def is_attribute(name: str) -> bool:
