@@ -8,6 +8,7 @@ import importlib.resources
 import io
 import linecache
 import locale
+import logging
 import mmap
 import os
 import pathlib
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rekindle
 import torch
 from module_support import rows
 from reader_support import compare_reads
@@ -223,3 +225,15 @@ def test_what_torch_asks_its_drivers_for_an_answer_of_its_own_is_no_question_of_
     (tmp_path / "program.py").write_text(_CHECKPOINTED)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "export []\n"
+
+
+class _Logs(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logging.getLogger(f"{__name__}.never.asked.for").debug("ran")
+        return x * 2
+
+
+def test_a_logger_that_the_forward_makes_is_no_change() -> None:
+    model = rekindle.Module(_Logs(), rekindle.Options(log="error", cache="off"))
+    model(torch.ones(2, 3))
+    assert rekindle.status(model).source == "export", rekindle.status(model).bypass

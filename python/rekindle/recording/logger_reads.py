@@ -50,5 +50,15 @@ def chain_of(name: str) -> list[logging.Logger]:
     above: logging.Logger | None = logging.getLogger(None if name == "root" else name)
     while above is not None:
         chain.append(above)
-        above = above.parent
+        above = above.parent or _parent_by_name(above)
     return chain
+
+
+def _parent_by_name(logger: logging.Logger) -> logging.Logger | None:
+    """Returns the parent that logging is about to give a logger that it is making; None for the root."""
+    name, known = logger.name, logging.root.manager.loggerDict
+    while "." in name:
+        name = name.rpartition(".")[0]
+        if isinstance(above := known.get(name), logging.Logger):
+            return above
+    return None if logger is logging.root else logging.root
