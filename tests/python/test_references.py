@@ -104,3 +104,15 @@ def test_following_runs_no_code_of_the_user() -> None:
     with pytest.raises(LookupError):
         follow([["model"], ["attribute", "trap"], ["attribute", "inner"]], model)
     assert path_to(object(), model) is None
+
+
+def test_what_has_imported_the_module_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loader:
+        def __init__(self) -> None:
+            self.session = {"items": [object() for _ in range(60_000)]}
+
+    monkeypatch.setitem(globals(), "__loader__", Loader())
+    monkeypatch.setitem(globals(), "ZZZ_REGISTRY", {"nested": [1, (2, deep := object())]})
+    path = path_to(deep, MODEL)
+    assert path is not None
+    assert show(path).endswith("ZZZ_REGISTRY['nested'][1][1]")

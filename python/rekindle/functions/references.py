@@ -32,6 +32,7 @@ _MAX_OBJECTS = 50_000
 _OF_PYTHON = (types.ModuleType, types.FunctionType, types.MethodType, staticmethod, classmethod, property, functools.partial)
 # Where functions of C are found by their names.
 _BUILTINS = ("torch", NN_MODULE, LINALG_MODULE, "torch.nn.functional", "operator", "math", "builtins")
+_OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")  # of a module: they lead to what imported it, and to all that it knows
 _NOTHING = object()
 
 
@@ -183,8 +184,9 @@ def _search(target: Any, starts: list[tuple[Path, Any]]) -> Path | None:
 
 
 def _steps_from(value: Any) -> Iterator[tuple[list[Any], Any]]:
+    skipped = _OF_IMPORTS if isinstance(value, types.ModuleType) else ()
     for name, inner in _attributes(value).items():
-        if _may_lead_on(inner):
+        if name not in skipped and _may_lead_on(inner):
             yield ["attribute", name], inner
     if type(value) in (list, tuple) or isinstance(value, dict):
         pairs = list(dict.items(value)) if isinstance(value, dict) else enumerate(value)

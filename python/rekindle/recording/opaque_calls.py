@@ -58,7 +58,8 @@ def writes_log(code: CodeType) -> bool:
 def is_collective(code: CodeType) -> bool:
     """Tells whether the code is a function by which the ranks of a job talk; one that only asks about the job is not."""
     name = code.co_name
-    return code.co_filename.endswith(_COLLECTIVE_FILES) and not name.startswith(_QUERIES) and name.islower()
+    is_function = code.co_qualname == name  # methods there keep books, as of the groups that there are
+    return is_function and code.co_filename.endswith(_COLLECTIVE_FILES) and not name.startswith(_QUERIES) and name.islower()
 
 
 def is_collective_call(function: Any) -> bool:
