@@ -1,4 +1,5 @@
-// What eager's backward reads, as a contract tells it to Python: [tensor, cotangents, inputs] each.
+// Converts what Python says of the tensors that eager's backward reads: a list of (tensor, cotangents,
+// inputs), as in a contract's saved_tensors and saved_writes.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@ struct StateWrites {
   // Places in `positions` of those that eager's operators do not count as versions, as a batch norm its
   // statistics.
   std::vector<std::size_t> silent;
-  // What eager's backward reads, numbered by place.
+  // Says which of the tensors eager's backward reads after the writes; `tensor` is the place in `positions`.
   std::shared_ptr<const std::vector<session::SavedTensor>> saved;
 };
 

@@ -79,8 +79,9 @@ struct SavedGroup {
 // [tensor, results, inputs]: a tensor that somebody else may write to and that nodes of eager's backward
 // read, where they lie between these results and inputs, as in SavedGroup.
 struct SavedTensor {
-  std::size_t tensor =
-      0;  // among the graph's inputs, its outputs, then the contract's saved_constants; or of saved_writes
+  // Counts the graph's inputs, its outputs, then the contract's saved_constants. In saved_writes it is a
+  // place in `writes`.
+  std::size_t tensor = 0;
   Positions results, inputs;
   auto operator<=>(const SavedTensor&) const = default;
 };
@@ -155,7 +156,7 @@ struct Contract {
   // Positions in `writes` of tensors that eager's operators write without counting it as a version: the
   // running statistics of a batch norm.
   Positions silent_writes;
-  // What the forward writes and eager's backward reads after that, numbered as in `writes`.
+  // Eager's backward reads these tensors after the forward has written them, and others may write to them.
   std::vector<SavedTensor> saved_writes;
   // Eager's backward reads these inputs, results and saved_constants, and others may write to them.
   std::vector<SavedTensor> saved_tensors;

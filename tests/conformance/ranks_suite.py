@@ -12,7 +12,6 @@ when anything is wrong.
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
 import dataclasses
 import json
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ranks import PROGRAMS
-from training_suite import PLACES, Failed, difference, distances, place_of
+from training_suite import PLACES, Failed, difference, distances, place_of, show
 
 _WARM_UP = 10  # steps after which times count
 _LIMIT = 300  # seconds for all ranks of a program
@@ -152,19 +151,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=30, help="of each program (default 30)")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every row")
     given = parser.parse_args(arguments)
-    if not given.json:
-        print("| program | ranks | ran in | exports | first | step | notes |\n|---|---|---|---|---|---|---|", flush=True)
-    rows = []
-    for row in _rows(given.only, given.ranks, given.steps):
-        rows.append(row)
-        if not given.json:
-            print(row.text(), flush=True)
-    counts = collections.Counter(row.place for row in rows)
-    if given.json:
-        print(json.dumps({"counts": counts, "rows": [dataclasses.asdict(row) for row in rows]}, indent=1))
-    else:
-        print(", ".join(f"{place} {counts[place]}" for place in PLACES))
-    return int(counts["wrong"] > 0)
+    columns = ("program", "ranks", "ran in", "exports", "first", "step", "notes")
+    return show(_rows(given.only, given.ranks, given.steps), columns, given.json)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,26 @@ def _rows(pattern: str, steps: int) -> Iterator[Row]:
                 yield row
 
 
+def show(rows: Iterator[Any], columns: Sequence[str], as_json: bool) -> int:
+    """Prints rows as they come, then the counts of their places; returns 1 when any is wrong.
+
+    rows: dataclasses with a place and a text()
+    """
+    if not as_json:
+        print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+    found = []
+    for row in rows:
+        found.append(row)
+        if not as_json:
+            print(row.text(), flush=True)
+    counts = collections.Counter(row.place for row in found)
+    if as_json:
+        print(json.dumps({"counts": counts, "rows": [dataclasses.asdict(row) for row in found]}, indent=1))
+    else:
+        print(", ".join(f"{place} {counts[place]}" for place in PLACES))
+    return int(counts["wrong"] > 0)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Prints a table, then the counts; 1 when anything is wrong."""
     parser = argparse.ArgumentParser(
@@ -142,19 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=60, help="of each program (default 60)")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every row")
     given = parser.parse_args(arguments)
-    if not given.json:
-        print("| program | ran in | exports | first | step | notes |\n|---|---|---|---|---|---|", flush=True)
-    rows = []
-    for row in _rows(given.only, given.steps):
-        rows.append(row)
-        if not given.json:
-            print(row.text(), flush=True)
-    counts = collections.Counter(row.place for row in rows)
-    if given.json:
-        print(json.dumps({"counts": counts, "rows": [dataclasses.asdict(row) for row in rows]}, indent=1))
-    else:
-        print(", ".join(f"{place} {counts[place]}" for place in PLACES))
-    return int(counts["wrong"] > 0)
+    return show(_rows(given.only, given.steps), ("program", "ran in", "exports", "first", "step", "notes"), given.json)
 
 
 if __name__ == "__main__":

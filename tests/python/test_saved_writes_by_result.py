@@ -1,4 +1,4 @@
-"""What a forward with several results writes, and some of its backwards read: a write in between is an error of these only."""
+"""A forward with several results writes a buffer that some of its backwards read: only these refuse a later write to it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     RANK=0 WORLD_SIZE=4 PORT=29500 python rank.py DIRECTORY CACHE '{"rate": 3.0, "rows": 5, "late": 2, "bytes": 4096}'
 
-DIRECTORY is that of the job. The model is split over them: its autograd Functions sum over the ranks, forward and backward. The
+DIRECTORY is that of the job. The model is split over the ranks: its autograd Functions sum over them, forward and backward. The
 last word says what is another one in this rank: a number in the model's code, the rows of its inputs, the seconds after which it
 comes, the size that its files may have.
 """

@@ -148,7 +148,10 @@ def rounds(count: int, seed: int) -> str:
     base = pathlib.Path(tempfile.mkdtemp(prefix="rekindle-torture-"))
     filled = base / "filled"
     filled.mkdir()
-    _check(filled, whole := Fault("filling", set()), _round(filled, whole, random.Random(seed)))
+    whole = Fault("filling", set())
+    _check(filled, whole, found := _round(filled, whole, random.Random(seed)))
+    if any(report is None or report["eager"] for report in found):
+        raise Broken(f"without a fault, not every call runs from a graph: {found}")
     names: list[str] = []
     exports = 0
     for number in range(count):

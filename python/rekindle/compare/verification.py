@@ -74,8 +74,8 @@ def compare_session(
 
     Compared are the outputs of eager that are not None and, for random cotangents, the gradients of every input that requires
     one. Raises Bypass(verification_failed) naming the first difference. What is not near eager's, eager's own rounding may still
-    explain (rounding.py), if it can run again. If it cannot, relative errors of `tolerance` are
-    right: the result's, the inputs' or one of the dtypes of autocast. Leaves the random state as it was before eager.
+    explain (rounding.py), if it can run again. If it cannot, relative errors of `tolerance` are right: the result's, the inputs'
+    or one of the dtypes of autocast. Leaves the random state as it was before eager.
     """
     inputs, states = eager.inputs, eager.random_states
     try:

@@ -149,9 +149,8 @@ def _compare_further(
     further = calls if second is None else [second]
     _check_objects(traced.result.objects, further)
     smallest = min(further, key=lambda call: sum(tensor.numel() for tensor in call.tensors), default=None)
-    read = (
-        saved_writes(smallest, traced.graph.used, writes) if request.call.grad and writes and smallest else []
-    )  # before it is freed
+    asks = request.call.grad and writes and smallest is not None
+    read = saved_writes(smallest, traced.graph.used, writes) if asks else []  # before a comparison frees what it looks at
     for call in calls:
         gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is smallest) or gradients
     if second is not None:
