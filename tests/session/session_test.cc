@@ -255,6 +255,21 @@ TEST_CASE("a layout that is none of a result's rank is an error", "[session]") {
   }
 }
 
+TEST_CASE("a product with many columns is eager's in each of its blocks", "[session]") {
+  const auto session = session_of(R"(
+graph product(%x: float32[24, 16], %w: float32[8201, 16], %b: float32[8201]) {
+  opset 20, rekindle 1
+  %l: float32[24, 8201] = rekindle::Linear(%x, %w, %b)
+  %y: float32[24, 8201] = Exp(%l)
+  return %y
+}
+)",
+                                  {false, false, false});
+  const at::Tensor x = at::randn({24, 16}), w = at::randn({8201, 16}), b = at::randn({8201});
+  const at::Tensor y = session->forward(std::vector<at::Tensor>{x, w, b}, false)[0];
+  CHECK(at::allclose(y.log(), at::linear(x, w, b), 1e-5, 1e-5));
+}
+
 TEST_CASE("a vector times a matrix is written where it was planned", "[session]") {
   const auto session = session_of(R"(
 graph product(%v: float64[3], %m: float64[3, 2]) {
