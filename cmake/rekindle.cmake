@@ -67,8 +67,15 @@ function(rekindle_room name)
   rekindle_compile_together(rekindle_${name})
 endfunction()
 
+# rekindle_precompile_for_tests(TARGET): precompiles REKINDLE_TEST_HEADERS, such as ATen/ATen.h, then Catch2.
+function(rekindle_precompile_for_tests target)
+  set(headers ${REKINDLE_TEST_HEADERS} string vector catch2/catch.hpp)
+  list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
+  target_precompile_headers(${target} PRIVATE ${headers})
+endfunction()
+
 # rekindle_test(NAME rooms...): one Catch2 executable of every tests/NAME/*_test.cc, known to ctest by test case.
-# ctest passes it REKINDLE_TEST_FILTER, where that is set.
+# ctest passes it REKINDLE_TEST_FILTER, where that is set; REKINDLE_TEST_HEADERS are precompiled.
 function(rekindle_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*_test.cc)
   if(NOT sources)
@@ -77,5 +84,6 @@ function(rekindle_test name)
   add_executable(${name}_test ${sources} $<TARGET_OBJECTS:rekindle_test_main>)
   target_compile_definitions(${name}_test PRIVATE REKINDLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/golden")
   target_link_libraries(${name}_test PRIVATE ${ARGN} Catch2::Catch2)
+  rekindle_precompile_for_tests(${name}_test)
   add_test(NAME ${name} COMMAND ${name}_test ${REKINDLE_TEST_FILTER})
 endfunction()

@@ -73,21 +73,21 @@ class Verdict:
 
 
 class Suite:
-    """Cases that run in the background; `verdicts` waits for those of one case."""
+    """Cases that run in the background, several at a time; `verdicts` waits for those of one case, and runs one that does not."""
 
-    def __init__(self, cases: Iterable[Case], fresh: bool = False) -> None:
-        self.cases = tuple(cases)
+    def __init__(self, cases: Iterable[Case] = (), fresh: bool = False, workers: int = _WORKERS) -> None:
         self._fresh = fresh
         self._workers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         if not fresh:
-            for _ in range(_WORKERS):
+            for _ in range(workers):
                 self._workers.put(Worker())
-        self._pool = ThreadPoolExecutor(_WORKERS)
-        self._futures: dict[str, Future[list[Verdict]]] = {case.id: self._pool.submit(self._run, case) for case in self.cases}
+        self._pool = ThreadPoolExecutor(workers)
+        self._futures: dict[str, Future[list[Verdict]]] = {case.id: self._pool.submit(self._run, case) for case in cases}
 
     def verdicts(self, case: Case) -> list[Verdict]:
         """One per mode."""
-        return self._futures[case.id].result()
+        running = self._futures.get(case.id)
+        return self._run(case) if running is None else running.result()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

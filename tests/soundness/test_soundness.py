@@ -6,27 +6,41 @@ from collections.abc import Iterator
 
 import pytest
 from case import Case
-from suite import CASES, Suite, explained_rate
+from suite import CASES, Suite
+
+# Changes that an explanation need not name: at most one in twenty.
+_UNNAMED = {
+    "frozen by a trace: number read at a tensor's address",
+    "hook: edited",
+    "hook: on a tensor in the forward",
+    "parametrization: added",
+    "read through C: __globals__",
+    "read through C: __import__",
+    "read through C: module in a container",
+    "read through C: sys.modules",
+}
 
 
 @pytest.fixture(scope="session")
-def suite(request: pytest.FixtureRequest) -> Iterator[Suite]:
-    parameters = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    running = Suite([given["case"] for given in parameters if isinstance(given.get("case"), Case)])
+def suite() -> Iterator[Suite]:
+    running = Suite(workers=1)
     yield running
     running.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_pair(suite: Suite, case: Case) -> None:
-    wrong = [f"[{verdict.mode}] {verdict.wrong}" for verdict in suite.verdicts(case) if verdict.wrong]
+    verdicts = suite.verdicts(case)
+    wrong = [f"[{verdict.mode}] {verdict.wrong}" for verdict in verdicts if verdict.wrong]
     assert not wrong, "\n".join(wrong)
+    if not case.harmless and case.id not in _UNNAMED:
+        unnamed = [f"[{verdict.mode}] {verdict.said}" for verdict in verdicts if not verdict.is_explained]
+        assert not unnamed, f"not explained by {case.explained!r}:\n" + "\n".join(unnamed)
 
 
-def test_explanations_name_what_changed(suite: Suite) -> None:
-    verdicts = [verdict for case in suite.cases if not case.harmless for verdict in suite.verdicts(case)]
-    unexplained = sorted({verdict.case.id for verdict in verdicts if not verdict.wrong and not verdict.is_explained})
-    assert explained_rate(verdicts) >= 0.95, f"not explained: {', '.join(unexplained)}"
+def test_changes_that_explanations_do_not_name_are_few() -> None:
+    mutations = {case.id for case in CASES if not case.harmless}
+    assert mutations >= _UNNAMED and 20 * len(_UNNAMED) <= len(mutations)
 
 
 def test_the_cases_are_many_and_have_names_of_their_own() -> None:
