@@ -35,6 +35,7 @@ ROOMS = (
     "export/torchscript",
     "graphs",
     "account",
+    "timing",
     "compare",
     "miss",
     "lookup",

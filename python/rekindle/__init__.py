@@ -25,6 +25,7 @@ from rekindle.lookup.explanation import Explanation  # noqa: E402
 from rekindle.module import Module, explain, status, unwrap  # noqa: E402
 from rekindle.modules.status import Status  # noqa: E402
 from rekindle.options import Options  # noqa: E402
+from rekindle.profiling import profile  # noqa: E402
 from rekindle.versions import __version__  # noqa: E402
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "explain",
     "memory",
     "optim",
+    "profile",
     "reasons",
     "register_digest",
     "register_python_op",

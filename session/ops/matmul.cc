@@ -32,13 +32,15 @@ void multiply(at::Tensor out, const at::Tensor& left, const at::Tensor& right, c
   }
 }
 
-// A product with very many columns, such as that with a vocabulary, whose rows begin at no multiple of a cache line,
-// takes MKL up to 1.45 times as long as its blocks do, which have the same bits (docs/decisions/0041).
+// A product with very many columns, such as that with a vocabulary, whose rows begin at no multiple of a
+// cache line, takes MKL up to 1.45 times as long as its blocks do, which have the same bits
+// (docs/decisions/0041).
 constexpr std::int64_t kManyColumns = 8192, kBlock = 1024, kFloatsOfALine = 16;
 
 bool runs_in_blocks(const at::Tensor& out) {
   const std::int64_t columns = out.size(1);
-  return out.scalar_type() == at::kFloat && out.is_cpu() && columns >= kManyColumns && columns % kFloatsOfALine != 0;
+  return out.scalar_type() == at::kFloat && out.is_cpu() && columns >= kManyColumns &&
+         columns % kFloatsOfALine != 0;
 }
 
 void multiply_in_blocks(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right,

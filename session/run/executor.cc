@@ -1,10 +1,13 @@
 // The loop: everything else was decided when the plan was made.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "session/lower/tensor_types.h"
 #include "session/run/error_note.h"
@@ -104,6 +107,31 @@ void run(const Instruction& instruction, Frame& frame) {
   }
 }
 
+void step(const Instruction& instruction, Frame& frame) {
+  if (instruction.absence.linear_in.empty() || !is_skipped(instruction, frame)) run(instruction, frame);
+  for (const SlotId slot : instruction.release) frame.release(slot);
+}
+
+// As "rekindle::Gemm h1 @ model.py:12 in forward"; rekindle.profile takes it apart.
+std::string range_name(const Instruction& instruction) {
+  if (instruction.node == nullptr) return "rekindle::copy of a result";
+  const graph::Node& node = *instruction.node;
+  std::string name = "rekindle::" + node.op_type() + " " + node.output()->name();
+  return node.source().empty() ? name : name + " @ " + node.source();
+}
+
+// Runs an instruction, as a range of its own while torch.profiler records.
+void step_in_range(const Instruction& instruction, Frame& frame) {
+  auto recorders = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  if (!recorders.has_value()) [[likely]] {
+    return step(instruction, frame);
+  }
+  const std::string name = range_name(instruction);
+  at::RecordFunction range(std::move(*recorders));
+  range.before(std::string_view(name));
+  step(instruction, frame);
+}
+
 }  // namespace
 
 void execute(const Program& program, Frame& frame) {
@@ -119,8 +147,7 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];
     try {
-      if (instruction.absence.linear_in.empty() || !is_skipped(instruction, frame)) run(instruction, frame);
-      for (const SlotId slot : instruction.release) frame.release(slot);
+      step_in_range(instruction, frame);
     } catch (c10::Error& error) {
       error.add_context(describe(instruction, frame));
       throw;
