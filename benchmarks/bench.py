@@ -6,8 +6,8 @@ the round, for the time of a step. The subject that goes first changes from roun
 within a turn, and only then summarized: whatever slows the machine down slows both sides. What cannot be measured here is named.
 
 `bench keys` measures what finding a graph in the cache costs, `bench pythonop` what calling an autograd Function from a
-graph costs, `bench step` what a step costs besides its kernels, `bench memory` what training takes where activations are most
-of it; see their `--help`.
+graph costs, `bench observed` what statistics of all tensors of a step cost, `bench step` what a step costs besides its kernels,
+`bench memory` what training takes where activations are most of it; see their `--help`.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from typing import Any
 import bench_tables
 import keys
 import memory
+import observed
 import pythonop
 import step
 from report import as_text, machine_facts
@@ -177,7 +178,7 @@ def report(options: argparse.Namespace, result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Runs the benchmark that the first argument names, or that of training."""
-    others = {"keys": keys, "memory": memory, "pythonop": pythonop, "step": step}
+    others = {"keys": keys, "memory": memory, "observed": observed, "pythonop": pythonop, "step": step}
     try:
         if len(sys.argv) > 1 and sys.argv[1] in others:
             others[sys.argv[1]].main(sys.argv[2:])

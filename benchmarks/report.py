@@ -1,4 +1,4 @@
-"""Reports what a part of the benchmark measured, and the machine: what `keys`, `memory`, `pythonop` and `step` share."""
+"""Reports what a part of the benchmark measured, and the machine: what `keys`, `memory`, `observed`, `pythonop`, `step` share."""
 
 import importlib.metadata
 import json

@@ -8,6 +8,7 @@
 #include "kernels/dropout.h"
 #include "kernels/embedding_gradient.h"
 #include "kernels/layer_norm.h"
+#include "kernels/summary.h"
 
 namespace rekindle::kernels {
 
@@ -42,6 +43,7 @@ void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, c
                             const CrossEntropyOptions& options, at::Tensor& dscores);
 
 Difference difference(const at::Tensor& ours, const at::Tensor& theirs);  // alike and dense
+Summary summary(const at::Tensor& x);
 
 // False, with nothing done, when this ATen would have drawn otherwise. 0 < p < 1.
 bool dropout_sample_mask(at::Tensor& mask, double p);

@@ -10,6 +10,7 @@ void bind_call_table(pybind11::module_& m);
 void bind_calls(pybind11::module_& m);
 void bind_contract(pybind11::module_& m);
 void bind_difference(pybind11::module_& m);
+void bind_summary(pybind11::module_& m);
 void bind_explain(pybind11::module_& m);
 void bind_graphs(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);

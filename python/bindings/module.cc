@@ -12,6 +12,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_calls(m);
   python::bind_contract(m);
   python::bind_difference(m);
+  python::bind_summary(m);
   python::bind_explain(m);
   python::bind_graphs(m);
   python::bind_cache(m);

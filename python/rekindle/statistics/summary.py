@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from rekindle import _native
+
 # Powers of two that the histogram has; what is smaller or larger counts in the first or the last.
 LOWEST, HIGHEST = -64, 63
 _BINS = HIGHEST - LOWEST + 1
@@ -21,6 +23,7 @@ _SAMPLES = 128
 _NUMBERS = 9  # of a bucket, before its histogram
 _TINY = 2.0**-1000
 _ON_CPU, _ON_DEVICE = 1 << 18, 1 << 22  # elements at a time: what caches hold; what is worth a kernel
+_OF_KERNEL = (torch.float32, torch.bfloat16, torch.float16)
 _CAN_OVERFLOW = (torch.float64, torch.complex128)
 
 
@@ -52,7 +55,8 @@ class Summary:
     """Holds what was computed of a tensor, on its device.
 
     tensor: of any dtype, size and layout; it may be changed or freed once this is made
-    bucket_size: how many elements are taken at a time, which bounds the memory; None: what suits the device
+    bucket_size: how many elements are taken at a time, which bounds the memory; None: what suits the device. On the CPU, float32,
+        bfloat16 and float16 are read as they lie.
     with_samples: whether the first elements are kept
     """
 
@@ -62,7 +66,9 @@ class Summary:
             flat = _flat(tensor.detach())
             bucket_size = bucket_size or (_ON_CPU if flat.device.type == "cpu" else _ON_DEVICE)
             scale = _scale(flat) if tensor.dtype in _CAN_OVERFLOW else None
-            self._buckets = [_bucket(part, scale) for part in flat.split(bucket_size)] if flat.numel() else []
+            self._found = _native.summary(flat.contiguous()) if _has_kernel(flat) else None
+            parts = flat.split(bucket_size) if self._found is None and flat.numel() else ()
+            self._buckets = [_bucket(part, scale) for part in parts]
             self._scale = scale
             self._samples = flat[:_SAMPLES].to(torch.float64, copy=True) if with_samples else None
             self._count = flat.numel()
@@ -79,10 +85,17 @@ class Summary:
 
     def statistics(self) -> Statistics:
         """Waits for the device, and returns the statistics."""
+        if self._found is not None:
+            return _of_kernel(self._count, self._found)
         self._wait()
         return _joined(
             self._count, [bucket.tolist() for bucket in self._buckets], 1.0 if self._scale is None else float(self._scale)
         )
+
+
+def _has_kernel(flat: torch.Tensor) -> bool:
+    """Tells whether kernels/summary.h takes the tensor, which it reads once."""
+    return flat.device.type == "cpu" and flat.dtype in _OF_KERNEL
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -152,6 +165,24 @@ def _histogram(x: torch.Tensor) -> torch.Tensor:
     first, last = LOWEST + 1022, HIGHEST + 1022
     rows = [(row[: first + 1].sum(), row[first + 1 : last], row[last:].sum()) for row in (negative, positive)]
     return torch.cat([part.view(-1) for row in rows for part in row])
+
+
+def _of_kernel(count: int, found: tuple[Any, ...]) -> Statistics:
+    """Returns what _native.summary found in a tensor of `count` elements."""
+    finite, nans, infs, zeros, low, high, mean, deviations, squares, histogram = found
+    some = finite > 0
+    return Statistics(
+        count=count,
+        nans=nans,
+        infs=infs,
+        zeros=zeros / count if count else 0.0,
+        min=low if some else None,
+        max=high if some else None,
+        mean=mean if some else None,
+        std=math.sqrt(deviations / finite) if some else None,
+        norm=math.sqrt(squares),
+        histogram=histogram,
+    )
 
 
 def _joined(count: int, buckets: list[list[float]], scale: float) -> Statistics:
