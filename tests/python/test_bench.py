@@ -240,3 +240,11 @@ def test_a_small_run_from_end_to_end(tmp_path: Path):
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     again = run_bench("--read", str(files["json"]), "--write", str(tmp_path / "again.md"))
     assert again.stdout == run.stdout and (tmp_path / "again.md").read_text() == files["md"].read_text()
+
+
+def test_what_a_subscription_costs_is_printed_in_pairs():
+    run = run_bench("observed", "--model", "mlp", "--turns", "1", "--steps", "1", "--json")
+    assert run.returncode == 0, run.stderr
+    costs = json.loads(run.stdout)["costs"]
+    observed, without = (costs[name]["median"] for name in ("step with a subscription, ms", "step, ms"))
+    assert costs["ratio"]["median"] == pytest.approx(observed / without)
