@@ -23,9 +23,14 @@ import torch
 import torch.distributed as dist
 from comparison import nudge
 from ranks import Job
+from rekindle.timing.node_times import is_of_graph, outermost
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.profiler import ProfilerActivity, profile
 from training_run import Training, status_of
+
+# Ranges of torch.profiler: optimizers' steps, collectives, and what FSDP2 does around a block.
+_NOT_OF_THE_MODEL = ("Optimizer.", "c10d::", "gloo:", "FSDP::")
 
 
 def _values(model: nn.Module) -> list[torch.Tensor]:
@@ -58,6 +63,15 @@ def _trainings(name: str, variants: list[str], options: rekindle.Options) -> tup
     return {variant: Training(started(variant), wraps[variant]) for variant in variants}, jobs
 
 
+def _in_graphs(training: Training) -> float:
+    """Trains one step more; returns what part of its operators' time is that of graphs' nodes; see _NOT_OF_THE_MODEL."""
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as recorder:
+        training.step()
+    found = [*outermost(recorder.events() or (), without=_NOT_OF_THE_MODEL)]
+    of_graphs, of_all = (sum(event.time_range.elapsed_us() for event in events) for events in (filter(is_of_graph, found), found))
+    return of_graphs / of_all if of_all else 0.0
+
+
 def main() -> None:
     """Runs the trainings in turn and prints what they did."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -79,12 +93,13 @@ def main() -> None:
         for variant in variants:
             trainings[variant].step()
     report: dict[str, Any] = {
-        name: {"losses": training.losses, "seconds": training.seconds} for name, training in trainings.items()
+        name: {"losses": [*training.losses], "seconds": [*training.seconds]} for name, training in trainings.items()
     }
     models = {name: job.model for name, job in jobs.items() if job.model is not None}
     if "rekindle" in models:
         report["modules"] = [status_of(module) for module in trainings["rekindle"].wrapped]
         report["parameters"] = _distances(models["rekindle"], models["eager"])
+        report["in_graphs"] = _in_graphs(trainings["rekindle"])
     if "nudged" in models:
         report["nudged_parameters"] = _distances(models["nudged"], models["eager"])
     print(json.dumps(report), flush=True)

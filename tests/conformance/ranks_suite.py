@@ -5,8 +5,9 @@ that these filled (warm), and with a full cache in rank 0 and empty ones in the 
 own. Losses and parameters are compared with eager's, in every rank, step by step. It runs from graphs ("graph"), from
 graphs with eager between them ("parts"), in eager ("eager"), or is "wrong"; "absent": a package is not installed. exports:
 graphs made by all ranks cold, warm and mixed. first: seconds of the slowest rank's first step in eager, cold and warm. step:
-how much longer rank 0's step takes than eager's of the same turn, the median after the first 10, warm. The exit status is 1
-when anything is wrong.
+how much longer rank 0's step takes than eager's of the same turn, the median after the first 10, warm. in graphs: the part of
+the time of its operators, without those of optimizer and communication, that nodes of graphs take. The exit status is 1 when
+anything is wrong.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Row:
     exports: graphs made cold, warm and mixed, by all ranks
     first: seconds of the slowest rank's first step in eager, cold and warm
     step: a step's time over eager's, warm
+    in_graphs: the part of the operators' time that is that of graphs' nodes, without optimizer and communication; of rank 0, warm
     reason: what is wrong, or why some of it ran in eager
     """
 
@@ -52,13 +54,14 @@ class Row:
     exports: tuple[int, ...] = (0, 0, 0)
     first: tuple[float, ...] = (0.0, 0.0, 0.0)
     step: float = 0.0
+    in_graphs: float = 0.0
     reason: str = ""
 
     def text(self) -> str:
         """Returns a row of a table in Markdown."""
         exports, first = " / ".join(map(str, self.exports)), " / ".join(f"{seconds:.2f}" for seconds in self.first)
-        reason = self.reason.replace("|", "/")
-        return f"| {self.name} | {self.ranks} | {self.place} | {exports} | {first} | {self.step:.2f} | {reason} |"
+        figures = f"{exports} | {first} | {self.step:.2f} | {self.in_graphs:.0%}"
+        return f"| {self.name} | {self.ranks} | {self.place} | {figures} | {self.reason.replace('|', '/')} |"
 
 
 def try_program(name: str, ranks: int, steps: int) -> Row:
@@ -85,7 +88,7 @@ def try_program(name: str, ranks: int, steps: int) -> Row:
     )
     pairs = list(zip(warm[0]["rekindle"]["seconds"], warm[0]["eager"]["seconds"], strict=True))[_WARM_UP:]
     step = statistics.median(mine / theirs for mine, theirs in pairs) if pairs else 0.0
-    return Row(name, ranks, "wrong" if wrong else place, exports, first, step, wrong or reason)
+    return Row(name, ranks, "wrong" if wrong else place, exports, first, step, warm[0]["in_graphs"], wrong or reason)
 
 
 def _wrong(cold: Reports, reports: Reports) -> str:
@@ -151,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=30, help="of each program (default 30)")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every row")
     given = parser.parse_args(arguments)
-    columns = ("program", "ranks", "ran in", "exports", "first", "step", "notes")
+    columns = ("program", "ranks", "ran in", "exports", "first", "step", "in graphs", "notes")
     return show(_rows(given.only, given.ranks, given.steps), columns, given.json)
 
 

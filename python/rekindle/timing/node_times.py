@@ -41,7 +41,7 @@ def node_times(events: Sequence[Any], steps: int, on_device: bool) -> list[NodeT
     phases = _phases(events)
     seconds: dict[_Key, list[float]] = defaultdict(lambda: [0.0] * steps)
     calls: dict[_Key, int] = defaultdict(int)
-    for event in sorted(_ranges(events), key=lambda event: event.time_range.start):
+    for event in sorted(outermost(events), key=lambda event: event.time_range.start):
         phase = next((phase for phase in phases if phase.start <= event.time_range.start <= phase.end), None)
         if phase is None:
             continue
@@ -66,21 +66,25 @@ def _is_phase(event: Any) -> bool:
     return event.name.startswith(PHASE_PREFIX) and event.device_type.name == "CPU"
 
 
-def _ranges(events: Iterable[Any]) -> Iterator[Any]:
-    """Yields the outermost ranges of nodes and operators."""
-    for event in events:
-        if event.device_type.name == "CPU" and event.cpu_parent is None:
-            yield from _outermost(event)
+def outermost(events: Iterable[Any], without: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Yields the ranges of nodes and operators that lie in no other such range.
 
-
-def _outermost(root: Any) -> Iterator[Any]:
-    pending = [root]
+    without: what the names of ranges begin with that are left out with all in them
+    """
+    pending = [event for event in events if event.device_type.name == "CPU" and event.cpu_parent is None]
     while pending:
         event = pending.pop()
+        if event.name.startswith(without):
+            continue
         if _NODE.fullmatch(event.name) or _OPERATOR.fullmatch(event.name):
             yield event
         else:
             pending += event.cpu_children
+
+
+def is_of_graph(event: Any) -> bool:
+    """Tells whether a range is that of a graph's node."""
+    return _NODE.fullmatch(event.name) is not None
 
 
 def _taken_apart(name: str) -> tuple[str, str, str]:
