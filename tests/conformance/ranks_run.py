@@ -63,13 +63,16 @@ def _trainings(name: str, variants: list[str], options: rekindle.Options) -> tup
     return {variant: Training(started(variant), wraps[variant]) for variant in variants}, jobs
 
 
-def _in_graphs(training: Training) -> float:
-    """Trains one step more; returns what part of its operators' time is that of graphs' nodes; see _NOT_OF_THE_MODEL."""
+def _in_graphs(training: Training) -> float | None:
+    """Trains one step more; returns what part of its operators' time is that of graphs' nodes; see _NOT_OF_THE_MODEL.
+
+    None for a program that trains in a thread of its own, of which torch.profiler sees nothing.
+    """
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as recorder:
         training.step()
     found = [*outermost(recorder.events() or (), without=_NOT_OF_THE_MODEL)]
     of_graphs, of_all = (sum(event.time_range.elapsed_us() for event in events) for events in (filter(is_of_graph, found), found))
-    return of_graphs / of_all if of_all else 0.0
+    return of_graphs / of_all if of_all else None
 
 
 def main() -> None:

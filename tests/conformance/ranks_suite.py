@@ -44,7 +44,8 @@ class Row:
     exports: graphs made cold, warm and mixed, by all ranks
     first: seconds of the slowest rank's first step in eager, cold and warm
     step: a step's time over eager's, warm
-    in_graphs: the part of the operators' time that is that of graphs' nodes, without optimizer and communication; of rank 0, warm
+    in_graphs: the part of the operators' time that is that of graphs' nodes, without optimizer and communication; of rank 0,
+        warm; None if nothing was seen
     reason: what is wrong, or why some of it ran in eager
     """
 
@@ -54,13 +55,14 @@ class Row:
     exports: tuple[int, ...] = (0, 0, 0)
     first: tuple[float, ...] = (0.0, 0.0, 0.0)
     step: float = 0.0
-    in_graphs: float = 0.0
+    in_graphs: float | None = None
     reason: str = ""
 
     def text(self) -> str:
         """Returns a row of a table in Markdown."""
         exports, first = " / ".join(map(str, self.exports)), " / ".join(f"{seconds:.2f}" for seconds in self.first)
-        figures = f"{exports} | {first} | {self.step:.2f} | {self.in_graphs:.0%}"
+        in_graphs = "-" if self.in_graphs is None else f"{self.in_graphs:.0%}"
+        figures = f"{exports} | {first} | {self.step:.2f} | {in_graphs}"
         return f"| {self.name} | {self.ranks} | {self.place} | {figures} | {self.reason.replace('|', '/')} |"
 
 

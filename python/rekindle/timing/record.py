@@ -29,8 +29,8 @@ class Profile:
     device: where the module's tensors are, as "cuda:0"
     steps: how many steps each figure is the median of
     forward, backward: seconds, of steps that nothing recorded; `backward` is None where no result has a gradient
-    nodes: the nodes of graphs and the operators in eager, in the order in which they run. Their sum is more than the step, as
-        recording each takes about a microsecond.
+    nodes: the nodes of graphs and the operators in eager, in the order in which they run, of steps that torch.profiler recorded,
+        which takes time of its own
     memory: what the step takes of memory, and its arena's picture
     """
 
