@@ -1,4 +1,5 @@
-// What a tensor's elements are like: extremes, moments, and how many have which power of two.
+// Sums up the elements of a tensor for statistics: counts, extremes, moments, and a histogram by powers of
+// two.
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ namespace rekindle::kernels {
 inline constexpr int kLowestPower = -64, kHighestPower = 63;
 inline constexpr std::size_t kPowers = kHighestPower - kLowestPower + 1;
 
-// Of the finite elements, but for `nans` and `infs`. In double precision.
+// Holds what `summary` found. All but `nans` and `infs` counts finite elements only; sums are in double
+// precision.
 struct Summary {
   std::int64_t finite = 0, nans = 0, infs = 0, zeros = 0;  // elements
   double min = 0, max = 0;                                 // inf and -inf without finite elements

@@ -1,10 +1,8 @@
 #include <fmt/core.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "cli/cache_flags.h"
 #include "cli/command.h"
+#include "cli/new_file.h"
 #include "cli/statistics/merge.h"
 #include "cli/statistics/records.h"
 
@@ -31,7 +29,8 @@ class DiffMerge : public Command {
     const auto merged = merge(ranks);
     if (!merged.ok()) return fail(merged.error());
     const std::string file = output_ + "/rank_0.jsonl";
-    if (const Status written = write(*merged, file); !written.ok()) return fail(written.error());
+    const Status written = write_new_file(file, [&](std::ostream& out) { write(*merged, out); });
+    if (!written.ok()) return fail(written.error());
     const std::size_t tensors = merged->tensors.size();
     if (json_) print_json({{"file", file}, {"ranks", ranks.size()}, {"tensors", tensors}});
     if (!json_) fmt::print("{}: {} tensors of {} ranks\n", file, tensors, ranks.size());
@@ -39,12 +38,7 @@ class DiffMerge : public Command {
   }
 
  private:
-  static Status write(const Run& run, const std::string& file) {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    fs::create_directories(fs::path(file).parent_path(), error);
-    if (fs::exists(file, error)) return invalid_argument(file + " is there already; name another directory");
-    std::ofstream out(file);
+  static void write(const Run& run, std::ostream& out) {
     out << Json({{"kind", "run"},
                  {"format", "rekindle.statistics"},
                  {"version", 1},
@@ -58,9 +52,6 @@ class DiffMerge : public Command {
     }
     for (const Tensor& tensor : run.tensors) out << record_of(tensor).dump() << '\n';
     if (run.is_cut) out << Json({{"kind", "limit"}}).dump() << '\n';
-    out.close();
-    return out ? Status()
-               : io_error(file + " cannot be written; is the directory writable, and the disk not full?");
   }
 
   std::vector<std::string> runs_;

@@ -1,12 +1,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "cli/cache_flags.h"
 #include "cli/command.h"
+#include "cli/new_file.h"
 #include "cli/table.h"
 
 namespace rekindle::cli {
@@ -109,14 +109,8 @@ class ProfileMerge : public Command {
   }
 
   Status write(const Json& events) const {
-    std::error_code error;
-    if (std::filesystem::exists(output_, error))
-      return invalid_argument(output_ + " is there already; name another file");
-    std::ofstream out(output_);
-    out << Json({{"traceEvents", events}, {"displayTimeUnit", "ms"}}).dump() << '\n';
-    out.close();
-    return out ? Status()
-               : io_error(output_ + " cannot be written; is the directory writable, and the disk not full?");
+    const Json trace = {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
+    return write_new_file(output_, [&](std::ostream& out) { out << trace.dump() << '\n'; });
   }
 
   void print_ranks(const std::map<std::int64_t, Trace>& ranks, std::size_t events) const {

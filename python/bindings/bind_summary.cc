@@ -1,4 +1,4 @@
-// What a tensor's elements are like.
+// Binds kernels/summary.h: counts, extremes, moments and a histogram of a tensor.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/utils/pybind.h>
 

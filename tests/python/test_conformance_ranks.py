@@ -37,6 +37,7 @@ def test_all_programs_are_there() -> None:
 def test_layers_that_are_split_over_two_ranks_export_once() -> None:
     row = ranks_suite.try_program("split.tensor_parallel", 2, 2)
     assert (row.place, row.exports) == ("graph", (1, 0, 0)), row
+    assert row.in_graphs is not None and 0.3 < row.in_graphs <= 1, row
     assert row.text().startswith("| split.tensor_parallel | 2 | graph | 1 / 0 / 0 |")
 
 

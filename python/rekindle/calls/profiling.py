@@ -117,13 +117,11 @@ def profile_steps(
 def _recorded(running: _Steps, steps: int) -> tuple[Sequence[Any], int]:
     """Returns torch.profiler's events of so many steps, and when they begin, in nanoseconds since 1970."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if running.device.type == "cuda" else [])
-    began = time.time_ns() - time.perf_counter_ns()
     with torch_profile(activities=activities, acc_events=True) as recorder:
-        began += time.perf_counter_ns()
         for _ in range(steps):
             running.run()
-    results = recorder.profiler.kineto_results if recorder.profiler is not None else None
-    return recorder.events() or (), results.trace_start_ns() if results is not None else began
+    assert recorder.profiler is not None, "torch.profiler has recorded, so it has what it recorded"
+    return recorder.events() or (), recorder.profiler.kineto_results.trace_start_ns()
 
 
 def _with_bytes(nodes: list[NodeTime], memory: MemoryAccount) -> tuple[NodeTime, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-from typing import Any
 
 import torch
 
 from rekindle import _native
+from rekindle.process.place_in_job import place_in_job
 from rekindle.statistics.text_files import TextFiles
 from rekindle.statistics.writer import Writer
 
@@ -51,7 +51,7 @@ class StatisticsSubscriber:
             raise ValueError(f"bucket_size={bucket_size} is no number of elements; leave it out for what suits the device")
         self.directory = pathlib.Path(directory)
         self.bucket_size, self.text_files = bucket_size, text_files
-        self.rank, self.world = _place_in_job()
+        self.rank, self.world = place_in_job()
         self._first, self._end = first, end_step
         self.directory.mkdir(parents=True, exist_ok=True)
         self._clear(override)
@@ -101,11 +101,3 @@ class StatisticsSubscriber:
             return self.rank == 0 and path.is_dir()
         # The first rank removes those of ranks that there are no longer.
         return kind == "rank" and (int(number) == self.rank or (self.rank == 0 and int(number) >= self.world))
-
-
-def _place_in_job() -> tuple[int, int]:
-    """Returns the rank of this process and how many there are, as torch.distributed or torchrun's variables say."""
-    distributed: Any = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

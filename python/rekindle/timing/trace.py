@@ -10,15 +10,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-import torch
-
-
-def rank() -> int:
-    """Returns this process's rank: of torch.distributed or, where that is not initialized, the variable RANK; else 0."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdecimal() else 0
+from rekindle.process.place_in_job import place_in_job
 
 
 def write_trace(path: str | os.PathLike[str], title: str, events: Iterable[Any], began: int) -> None:
@@ -27,7 +19,7 @@ def write_trace(path: str | os.PathLike[str], title: str, events: Iterable[Any],
     title: of the process
     began: nanoseconds since 1970 at which the events begin, by which `rekindle profile merge` aligns ranks
     """
-    process = rank()
+    process, _ = place_in_job()
     name = {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"rank {process}: {title}"}}
     found = [name, *(_written(event, process) for event in events)]
     trace = {"traceEvents": found, "displayTimeUnit": "ms", "rekindle": {"rank": process, "began_ns": began}}
