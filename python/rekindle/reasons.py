@@ -158,8 +158,10 @@ class Waiting(Bypass):
 class InBackground(Waiting):
     """Says that a helper process is making the graph of a call."""
 
-    def __init__(self, helper: Until) -> None:
-        super().__init__(Reason.BACKGROUND, "a helper process makes its graph, which serves calls once it is there", helper)
+    def __init__(
+        self, helper: Until, what: str = "a helper process makes its graph, which serves calls once it is there"
+    ) -> None:
+        super().__init__(Reason.BACKGROUND, what, helper)
 
 
 class SharedMemory(Bypass):

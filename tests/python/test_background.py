@@ -282,12 +282,14 @@ def test_where_eager_is_forbidden_calls_wait() -> None:
     assert rekindle.status(model).source == "export"
 
 
-def test_ranks_of_a_job_wait() -> None:
+def test_the_only_rank_of_a_job_decides_alone() -> None:
     torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
     try:
         model = wrap(mlp())
-        model(rows())
-        assert rekindle.status(model).source == "export"
+        for source in ("eager", "background"):
+            model(rows())
+            assert rekindle.status(model).source == source
+            until_ended()
     finally:
         torch.distributed.destroy_process_group()
 

@@ -151,10 +151,10 @@ def test_a_sampled_verification_looks_at_its_share_of_hits(monkeypatch: pytest.M
     rekindle.lookup.store.flush()
     poison("joint", sigmoid, _own_prekey())
     # Without the comparison the wrong graph is used: what the mode is for.
-    monkeypatch.setattr("rekindle.lookup.source._dice.random", lambda: 0.5)
+    monkeypatch.setattr("rekindle.lookup.local_source._dice.random", lambda: 0.5)
     skipped = rekindle.Module(mlp(), rekindle.Options(cache="verify:1/50"))
     assert not torch.allclose(skipped(rows()), mlp()(rows()))
-    monkeypatch.setattr("rekindle.lookup.source._dice.random", lambda: 0.01)
+    monkeypatch.setattr("rekindle.lookup.local_source._dice.random", lambda: 0.01)
     checked = rekindle.Module(mlp(), rekindle.Options(cache="verify:1/50"))
     torch.testing.assert_close(checked(rows()), mlp()(rows()))
     assert rekindle.status(checked).verify_failures == 1

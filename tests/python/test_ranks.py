@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
-from typing import Any
 
-RANKS = 2
+from rank_support import run_job
 
 # Every rank has a cache directory of its own, as on machines that share no disk.
 _JOB = """
@@ -76,30 +70,8 @@ dist.destroy_process_group()
 """
 
 
-def _free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
 def test_ranks_decide_together(tmp_path: pathlib.Path) -> None:
-    port = _free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", _JOB, str(tmp_path)],
-            cwd=pathlib.Path(__file__).parent,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
-        )
-        for rank in range(RANKS)
-    ]
-    found: list[dict[str, Any]] = []
-    for rank in ranks:
-        out, err = rank.communicate(timeout=240)
-        assert rank.returncode == 0, err
-        found.append(json.loads(out.splitlines()[-1]))
+    found = run_job(_JOB, 2, str(tmp_path))
     # One export between them; the other rank's cache is filled as well.
     assert sorted(one["together"]["source"] for one in found) == ["export", "remote"]
     assert sum(one["together"]["exports"] for one in found) == 1

@@ -38,6 +38,7 @@ class Fault:
     corrupted: ranks whose full cache is damaged
     strikes: what is done to a rank once it has begun, if anything: its process, a random generator
     dies: whether the job may end with an error
+    start: as of rekindle.Options
     """
 
     name: str
@@ -47,6 +48,12 @@ class Fault:
     corrupted: set[int] = field(default_factory=set)
     strikes: dict[int, Callable[[subprocess.Popen, random.Random], None]] = field(default_factory=dict)
     dies: bool = False
+    start: str = "wait"
+
+    @property
+    def steps(self) -> int:
+        """Returns the steps of the job: enough to train on after a helper is done."""
+        return 4 if self.start == "wait" else 100
 
 
 def _kill(process: subprocess.Popen, choose: random.Random) -> None:
@@ -94,7 +101,9 @@ def _free_port() -> str:
 
 def _start(directory: pathlib.Path, rank: int, port: str, fault: Fault) -> subprocess.Popen:
     environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "PORT": port, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(_RUN), str(directory), str(directory / f"cache{rank}"), json.dumps(fault.others.get(rank, {}))]
+    environment["REKINDLE_START"] = fault.start
+    other = json.dumps(fault.others.get(rank, {}))
+    command = [sys.executable, str(_RUN), str(directory), str(directory / f"cache{rank}"), other, str(fault.steps)]
     with (directory / f"said{rank}").open("w") as said:
         return subprocess.Popen(
             command, env=environment | fault.environments.get(rank, {}), text=True, stdout=subprocess.PIPE, stderr=said
@@ -157,6 +166,7 @@ def rounds(count: int, seed: int) -> str:
     for number in range(count):
         choose = random.Random(f"{seed}-{number}")
         fault, directory = _fault(choose), base / f"round{number}"
+        fault.start = choose.choice(("wait", "background"))
         directory.mkdir()
         for rank in fault.full:
             shutil.copytree(filled / "cache0", directory / f"cache{rank}", symlinks=True)
@@ -166,9 +176,9 @@ def rounds(count: int, seed: int) -> str:
             _check(directory, fault, found)
         except Broken as error:
             raise Broken(f"ranks round {number}, seed {seed}: {fault.name} {damage}: {error}\nkept: {directory}") from error
-        names.append(fault.name)
+        names.append(f"{fault.name}, {fault.start}")
         exports += sum(report["exports"] for report in found if report is not None)
         shutil.rmtree(directory)
     shutil.rmtree(base)
-    kinds = ", ".join(f"{name} {names.count(name)}" for name in sorted(set(names)))
+    kinds = "; ".join(f"{name}: {names.count(name)}" for name in sorted(set(names)))
     return f"{count} jobs of {RANKS} ranks ({kinds}): no hang, no wrong number; {exports} exports"

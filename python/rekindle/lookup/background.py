@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from rekindle import _native
 from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
+from rekindle.lookup.agreed_switch import Following, Leading
+from rekindle.lookup.ranks import Share
 from rekindle.modules.status import Status
 from rekindle.process.helper import Helper, why_no_helper
 from rekindle.process.process_state import owned
@@ -62,12 +64,37 @@ class Ended:
 
 
 class Background:
-    """Remembers the helpers that make graphs of one module. Not thread-safe. One helper is at work at a time, in a process."""
+    """Remembers the helpers that make graphs of one module. Not thread-safe. One helper is at work at a time, in a process.
+
+    Where several ranks train, it remembers what they agree on, too: the helper is of the rank that leads.
+    """
 
     _at_work: Helper | None = None  # of any module
 
     def __init__(self) -> None:
         self._helpers: dict[str, Helper] = {}  # by prekey
+        self._switches: dict[str, Leading | Following] = {}  # by prekey
+
+    def began(self, prekey: str) -> bool:
+        """Tells whether a helper of this process or of another rank is to make the graph for a key."""
+        return prekey in self._helpers or prekey in self._switches
+
+    def leads(self, prekey: str) -> bool:
+        """Tells whether other ranks wait for the helper of this one."""
+        return isinstance(self._switches.get(prekey), Leading)
+
+    def switched(self, prekey: str) -> bytes | None:
+        """Returns the entry that another rank's helper has made, once; None without one."""
+        switch = self._switches.get(prekey)
+        if not isinstance(switch, Following):
+            return None
+        del self._switches[prekey]
+        return switch.entry()
+
+    def follow(self, prekey: str, switch: Following) -> NoReturn:
+        """Has calls wait for the helper of another rank; raises InBackground."""
+        self._switches[prekey] = switch
+        raise InBackground(switch, "another rank of the job makes its graph in the background")
 
     def ended(self, prekey: str) -> Ended | None:
         """Returns what the helper for a key has left, once; None without one. Raises InBackground while it is at work."""
@@ -77,10 +104,17 @@ class Background:
         if helper.check():
             raise InBackground(helper)
         del self._helpers[prekey]
-        return _ended(helper)
+        found = _ended(helper)
+        switch = self._switches.get(prekey)
+        if isinstance(switch, Leading) and not isinstance(found.error, Disturbed):  # else the next call begins another helper
+            switch.call_off()
+            del self._switches[prekey]
+        return found
 
-    def begin(self, prekey: str, export: Callable[[Offer], Status]) -> NoReturn:
+    def begin(self, prekey: str, export: Callable[[Offer], Status], share: Share | None) -> NoReturn:
         """Starts a helper that runs `export`, or leaves that for when another is done; raises InBackground.
+
+        share: of this rank, where it leads a job and has not begun before
 
         Raises Busy where another thread's export does not end, OSError where no process can be had.
         """
@@ -89,7 +123,14 @@ class Background:
             if working is None or not working.check():
                 working = Background._at_work = self._helpers[prekey] = Helper.start(lambda: _reported(export))
                 _native.log_debug(f"process {working.number} makes a graph in the background")
-        raise InBackground(working)
+        if share is not None:
+            share.defer()
+            self._switches[prekey] = Leading(share)
+        if (switch := self._switches.get(prekey)) is None:
+            raise InBackground(working)
+        assert isinstance(switch, Leading)
+        switch.wait_for(working, self._helpers.get(prekey) is working)
+        raise InBackground(switch)
 
 
 def _reported(export: Callable[[Offer], Status]) -> bytes:

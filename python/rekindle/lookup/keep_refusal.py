@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from rekindle.lookup.refusal import Refusal, is_lasting
-from rekindle.lookup.store import Store
+from rekindle.lookup.store import Store, StoredEntry
 from rekindle.lookup.wanted import Wanted
 from rekindle.reasons import Bypass
 
 
-def keep_refusal(store: Store, wanted: Wanted, bypass: Bypass) -> None:
-    """Lets later processes know why a call has no graph, where they would find the same."""
+def keep_refusal(store: Store, wanted: Wanted, bypass: Bypass) -> StoredEntry | None:
+    """Lets later processes know why a call has no graph, where they would find the same; returns what they find."""
     if not is_lasting(bypass):
-        return
+        return None
     before = [
         refusal
         for found in store.find(wanted.prekey, wanted.call.arguments)
@@ -22,4 +22,6 @@ def keep_refusal(store: Store, wanted: Wanted, bypass: Bypass) -> None:
     processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)
     refusal = Refusal.made(bypass, wanted.tries + 1, max(1, processes))
     seconds = time.perf_counter() - wanted.start
-    store.publish(wanted.prekey, store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds))
+    entry = store.new_refusal(wanted.fingerprint, wanted.shapes_of(bypass), refusal, bypass, seconds)
+    store.publish(wanted.prekey, entry)
+    return entry

@@ -13,7 +13,9 @@ Every wait is bounded. When the store fails, the leader falls silent or its entr
         held                 the number of parts of that entry
         held/<i>             bytes
         beat                 counter; grows while the leader works
-        answer               "open", or the number of parts of the entry
+        answer               "open", "later" where a helper of the leader makes the entry, or the number of its parts
+        at/<rank>            counter; calls of a rank that waits for that helper
+        switch               "open", or "<call> <parts>": the number of the first call that runs from the graph (agreed_switch.py)
         part/<i>             bytes
 """
 
@@ -33,6 +35,7 @@ _BEAT = 1.0  # seconds
 _SILENCE = 30.0  # seconds; a pass of the exporter may hold the interpreter for long
 _LOOKS = 0.2  # seconds for which the leader waits for the lookups of the others before it exports
 _PART = 4 << 20  # bytes; TCPStore takes at most 8 MB a value
+_LATER = "later"
 _PAUSES = (0.01, 0.5)  # seconds between looks: at first, at most
 
 _asked: collections.Counter[str] = collections.Counter()
@@ -82,14 +85,17 @@ class Share:
         self._store = store
         self._prefix = prefix
         self._others = ranks - 1
-        self._answered = threading.Event()
+        self._has_answered = False
+        self._is_done = threading.Event()  # of the leader
+        self._life: _Life | None = None
+        self.is_deferred = False  # whether the leader has answered that a helper makes the entry
         self.leads = store.add(prefix + "asked", 1) == 1  # whether this rank looks up and exports for the others
         if self.leads:
             threading.Thread(target=self._beat, name="rekindle-beat", daemon=True).start()
 
     def _beat(self) -> None:
         try:
-            while not self._answered.wait(_BEAT):
+            while not self._is_done.wait(_BEAT):
                 self._store.add(self._prefix + "beat", 1)
         except RuntimeError as error:
             _native.log_debug(f"the other ranks are not told that this one works: {error}")
@@ -156,17 +162,48 @@ class Share:
         """Gives the leader's answer, unless it has given one: each is to act by itself."""
         self._answer("open")
 
+    def defer(self) -> None:
+        """Gives the leader's answer that a helper makes the entry, so that nobody need wait in this call."""
+        self._answer(_LATER)
+
     def _answer(self, text: str) -> None:
-        if self._answered.is_set():
+        if self._has_answered:
             return
-        self._answered.set()
+        self._has_answered = True
+        if text != _LATER:
+            self._is_done.set()
+        self._tell("answer", text)
+
+    def switch(self, entry: bytes, call: int, ahead: int) -> int:
+        """Gives the others the entry that was deferred; returns the number of the first call that runs from its graph, on all.
+
+        call: of this rank, which is running
+        ahead: calls from the farthest of the ranks to that one
+        """
         try:
-            self._store.set(self._prefix + "answer", text)
+            calls = [self._store.add(f"{self._prefix}at/{rank}", 0) for rank in range(self._others + 1)]
+        except RuntimeError as error:
+            _native.log_debug(f"how far the other ranks are is not known: {error}")
+            calls = []
+        at = max(call, *calls) + ahead if calls else call
+        parts = self._put("part", entry)
+        self.call_off(f"{at} {parts}" if parts else "open")
+        return at
+
+    def call_off(self, instead: str = "open") -> None:
+        """Tells those who wait for a helper, once, that there is nothing to wait for."""
+        if not self._is_done.is_set():
+            self._is_done.set()
+            self._tell("switch", instead)
+
+    def _tell(self, name: str, text: str) -> None:
+        try:
+            self._store.set(self._prefix + name, text)
         except RuntimeError as error:
             _native.log_warning(f"the other ranks could not be told what to do: {error}")
 
     def receive(self, limit: float, what: str) -> bytes | None:
-        """Returns what the leader offers; None when this rank is to act by itself. Waits at most `limit` seconds.
+        """Returns what the leader offers; None when this rank is to act by itself, or is_deferred. Waits at most `limit` seconds.
 
         what: names the model in messages
         """
@@ -176,27 +213,80 @@ class Share:
             answer = self._store.get(self._prefix + "answer").decode()
             if answer == "open":
                 return None
-            return self._got("part", answer)
+            if answer != _LATER:
+                return self._got("part", answer)
+            self.is_deferred = not self._store.check([self._prefix + "switch"])
+            return None if self.is_deferred else self.given()
         except RuntimeError as error:
             _native.log_warning(f"this rank acts by itself, the job's store does not answer: {error}")
             return None
 
     def _wait(self, limit: float, what: str) -> bool:
         """Waits for an answer, and tells whether there is one."""
-        start = heard = reported = time.monotonic()
-        pause, beat = _PAUSES[0], -1
+        life, pause = _Life(self._store, self._prefix, limit, what), _PAUSES[0]
         while not self._store.check([self._prefix + "answer"]):
-            now, beats = time.monotonic(), self._store.add(self._prefix + "beat", 0)
-            if beats != beat:
-                beat, heard = beats, now
-            if now - heard > _SILENCE or now - start > limit:
-                _native.log_warning(
-                    f"no answer about {what} from the leading rank after {now - start:.0f} s; this rank acts by itself"
-                )
+            if life.is_over():
                 return False
-            if now - reported > 10:
-                reported = now
-                _native.log_info(f"another rank exports {what}; waiting for it ({now - start:.0f} s)")
+            life.report()
             time.sleep(pause)
             pause = min(1.5 * pause, _PAUSES[1])
         return True
+
+    def followed(self, call: int, limit: float, what: str) -> int | None:
+        """Tells the leader of a call of this rank that waits; returns the number of the first that does not, None if not known.
+
+        limit, what: as of `receive`, since the first such call
+        """
+        self._life = self._life or _Life(self._store, self._prefix, limit, what)
+        try:
+            self._store.add(f"{self._prefix}at/{torch.distributed.get_rank()}", 1)
+            if self._store.check([self._prefix + "switch"]):
+                at = self._store.get(self._prefix + "switch").decode().partition(" ")[0]
+                return call if at == "open" else int(at)
+            return call if self._life.is_over() else None
+        except RuntimeError as error:
+            _native.log_warning(f"this rank acts by itself, the job's store does not answer: {error}")
+            return call
+
+    def given(self) -> bytes | None:
+        """Returns the deferred entry; None where there is none."""
+        try:
+            if not self._store.check([self._prefix + "switch"]):
+                return None
+            _, _, parts = self._store.get(self._prefix + "switch").decode().partition(" ")
+            return self._got("part", parts) if parts else None
+        except RuntimeError as error:
+            _native.log_warning(f"this rank acts by itself, the job's store does not answer: {error}")
+            return None
+
+
+class _Life:
+    """Listens for signs of life of the leader, at most `limit` seconds."""
+
+    def __init__(self, store: Any, prefix: str, limit: float, what: str) -> None:
+        self._store = store
+        self._beats = prefix + "beat"
+        self._limit = limit
+        self._what = what
+        self._start = self._asked = self._heard = self._reported = time.monotonic()
+        self._beat = 0
+
+    def is_over(self) -> bool:
+        """Tells, with a warning, whether the leader is not to be waited for any longer."""
+        now = time.monotonic()
+        if now - self._asked > _BEAT:
+            self._asked = now
+            if (beat := self._store.add(self._beats, 0)) != self._beat:
+                self._beat, self._heard = beat, now
+        if now - self._heard <= _SILENCE and now - self._start <= self._limit:
+            return False
+        waited = f"after {now - self._start:.0f} s"
+        _native.log_warning(f"no answer about {self._what} from the leading rank {waited}; this rank acts by itself")
+        return True
+
+    def report(self) -> None:
+        """Says now and then, to a user who waits, what for."""
+        now = time.monotonic()
+        if now - self._reported > 10:
+            self._reported = now
+            _native.log_info(f"another rank exports {self._what}; waiting for it ({now - self._start:.0f} s)")

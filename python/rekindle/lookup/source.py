@@ -1,101 +1,98 @@
-"""Supplies the graphs of a module: from the cache, another rank or process, or an export of its own.
+"""Supplies the graphs of a module: from the cache, another rank, a helper process, or an export of this process.
 
-An example: a script calls its model for the first time with an empty cache. `obtain` finds no entry, exports, publishes the
-entry and returns a ReadyGraph with the source "export". When the script runs again, `obtain` finds the entry: the source is
-"local", and `hits` of the status is 1. In a job of several ranks, one does this; to the others, it offers the entry: their source
-is "remote".
+An example: the ranks of a job call their model for the first time, with empty caches. `obtain` finds no entry on any rank. The
+rank that asked first exports: it publishes the entry, and the source of its graph is "export". The others are given the entry:
+their source is "remote". With start="background", a helper of that rank exports, and all ranks raise InBackground meanwhile.
 """
 
 from __future__ import annotations
 
 import functools
-import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from rekindle import _native
-from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
-from rekindle.export.request import ExportRequest
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.lookup import ranks, store
+from rekindle.lookup.agreed_switch import Following
 from rekindle.lookup.background import Background, Ended, Offer, why_here
-from rekindle.lookup.entry_check import check_fit
-from rekindle.lookup.keep_refusal import keep_refusal
+from rekindle.lookup.local_source import LocalSource, OnGraph, Shared
 from rekindle.lookup.refusal import Refusal
-from rekindle.lookup.store import Store, StoredEntry
-from rekindle.lookup.trials import Trials
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
-from rekindle.process.single_flight import take_turn
-from rekindle.reasons import Bypass, Reason, Waiting
-
-if TYPE_CHECKING:
-    from rekindle.miss.pipeline import NewEntry
-
-_dice = random.Random()  # the process's own generator belongs to the user
-
-
-_TRIED_ENOUGH = (
-    "further exports of it have taken 5 % of the time that the process has run, so that this call's waits; "
-    "call it with fewer sizes, or do what its other reasons say"
-)
-
-OnGraph = Callable[[str, bytes], None]
-Shared = ranks.Share | Offer  # takes the entry for others
 
 
 class GraphSource:
     """Finds or makes the graphs of one module, and counts that in its status. Not thread-safe.
 
-    on_graph: called with (mode, ONNX bytes) of each graph that is exported or found; see NewEntry.mode of miss/pipeline.py
+    on_graph: as of LocalSource
     """
 
     def __init__(self, module: nn.Module, options: Options, status: Status, on_graph: OnGraph | None) -> None:
+        self._name = type(module).__name__
         self._module = module
         self._options = options
         self._status = status
-        self._on_graph = on_graph
         self._background = Background() if options.start == "background" and not options.forbids_eager else None
-        self._trials = Trials()
-        self.store = Store.open(options)  # the cache
+        self._local = LocalSource(module, options, status, on_graph)
+        self.store = self._local.store
 
     def obtain(self, wanted: Wanted) -> ReadyGraph:
         """Returns a graph from the cache, from the rank that leads, or by an export. Raises Bypass when none can be had."""
-        share = ranks.share(wanted.prekey) if self.store.mode != "off" else None
-        if share is None:
-            return self._from_background(wanted) or self._load_or_export(wanted)
-        if share.leads:
-            try:
-                graph = self._load(wanted, share) or self._from_rank(wanted, share.held_elsewhere, share)
-                return graph or self._make(wanted, share)
-            finally:
-                share.let_others_go_on()
-        if (graph := self._looked_up(wanted, share)) is not None:
-            return graph
-        wait = functools.partial(share.receive, self._options.wait_seconds, type(self._module).__name__)
-        return self._from_rank(wanted, wait) or self._load_or_export(wanted)
+        graph = None
+        if self._background is not None and self._background.began(wanted.prekey):
+            graph = self._from_rank(wanted, functools.partial(self._background.switched, wanted.prekey))
+        elif self.store.mode != "off" and (share := ranks.share(wanted.prekey)) is not None:
+            graph = self._lead(wanted, share) if share.leads else self._follow(wanted, share)
+        return graph or self._from_background(wanted) or self._local.load_or_export(wanted)
 
-    def _looked_up(self, wanted: Wanted, share: ranks.Share) -> ReadyGraph | None:
-        """Returns the graph of an entry of this rank's cache, which the leader hears of; as _load does."""
+    def _lead(self, wanted: Wanted, share: ranks.Share) -> ReadyGraph:
+        """Returns the graph of an entry that is there, or is made here, and gives the entry to the other ranks.
+
+        Raises InBackground where a helper makes it.
+        """
+        try:
+            graph = self._local.load(wanted, share) or self._from_rank(wanted, share.held_elsewhere, share)
+            if graph is None:
+                self._begin_beside(wanted, share)
+            return graph or self._local.make(wanted, share)
+        finally:
+            share.let_others_go_on()
+
+    def _follow(self, wanted: Wanted, share: ranks.Share) -> ReadyGraph | None:
+        """Returns the graph of an entry of this rank's cache, or of the leader's; None where there is none for this rank.
+
+        Raises InBackground while a helper of the leader makes it.
+        """
         graph = None
         try:
-            graph = self._load(wanted, share)
+            graph = self._local.load(wanted, share)
         finally:
             if graph is None:
                 share.has_none()
+        wait = functools.partial(share.receive, self._options.wait_seconds, self._name)
+        graph = graph or self._from_rank(wanted, wait)
+        if graph is None and share.is_deferred and self._background is not None:
+            self._background.follow(wanted.prekey, Following(share, self._options.wait_seconds, self._name))
         return graph
 
     def _from_rank(self, wanted: Wanted, ask: Callable[[], bytes | None], *shares: Shared) -> ReadyGraph | None:
-        """Returns the graph of the entry that another rank gives, and offers it to `shares`; None where it is of no use here."""
+        """Returns the graph of the entry that another rank gives, and offers it to `shares`; None where it is of no use here.
+
+        Raises Bypass where the entry says why there is no graph.
+        """
         offered = ask()
         found = self.store.adopt(wanted.prekey, offered, wanted.call.arguments) if offered is not None else None
-        graph = None if found is None else self._hit(wanted, found, "remote")
-        for share in shares if graph is not None and offered is not None else ():
+        if found is None or offered is None:
+            return None
+        if (refusal := Refusal.of(found)) is not None:
+            self._local.raise_known(wanted, refusal, found, *shares)
+            return None
+        graph = self._local.hit(wanted, found, "remote")
+        for share in shares if graph is not None else ():
             share.offer(offered)
         return graph
 
@@ -109,23 +106,32 @@ class GraphSource:
         ended = self._background.ended(wanted.prekey)
         if ended is not None and (graph := self._made_beside(wanted, ended)) is not None:
             return graph
+        if not self._background.leads(wanted.prekey) and (graph := self._local.load(wanted)) is not None:
+            return graph  # who leads has the helper find it, so that all ranks go over to it at one call
+        self._begin_beside(wanted)
+        return None
+
+    def _begin_beside(self, wanted: Wanted, share: ranks.Share | None = None) -> None:
+        """Has a helper make an entry, and raises InBackground; returns where this process is to make it.
+
+        share: of the rank that leads; None where this process decides alone, or the ranks know that a helper is at work
+        """
+        if self._background is None:
+            return
         why = why_here(wanted.call.device.type)
         if why is None:
-            if (graph := self._load(wanted)) is not None:
-                return graph
             try:
-                self._background.begin(wanted.prekey, lambda offer: self._make_beside(wanted, offer))
+                self._background.begin(wanted.prekey, lambda offer: self._make_beside(wanted, offer), share)
             except OSError as error:
                 why = f"no helper can be started: {error.strerror}"
-        _native.log_info(f"{type(self._module).__name__} is not exported in the background: {why}")
-        return None
+        _native.log_info(f"{self._name} is not exported in the background: {why}")
 
     def _make_beside(self, wanted: Wanted, offer: Offer) -> Status:
         """Makes the entry of a call in a helper process, for another process; returns what there is to count."""
-        source = GraphSource(self._module, replace(self._options, start="wait"), Status(), None)
-        source._load_or_export(wanted, offer)
+        status = Status()
+        LocalSource(self._module, replace(self._options, start="wait"), status, None).load_or_export(wanted, offer)
         store.flush()
-        return source._status
+        return status
 
     def _made_beside(self, wanted: Wanted, ended: Ended) -> ReadyGraph | None:
         """Returns the graph of the entry that a helper has made, None if the call is another by now; raises why there is none."""
@@ -133,164 +139,8 @@ class GraphSource:
         if ended.error is not None:
             raise ended.error
         entry = self.store.adopt(wanted.prekey, ended.packed, wanted.call.arguments)
-        graph = None if entry is None else self._ready(wanted, entry, "background")
+        graph = None if entry is None else self._local.ready(wanted, entry, "background")
         if graph is None or not graph.admits(wanted.call.arguments, wanted.state):
             return None
-        _native.log_info(f"{type(self._module).__name__} runs from the graph that was made in the background{self._sloppiness()}")
+        _native.log_info(f"{self._name} runs from the graph that was made in the background{self._local.sloppiness()}")
         return graph
-
-    def _load_or_export(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
-        return self._load(wanted, *shares) or self._make(wanted, *shares)
-
-    def _make(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
-        """Exports, or returns what another process of this machine has exported meanwhile."""
-        turn = take_turn(self.store.shared, wanted.prekey, self._options.wait_seconds, type(self._module).__name__)
-        try:
-            if turn.waited and (graph := self._load(wanted, *shares)) is not None:
-                turn.end()
-                return graph
-            return self._export(wanted, turn.end, *shares)
-        except BaseException:
-            turn.let_others_go_on()
-            turn.end()
-            raise
-
-    def _load(self, wanted: Wanted, *shares: Shared) -> ReadyGraph | None:
-        """Returns the graph of a cached entry whose observations all hold, or None; offers its entry to `shares`.
-
-        Raises Bypass where there is no graph, and the cache knows why.
-        """
-        refusals = []
-        for found in self.store.find(wanted.prekey, wanted.call.arguments):
-            if (refusal := Refusal.of(found)) is not None:
-                refusals.append((refusal, found))
-                continue
-            if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
-                return self._adopt(wanted, made, lambda: None, *shares)
-            graph = self._hit(wanted, found, "local")
-            for share in shares if graph is not None else ():
-                share.offer(self.store.pack(found))
-            if graph is not None:
-                return graph
-        self._status.lookup_seconds += time.perf_counter() - wanted.start
-        for refusal, found in refusals:
-            if refusal.holds and refusal.tries > wanted.tries:
-                self.store.record_hit(found, found.cost_seconds)
-                _native.log_info(f"hit {found.id[:12]} ({type(self._module).__name__}): no graph; known for {refusal.reason}")
-                raise refusal.bypass()
-        return None
-
-    def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
-        """Returns None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
-        from rekindle.export.copies.private_copy import PrivateCopies
-        from rekindle.miss.pipeline import export_entry
-        from rekindle.miss.recheck import disagreement
-
-        try:
-            made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
-            request = ExportRequest(wanted.call, wanted.plan, PrivateCopies(wanted.call), wanted.describe)
-            why = disagreement(found.joint, found.contract, made, request)
-        except Bypass as bypass:
-            self._disproved(found, f"it cannot be exported any more: {bypass}")
-            raise
-        if why is None:
-            self._count(made)
-            return None
-        self._disproved(found, why)
-        return made
-
-    def _disproved(self, found: StoredEntry, why: str) -> None:
-        self._status.verify_failures += 1
-        self.store.record_bypass(str(Reason.VERIFICATION_FAILED))
-        name = type(self._module).__name__
-        _native.log_warning(
-            f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})"
-        )
-        self.store.reject(found.id, why)
-
-    def _hit(self, wanted: Wanted, found: StoredEntry, source: str) -> ReadyGraph | None:
-        """Returns the graph of an entry that was found; None if it is not for these sizes, or cannot be run and is removed."""
-        graph = self._ready(wanted, found, source)
-        if graph is None or not graph.admits(wanted.call.arguments, wanted.state):
-            return None
-        seconds = time.perf_counter() - wanted.start
-        self._status.lookup_seconds += seconds
-        self._status.hits += 1
-        saved = max(0.0, found.cost_seconds - seconds)
-        self._status.saved_seconds += saved
-        self.store.record_hit(found, saved)
-        _native.log_info(
-            f"hit {found.id[:12]} ({type(self._module).__name__}, {found.bytes / 1e6:.2f} MB) "
-            f"in {seconds * 1000:.0f} ms, saved {saved:.1f} s{self._sloppiness()}"
-        )
-        return graph
-
-    def _ready(self, wanted: Wanted, entry: StoredEntry, source: str) -> ReadyGraph | None:
-        made, call = entry.contract, wanted.call
-        try:
-            options = (
-                "expected_cotangents",
-                "output_layouts",
-                "gradient_layouts",
-                "gradient_order",
-                "saved_groups",
-                "saved_tensors",
-                "inner_results",
-            )
-            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options}, **self._options.budget)
-            guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
-            check_fit(made, session, call)
-            graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
-            graph.bind_functions(self._module, call.device)
-        except (Bypass, PythonOpError):
-            raise
-        except Exception as error:  # whatever is wrong with an entry, there is a fresh one to be had
-            if ran_out_of_memory(error):
-                raise
-            self.store.reject(entry.id, f"{type(error).__name__}: {first_line(error)}")
-            return None
-        if self._on_graph is not None:
-            self._on_graph(entry.meta.mode, entry.sections["exported"])
-        return graph
-
-    def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: Shared) -> ReadyGraph:
-        """Exports, differentiates, verifies against eager, publishes; calls `on_written` once others can find the entry."""
-        from rekindle.miss.pipeline import export_entry
-
-        if wanted.is_further and self._trials.check() and not self._options.forbids_eager:
-            raise Waiting(Reason.TRIED_ENOUGH, _TRIED_ENOUGH, self._trials)
-        self.store.explain_miss(wanted.prekey, wanted.fingerprint, wanted.describe_again, wanted.call.arguments)
-        try:
-            with self._trials.counted(wanted.is_further):
-                made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
-        except Bypass as bypass:
-            keep_refusal(self.store, wanted, bypass)
-            raise
-        return self._adopt(wanted, made, on_written, *shares)
-
-    def _adopt(self, wanted: Wanted, made: NewEntry, on_written: Callable[[], None], *shares: Shared) -> ReadyGraph:
-        """Publishes a fresh export, and returns its graph; `on_written`: as in _export."""
-        self._count(made)
-        entry, took = self.store.new_entry(wanted.fingerprint, made), made.seconds
-        _native.log_info(
-            f"exported {type(self._module).__name__} in {took.export:.2f} s, built in {took.build:.2f} s, "
-            f"verified in {took.verify:.2f} s, for {entry.meta.inputs}{self._sloppiness()}"
-        )
-        graph = self._ready(wanted, entry, "export")
-        if graph is None:
-            raise Bypass(Reason.EXPORT_FAILED, "the new entry could not be loaded back")
-        self.store.publish(wanted.prekey, entry, on_written)
-        for share in shares:
-            share.offer(self.store.pack(entry))
-        return graph
-
-    def _count(self, made: NewEntry) -> None:
-        self._status.exports += 1
-        self._status.export_seconds += made.seconds.export
-        self._status.build_seconds += made.seconds.build
-        self._status.verify_seconds += made.seconds.verify
-
-    def _sloppiness(self) -> str:
-        """Says what the key leaves out by the user's wish, for every line that tells of a graph in use."""
-        names = self._options.exclude_attributes
-        return f" sloppy={','.join(names)}" if names else ""

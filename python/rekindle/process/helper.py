@@ -25,6 +25,7 @@ import torch
 from rekindle import _native
 from rekindle.process.torch_internals import has_accelerator_context
 
+_NOT_FORKED = ("mpi", "ucc")  # backends of torch.distributed; those of accelerators have a context
 _LIMIT = 1800  # seconds after which a helper ends itself
 _SIZE = struct.Struct("<q")  # of a report, in bytes; written after it, so that half of one is none
 
@@ -34,7 +35,8 @@ def why_no_helper() -> str | None:
     if has_accelerator_context():
         return "a process that uses an accelerator cannot be forked"
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return "the ranks of a job make their graphs together"
+        backends = torch.distributed.get_backend_config()
+        return next((f"the state of {name} does not survive a fork" for name in _NOT_FORKED if name in backends), None)
     return None
 
 
