@@ -21,7 +21,10 @@ def free_port() -> str:
 
 
 def run_job(script: str, ranks: int, *arguments: str, **environment: str) -> list[dict[str, Any]]:
-    """Runs a script in so many processes; returns the JSON object in the last line of each. No script may end with an error."""
+    """Runs a script in so many processes; returns the JSON object in the last line of each, with what it logged as "said".
+
+    No script may end with an error.
+    """
     job = environment | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     processes = [
         subprocess.Popen(
@@ -39,7 +42,7 @@ def run_job(script: str, ranks: int, *arguments: str, **environment: str) -> lis
         for process in processes:
             out, err = process.communicate(timeout=_LIMIT)
             assert process.returncode == 0, err
-            found.append(json.loads(out.splitlines()[-1]))
+            found.append(json.loads(out.splitlines()[-1]) | {"said": err})
         return found
     finally:
         for process in processes:

@@ -35,6 +35,13 @@ class PerRank(nn.Module):
     def forward(self, x):
         return self.linear(x) * (2.0 if os.environ["RANK"] == "0" else 3.0)
 
+class Scaling(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.linear, self.factor = nn.Linear(4, 4), factor
+    def forward(self, x):
+        return self.linear(x) * self.factor
+
 def run(module, **options):
     torch.manual_seed(0)
     wrapped = rekindle.Module(module, rekindle.Options(cache_dir=cache_dir, **options))
@@ -59,6 +66,8 @@ torch.manual_seed(0)
 found["collective"] = run(Reducing())
 torch.manual_seed(0)
 found["per rank"] = run(PerRank())
+torch.manual_seed(0)
+found["another key"] = run(Scaling(2.0 + rank))
 if rank == 0:
     found["alone"] = run(mlp().eval())
 dist.barrier()
@@ -83,6 +92,12 @@ def test_ranks_decide_together(tmp_path: pathlib.Path) -> None:
     assert [one["collective"]["source"] for one in found] == ["eager", "eager"]
     # What is right on one rank only is not used on the other.
     assert [one["per rank"]["exports"] for one in found] == [1, 1]
+    said = "".join(one["said"] for one in found)
+    assert "is not right here: environment variable RANK changed: " in said
+    # What differs between keys is named, with the rank.
+    assert [one["another key"]["exports"] for one in found] == [1, 1]
+    assert "__main__.Scaling gets a graph of its own on this rank: rank " in said
+    assert "factor" in said
     # A rank that asks alone waits for nobody, and leaves its answer for those who ask later.
     assert found[0]["alone"]["source"] == "export"
     assert found[1]["late"]["source"] == "remote"

@@ -137,6 +137,17 @@ def leaf_tree(model: str, fields: Fields, observations: Sequence[Sequence[str | 
     return _native.LeafTree(model, leaves, reachable_parts(leaves, noted))
 
 
+def key_leaves(fields: Fields) -> Parts:
+    """Returns the leaves of a key: (path, text)."""
+    return _leaves(fields, [])
+
+
+def differences_of(model: str, before: Parts, after: Parts) -> list[Difference]:
+    """Lists what differs between the leaves of two keys of one model, those of versions first."""
+    rows = _native.differences(_native.LeafTree(model, before, {}), _native.LeafTree(model, after, {}))
+    return [Difference(*row) for row in rows]
+
+
 def _leaves(fields: Fields, observations: Sequence[Sequence[str | None]]) -> Parts:
     leaves = [(path, leaf_text(path, value)) for path, value in fields]
     return leaves + [(path, _text(path, text)) for path, text in map(_observed, observations)]

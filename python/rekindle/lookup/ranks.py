@@ -8,6 +8,7 @@ Every wait is bounded. When the store fails, the leader falls silent or its entr
 
     rekindle/<prekey>/<n>/   n: how often this process has asked under the prekey
         asked                counter; the rank that makes it 1 leads
+        leader               the number of that rank
         looked               counter; of the other ranks that have looked and have no entry
         holders              counter; the rank that makes it 1 offers its entry
         held                 the number of parts of that entry
@@ -30,9 +31,10 @@ from typing import Any
 import torch
 
 from rekindle import _native
+from rekindle.key.values.ingredients import Parts
+from rekindle.lookup.leader_life import BEAT, LeaderLife
+from rekindle.lookup.rank_keys import differing
 
-_BEAT = 1.0  # seconds
-_SILENCE = 30.0  # seconds; a pass of the exporter may hold the interpreter for long
 _LOOKS = 0.2  # seconds for which the leader waits for the lookups of the others before it exports
 _PART = 4 << 20  # bytes; TCPStore takes at most 8 MB a value
 _LATER = "later"
@@ -87,15 +89,16 @@ class Share:
         self._others = ranks - 1
         self._has_answered = False
         self._is_done = threading.Event()  # of the leader
-        self._life: _Life | None = None
+        self._life: LeaderLife | None = None
         self.is_deferred = False  # whether the leader has answered that a helper makes the entry
         self.leads = store.add(prefix + "asked", 1) == 1  # whether this rank looks up and exports for the others
         if self.leads:
+            store.set(prefix + "leader", str(torch.distributed.get_rank()))
             threading.Thread(target=self._beat, name="rekindle-beat", daemon=True).start()
 
     def _beat(self) -> None:
         try:
-            while not self._is_done.wait(_BEAT):
+            while not self._is_done.wait(BEAT):
                 self._store.add(self._prefix + "beat", 1)
         except RuntimeError as error:
             _native.log_debug(f"the other ranks are not told that this one works: {error}")
@@ -110,6 +113,15 @@ class Share:
     def has_none(self) -> None:
         """Tells the leader that this rank has looked, and has no entry."""
         self._add("looked")
+
+    def tell_of_other_keys(self, model: str, prekey: str, leaves: Parts) -> None:
+        """Says in the log which other rank has another key for this model, and what differs: see rank_keys.py."""
+        try:
+            found = differing(self._store, torch.distributed.get_rank(), model, prekey, leaves, lambda key: _asked[key] > 0)
+            if found is not None:
+                _native.log_info(f"{model} gets a graph of its own on this rank: {found}")
+        except RuntimeError as error:
+            _native.log_debug(f"the keys of other ranks are not known: {error}")
 
     def held_elsewhere(self) -> bytes | None:
         """Returns, to the leader, the entry of another rank; None where nobody has told of one within a moment."""
@@ -223,7 +235,7 @@ class Share:
 
     def _wait(self, limit: float, what: str) -> bool:
         """Waits for an answer, and tells whether there is one."""
-        life, pause = _Life(self._store, self._prefix, limit, what), _PAUSES[0]
+        life, pause = LeaderLife(self._store, self._prefix, limit, what), _PAUSES[0]
         while not self._store.check([self._prefix + "answer"]):
             if life.is_over():
                 return False
@@ -237,7 +249,7 @@ class Share:
 
         limit, what: as of `receive`, since the first such call
         """
-        self._life = self._life or _Life(self._store, self._prefix, limit, what)
+        self._life = self._life or LeaderLife(self._store, self._prefix, limit, what)
         try:
             self._store.add(f"{self._prefix}at/{torch.distributed.get_rank()}", 1)
             if self._store.check([self._prefix + "switch"]):
@@ -258,35 +270,3 @@ class Share:
         except RuntimeError as error:
             _native.log_warning(f"this rank acts by itself, the job's store does not answer: {error}")
             return None
-
-
-class _Life:
-    """Listens for signs of life of the leader, at most `limit` seconds."""
-
-    def __init__(self, store: Any, prefix: str, limit: float, what: str) -> None:
-        self._store = store
-        self._beats = prefix + "beat"
-        self._limit = limit
-        self._what = what
-        self._start = self._asked = self._heard = self._reported = time.monotonic()
-        self._beat = 0
-
-    def is_over(self) -> bool:
-        """Tells, with a warning, whether the leader is not to be waited for any longer."""
-        now = time.monotonic()
-        if now - self._asked > _BEAT:
-            self._asked = now
-            if (beat := self._store.add(self._beats, 0)) != self._beat:
-                self._beat, self._heard = beat, now
-        if now - self._heard <= _SILENCE and now - self._start <= self._limit:
-            return False
-        waited = f"after {now - self._start:.0f} s"
-        _native.log_warning(f"no answer about {self._what} from the leading rank {waited}; this rank acts by itself")
-        return True
-
-    def report(self) -> None:
-        """Says now and then, to a user who waits, what for."""
-        now = time.monotonic()
-        if now - self._reported > 10:
-            self._reported = now
-            _native.log_info(f"another rank exports {self._what}; waiting for it ({now - self._start:.0f} s)")

@@ -18,8 +18,10 @@ from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.lookup import ranks, store
 from rekindle.lookup.agreed_switch import Following
 from rekindle.lookup.background import Background, Ended, Offer, why_here
+from rekindle.lookup.explanation import key_leaves
 from rekindle.lookup.local_source import LocalSource, OnGraph, Shared
 from rekindle.lookup.refusal import Refusal
+from rekindle.lookup.store import model_label
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
@@ -57,6 +59,7 @@ class GraphSource:
         try:
             graph = self._local.load(wanted, share) or self._from_rank(wanted, share.held_elsewhere, share)
             if graph is None:
+                share.tell_of_other_keys(model_label(wanted.fingerprint), wanted.prekey, key_leaves(wanted.fingerprint.fields))
                 self._begin_beside(wanted, share)
             return graph or self._local.make(wanted, share)
         finally:

@@ -24,6 +24,7 @@ from rekindle.lookup.entry_check import check_entry, check_observations
 from rekindle.lookup.explanation import Explanation, explain_lookup, leaf_tree
 from rekindle.lookup.refusal import SECTION, Refusal
 from rekindle.options import Options
+from rekindle.process.place_in_job import place_in_job
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording.observations import verify
 from rekindle.sizes.shapes import Shapes, sizes_of
@@ -164,7 +165,8 @@ class Store:
     def pack(self, entry: StoredEntry) -> bytes:
         """Returns the entry as bytes for another process of the same job: a line of JSON, and a record (formats/entry.h)."""
         id, record = _native.encode_entry(entry.meta.text(), entry.sections)
-        return json.dumps({"id": id, "observations": entry.observations}).encode() + b"\n" + record
+        about = {"id": id, "observations": entry.observations, "rank": place_in_job()[0]}
+        return json.dumps(about).encode() + b"\n" + record
 
     def adopt(self, prekey: str, packed: bytes, arguments: list[torch.Tensor]) -> StoredEntry | None:
         """Returns the packed entry, and publishes it where it is not in the cache; None when it is not right here."""
@@ -174,10 +176,14 @@ class Store:
             loaded = _native.decode_entry(record, about["id"])
             entry = StoredEntry(about["id"], about["observations"], loaded["sections"], EntryMeta.parse(loaded["meta"]))
             check_entry(entry)
+            rank = int(about["rank"])
         except (_native.RekindleError, ValueError, KeyError, TypeError) as error:
             _native.log_warning(f"an entry of another rank cannot be used: {error}")
             return None
-        if Shapes.observed(about["observations"]).bind(sizes_of(arguments)) is None or verify(about["observations"]) is not None:
+        if Shapes.observed(about["observations"]).bind(sizes_of(arguments)) is None:
+            return None
+        if (changed := verify(about["observations"])) is not None:
+            _native.log_info(f"the {entry.meta.model} of rank {rank} is not right here: {changed}")
             return None
         if self.shared is not None and next(self.find(prekey, arguments), None) is None:
             self.publish(prekey, entry)
