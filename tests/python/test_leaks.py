@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
+import rekindle
 import torch
 from leak_checks import MODELS, blocks_of_a_kept_call, growth_of_steps, growth_of_wraps, passing_bytes
 from torch import nn
@@ -36,3 +39,19 @@ def test_what_a_step_allocates_in_python_does_not_grow_with_the_model() -> None:
     few, many = passing_bytes(lambda: layers(2)), passing_bytes(lambda: layers(12))
     assert few < 2000, "the key of the call and a list of its tensors"
     assert many - few <= 20 * 2 * 8 * 3, "no more than a few lists of pointers to its parameters"
+
+
+def test_an_export_leaves_no_tensor_to_the_garbage_collector() -> None:
+    layers = [layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())]
+    model = rekindle.Module(nn.Sequential(*layers), rekindle.Options(log="off"))
+    gc.collect()
+    gc.disable()
+    try:
+        model(torch.randn(8, 64)).sum().backward()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert [tuple(x.shape) for x in gc.garbage if isinstance(x, torch.Tensor)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

@@ -11,7 +11,7 @@ import pytest
 import rekindle
 import torch
 from module_support import rows, tiny_gpt, tokens
-from rekindle.miss import acceptance, recheck
+from rekindle.miss import acceptance, recheck, sized
 from rekindle.process.random_states import set_random_states
 from rekindle.reasons import Bypass, Reason
 from torch import nn
@@ -202,7 +202,7 @@ def test_it_is_found_in_a_large_graph_whose_gradients_are_compared_once(
         return compare(Planted(session, error or "none", names.index("faint")), eager, names, *rest, **named)
 
     monkeypatch.setattr(acceptance, "compare_session", planted)
-    monkeypatch.setattr(acceptance, "_LARGE", 0)
+    monkeypatch.setattr(sized, "_LARGE", 0)
     model = rekindle.Module(_mlp(), rekindle.Options(log="off"))
     model(rows())
     if error is None:

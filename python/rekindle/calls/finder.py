@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from rekindle import _native
 from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
 from rekindle.calls.subject import Subject
 from rekindle.export.request import Call
@@ -121,6 +122,8 @@ class Finder:
             if isinstance(waiting, InBackground):
                 family.waiting = waiting.forgotten()
             raise
+        if graph.source == "export":  # which took several times what the model holds
+            _native.release_free_memory()
         graph.arm(sought.fingerprint, call)
         self._kinds.add(kind, family, graph, plan.shapes)
         self._status.source = graph.source

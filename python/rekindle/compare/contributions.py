@@ -48,7 +48,8 @@ class Contributions:
     def explain(self, position: int, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
         """Tells whether rounding of the addends explains how far a gradient is from eager's, where it is not near anyhow.
 
-        Of a bias of queries, keys and values in one, for example, it explains the keys' part, and the others are near.
+        Of a bias of queries, keys and values in one, for example, it explains the keys' part, and the others are near. Numbers
+        that are rounding and nothing else say nothing of how large the others are: these are measured without them.
         """
         squares = self._squares.get(position)
         if squares is None or squares.shape != theirs.shape or not bool(squares.isfinite().all()):
@@ -56,7 +57,10 @@ class Contributions:
         ours, theirs = ours.detach(), theirs.detach()
         allowed = _ROUNDING * torch.finfo(theirs.dtype).eps * squares.sqrt()
         explained = (ours - theirs).abs() <= allowed
-        return bool(explained.all()) or Distance.between(torch.where(explained, theirs, ours), theirs).is_near
+        if bool(explained.all()):
+            return True
+        left = ~(explained & (theirs.abs() <= allowed))
+        return Distance.between(torch.where(explained, theirs, ours)[left], theirs[left]).is_near
 
     def _sums(self, outputs: Sequence[torch.Tensor]) -> list[tuple[Any, torch.Tensor]]:
         """Lists (node, leaf) where the node's cotangent is summed to be all or a part of the leaf's gradient."""

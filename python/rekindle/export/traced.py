@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ class Result:
     """Holds what the forward returned."""
 
     structure: Any  # how it is rebuilt from the outputs (see results/contract.py)
-    # The distinct output tensors that eager computed during the export, with their autograd graph; then those of `Effects`.
+    # The distinct output tensors that eager computed during the export; then those of `Effects`. With their autograd graph,
+    # unless that was let go.
     outputs: list[torch.Tensor] = field(repr=False)
     numbers: list[int]  # those in it that depend on sizes
     objects: list[Any] = field(repr=False)  # those in it that have to be new ones at each call
@@ -91,3 +93,12 @@ class Traced:
     def inputs(self) -> list[torch.Tensor]:
         """Returns what the graph is run with, in order."""
         return [self.run.given[i] for i in self.graph.used]
+
+    def without_autograd_graph(self) -> Traced:
+        """Returns the same without what eager has saved for a backward, which is as much as a training step holds at its peak."""
+        return replace(self, result=replace(self.result, outputs=without_autograd_graph(self.result.outputs)))
+
+
+def without_autograd_graph(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns tensors with the same memory and the same need of gradients that no backward leads from."""
+    return [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]

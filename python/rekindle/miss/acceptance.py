@@ -27,7 +27,7 @@ from rekindle.miss.attempts import WrongElsewhere
 from rekindle.miss.built import Built
 from rekindle.miss.perturbation import SecondCall, as_of_graph, call_again, outputs_again, perturbed_state
 from rekindle.miss.saved_by_backward import saved_writes
-from rekindle.miss.sized import LeftOpen, listed
+from rekindle.miss.sized import LeftOpen, is_differentiated_once, listed, smallest
 from rekindle.process import world
 from rekindle.process.random_states import set_random_states
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
@@ -38,9 +38,6 @@ from rekindle.results.saved_groups import Group, Saved
 from rekindle.results.views import placed
 
 _ANY: Layout = ["any", []]
-# Elements of a graph's inputs from which on gradients are compared for the smallest of the calls; for the others, results are.
-# What a trace has frozen shows in these; the gradients follow from the graph by rules that do not know the sizes.
-_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,13 +75,15 @@ def accept(request: ExportRequest, built: Built, alone: str | None, recorder: Ca
     """
     left, calls = built.sized.left, built.sized.calls
     try:
-        compare = functools.partial(verify, request, built, calls, alone is None and not calls)
+        once = is_differentiated_once(built.traced, alone)
+        again = alone is None and all(call.is_light for call in calls)
+        compare = functools.partial(verify, request, built, calls, again, once)
         return Accepted(built, left, *_with_functions(built, recorder, compare))
     except WrongElsewhere as wrong:
         if request.plan.apart and left.coinciding():
             raise
         left = left.close(str(wrong))
-        compare = functools.partial(verify, request, built, (), alone is None, wrong.gradients)  # other numbers may do it
+        compare = functools.partial(verify, request, built, (), alone is None, once, wrong.gradients)  # other numbers may do it
     return Accepted(built, left, *_with_functions(built, recorder, compare))
 
 
@@ -104,12 +103,13 @@ def _with_functions(
 
 
 def verify(
-    request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool, known: Gradients | None = None
+    request: ExportRequest, built: Built, calls: Sequence[SecondCall], again: bool, once: bool, known: Gradients | None = None
 ) -> GradientContract:
     """Compares a session with eager, on the call itself and on further calls; returns how eager's gradients come.
 
     calls: what eager made of the call at other sizes
     again: whether to compare on perturbed inputs and state, too
+    once: whether gradients are compared for the smallest of the further calls only
     known: eager's gradients of the call itself, where that was compared before; a comparison leaves no autograd graph
 
     Where eager ran again, the gradients are those of that run, as a trace can make them come otherwise.
@@ -120,7 +120,6 @@ def verify(
         _prepare(session, built.traced.inputs, request.call.grad)
         with torch.set_grad_enabled(request.call.grad):
             if known is None:
-                once = (again or bool(calls)) and sum(tensor.numel() for tensor in built.traced.inputs) >= _LARGE
                 known = _compare_own(session, request, built, not (once and request.call.grad))
             return _compare_further(session, request, built, known, calls, again)
     except _native.Unsupported as error:
@@ -136,6 +135,15 @@ def _compare_own(session: Any, request: ExportRequest, built: Built, differentia
     return compare_session(session, expected, _names(request, built), request.call.grad)
 
 
+def _compare_own_again(session: Any, request: ExportRequest, built: Built) -> Gradients | None:
+    """Compares a session that is ready on the call itself, which eager runs once more."""
+    traced = built.traced
+    set_random_states(traced.run.random_states[0])
+    outputs = outputs_again(request, traced.effects, traced.run.given)
+    expected = replace(_expected(request, built), outputs=outputs)
+    return compare_session(session, expected, _names(request, built), request.call.grad)
+
+
 def _compare_further(
     session: Any, request: ExportRequest, built: Built, own: Gradients | None, calls: Sequence[SecondCall], again: bool
 ) -> GradientContract:
@@ -148,16 +156,16 @@ def _compare_further(
         second = call_again(request, traced.effects, perturbed_state(request.call)) if again else None
     further = calls if second is None else [second]
     _check_objects(traced.result.objects, further)
-    smallest = min(further, key=lambda call: sum(tensor.numel() for tensor in call.tensors), default=None)
-    asks = request.call.grad and writes and smallest is not None
-    read = saved_writes(smallest, traced.graph.used, writes) if asks else []  # before a comparison frees what it looks at
+    least = smallest(further)
+    asks = request.call.grad and writes and least is not None
+    read = saved_writes(least, traced.graph.used, writes) if asks else []  # before a comparison frees what it looks at
     for call in calls:
-        gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is smallest) or gradients
+        gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is least) or gradients
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)
-    if gradients is None:
-        gradients = _compare_own(session, request, built)
+    if gradients is None:  # eager takes no other call, and its autograd graph of this one was let go
+        gradients = _compare_own_again(session, request, built)
     assert gradients is not None
     layouts = [_ANY if gradient is None else layout_of(gradient, built.has_open_sizes) for gradient in gradients.values]
     silent = [place for place in range(len(writes)) if further and place not in further[0].bumped]

@@ -18,7 +18,7 @@ import torch
 from rekindle import _native
 from rekindle.export.request import ExportRequest
 from rekindle.export.torchscript import adapter
-from rekindle.export.traced import Traced
+from rekindle.export.traced import Traced, without_autograd_graph
 from rekindle.export.unchecked import Allowed
 from rekindle.functions.binding import bind
 from rekindle.functions.registry import declaration_of
@@ -27,7 +27,7 @@ from rekindle.graphs.answers import numbers_of
 from rekindle.miss.coincidences import without_coincidences
 from rekindle.miss.other_sizes import grown, least, other_sizes, shrunk
 from rekindle.miss.perturbation import SecondCall, call_again, perturbed_state, resized
-from rekindle.miss.sized import LeftOpen, Sized
+from rekindle.miss.sized import LeftOpen, Sized, elements, is_differentiated_once
 from rekindle.results.views import has_places
 from rekindle.sizes.shapes import Shapes
 
@@ -81,9 +81,10 @@ class _Search:
 
     def __init__(self, request: ExportRequest, traced: Traced, left: LeftOpen) -> None:
         self._request, self._call, self._traced, self._left = request, request.call, traced, left
+        self._once = self._call.grad and is_differentiated_once(traced, None)
         self._answers: bytes | None = None
         self._questions: Any = None
-        self._numbers_at = self._question()
+        self._prepare_questions()
         self._assume([])
         self._changed = perturbed_state(request.call)
         self._functions = {call.function for call in traced.graph.function_sizes}
@@ -234,6 +235,8 @@ class _Search:
         with observed(self._functions) as seen:
             found = call_again(self._request, self._traced.effects, self._changed, arguments)
         if found is not None:
+            if self._once and elements(arguments) >= elements(self._call.arguments):  # it holds more than a step of training
+                found = replace(found, outputs=without_autograd_graph(found.outputs), is_light=True)
             self._last = shapes, found
             self._seen.append(seen)
         return found
@@ -274,22 +277,18 @@ class _Search:
     def _least(self, size: int) -> list[int]:
         return [] if self._traced.run.allowed is Allowed.LARGER else least(size)
 
-    def _question(self) -> Callable[[Mapping[str, int]], list[int] | None]:
-        """Returns a function that tells whether the graph is for arguments of other sizes.
-
-        It gives the numbers in the graph's result there, else None.
-        """
+    def _prepare_questions(self) -> None:
+        """Makes what tells whether the graph is for arguments of other sizes, where the forward asked about sizes."""
         graph = self._traced.graph
-        if graph.answers is None:
-            return lambda sizes: []
-        model = adapter.with_shapes(graph.answers, self._left.shapes)
-        self._answers = _native.build_joint(model, [False] * len(graph.used), self._left.sizes)
-        self._questions = questions = _native.SizeQuestions(self._answers)
+        if graph.answers is not None:
+            model = adapter.with_shapes(graph.answers, self._left.shapes)
+            self._answers = _native.build_joint(model, [False] * len(graph.used), self._left.sizes)
+            self._questions = _native.SizeQuestions(self._answers)
+
+    def _numbers_at(self, sizes: Mapping[str, int]) -> list[int] | None:
+        """Returns the numbers in the graph's result at other sizes; None where the graph is not for them."""
+        if self._questions is None:
+            return []
         expected = [guard.value for guard in self._traced.sizes.guards]
-        state = [*self._call.parameters.values(), *self._call.buffers.values()]
-
-        def numbers_at(sizes: Mapping[str, int]) -> list[int] | None:
-            every = [*self._at(sizes), *state]
-            return numbers_of(questions, expected, [every[i] for i in graph.used])
-
-        return numbers_at
+        every = [*self._at(sizes), *self._call.parameters.values(), *self._call.buffers.values()]
+        return numbers_of(self._questions, expected, [every[i] for i in self._traced.graph.used])

@@ -52,6 +52,7 @@ class SecondCall(Outcome):
     random_states: tuple[RandomStates, RandomStates]  # before and after
     sizes: Mapping[str, int] = field(default_factory=dict)  # of symbols, where they differ from the call's
     numbers: list[int] | None = None  # as in Result of export/traced.py; None for those of the export
+    is_light: bool = False  # whether its autograd graph was let go
 
 
 def perturbed_state(call: Call) -> dict[str, torch.Tensor]:

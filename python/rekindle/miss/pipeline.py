@@ -32,7 +32,7 @@ from rekindle.miss.acceptance import Accepted, accept
 from rekindle.miss.attempts import Attempt, Retry, WrongElsewhere
 from rekindle.miss.built import build
 from rekindle.miss.open_shapes import try_sizes
-from rekindle.miss.sized import listed
+from rekindle.miss.sized import is_differentiated_once, listed
 from rekindle.process import signal_handlers, world
 from rekindle.process.collectives import answered_here
 from rekindle.process.exporting import exporting
@@ -190,10 +190,16 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
         request = replace(request, constants=Watched(fingerprint, recorder.observations).tensors)
     exported_at = time.perf_counter()
     alone = _why_alone(traced)
+    is_large = request.call.grad and is_differentiated_once(traced, alone)
+    if is_large:
+        traced = traced.without_autograd_graph()
+        _native.release_free_memory()
     with undo.around(), world.interpreter_random_states_kept(), not_shown(), checkpoints_inlined():
         sized = try_sizes(request, traced, alone)
     built = build(request.call, traced, sized)
     built_at = time.perf_counter()
+    if is_large:
+        _native.release_free_memory()
     with undo.around(), world.interpreter_random_states_kept(), not_shown():
         accepted = accept(request, built, alone, functools.partial(Recorder, fingerprint, undo))
     contract = _contract(request.call, accepted)

@@ -51,7 +51,7 @@ def disagreement(joint: bytes, contract: _native.Contract, made: NewEntry, reque
     sized = replace(built.sized, left=LeftOpen.all_of(request.plan.shapes, call.arguments))
     try:
         with answered_here():
-            verify(request, replace(built, traced=traced, sized=sized, joint=joint), (), again=False)
+            verify(request, replace(built, traced=traced, sized=sized, joint=joint), (), again=False, once=False)
     except Bypass as bypass:
         return bypass.message
     finally:

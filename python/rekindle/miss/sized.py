@@ -13,6 +13,28 @@ from rekindle.functions.calls import Call as FunctionCall
 from rekindle.miss.perturbation import SecondCall
 from rekindle.sizes.shapes import Shapes, sizes_of
 
+# Elements of a graph's inputs from which on gradients are compared for the smallest of the calls; for the others, results are.
+# What a trace has frozen shows in these; the gradients follow from the graph by rules that do not know the sizes.
+_LARGE = 1 << 20
+
+
+def is_differentiated_once(traced: Traced, alone: str | None) -> bool:
+    """Tells whether gradients are compared for the smallest of the calls only, as eager may run again and the model is large.
+
+    alone: why eager must not run again, if it must not
+    """
+    return alone is None and elements(traced.inputs) >= _LARGE
+
+
+def smallest(calls: Iterable[SecondCall]) -> SecondCall | None:
+    """Returns that of the calls which is given least, of those that have their autograd graph; None if none has it."""
+    return min((call for call in calls if not call.is_light), key=lambda call: elements(call.tensors), default=None)
+
+
+def elements(tensors: Iterable[torch.Tensor]) -> int:
+    """Counts the elements of tensors."""
+    return sum(tensor.numel() for tensor in tensors)
+
 
 @dataclass(frozen=True)
 class LeftOpen:
