@@ -13,7 +13,8 @@ namespace rekindle::python {
 namespace py = pybind11;
 
 void bind_process(py::module_& m) {
-  // Gives memory that was freed back to the system. The allocator keeps what is small beside the whole, and cannot reuse all of it.
+  // Gives memory that was freed back to the system. The allocator keeps what is small beside the whole, and
+  // cannot reuse all of it.
   m.def("release_free_memory", [] { malloc_trim(0); });
   m.def(
       "fork_helper",

@@ -276,7 +276,9 @@ std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& in
     TORCH_CHECK(!stack.back().isNone() || argument.is_optional, "argument '",
                 handle_->schema().arguments()[stack.size() - 1].name(), "' of ", name_, " is missing");
   }
-  if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) return {kernel(stack)};
+  if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) {
+    if (auto results = kernel(stack); !results.empty()) return results;
+  }
   handle_->callBoxed(stack);
   std::vector<at::Tensor> results;
   results.reserve(stack.size());

@@ -257,3 +257,35 @@ TEST_CASE("what a graph must not name is refused before anything runs", "[sessio
           "eps = float64[]{0.1}, cudnn_enabled = 0, _results = 1}"),
       Contains("running statistics"));
 }
+
+TEST_CASE("a batch norm's results lie as its kernel's, in all layouts", "[session]") {
+  const auto check = [](const std::string& dtype, const at::Tensor& x) {
+    const std::string channels = ": " + dtype + "[3]", all = ": " + dtype + "[2, 3, 4, 5]";
+    const auto session =
+        session_of("graph n(%x" + all + ", %s" + channels + ", %m" + channels + ", %v" + channels +
+                       ") {\n  opset 20, rekindle 1, torch 1\n"
+                       "  %y, %a, %i, %n, %o = torch::aten._native_batch_norm_legit_functional.default(%x, "
+                       "%s, _, %m, %v) "
+                       "{training = 1, momentum = float64[]{0.1}, eps = float64[]{1e-5}, _results = 5}\n"
+                       "  return %y, %a, %i, %n, %o\n}",
+                   {false, false, false, false});
+    const at::Tensor scale = at::rand({3}, x.options()), mean = at::rand({3}, x.options());
+    const at::Tensor variance = at::rand({3}, x.options());
+    const auto [y, a, i, n, o] =
+        at::_native_batch_norm_legit_functional(x, scale, {}, mean, variance, true, 0.1, 1e-5);
+    const std::vector theirs{y, a, i, n, o};
+    const auto ours = session->forward(std::vector{x, scale, mean, variance}, false);
+    for (std::size_t k = 0; k < theirs.size(); ++k) {
+      CHECK(at::equal(ours[k], theirs[k]));
+      CHECK(ours[k].scalar_type() == theirs[k].scalar_type());
+      CHECK(ours[k].strides() == theirs[k].strides());
+    }
+  };
+  for (const auto& [dtype, type] : std::vector<std::pair<std::string, at::ScalarType>>{
+           {"float32", at::kFloat}, {"float64", at::kDouble}}) {
+    const at::Tensor x = at::randn({2, 3, 4, 5}).to(type);
+    check(dtype, x);
+    check(dtype, x.contiguous(at::MemoryFormat::ChannelsLast));
+    check(dtype, at::randn({2, 4, 3, 5}).to(type).transpose(1, 2));
+  }
+}

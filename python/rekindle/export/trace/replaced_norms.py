@@ -31,9 +31,10 @@ def _batch_norm(
     """Runs torch.batch_norm, whose operator writes the running statistics without a word, with writes that are seen."""
     if not training or mean is None:
         return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
-    _raise_as(torch.batch_norm, x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     with untraced():
-        empty = x.numel() == 0
+        empty, is_plain = x.numel() == 0, _is_plain(x, weight, bias, mean, variance)
+    if not is_plain:
+        _raise_as(torch.batch_norm, x, weight, bias, mean, variance, training, momentum, eps, cudnn)
     if empty:
         return torch.batch_norm(x, weight, bias, None, None, training, momentum, eps, cudnn)  # the statistics stay as they are
     normalize = torch.ops.aten._native_batch_norm_legit_functional
@@ -47,6 +48,13 @@ def _batch_norm(
     mean.copy_(new_mean)
     variance.copy_(new_variance)
     return y
+
+
+def _is_plain(x: torch.Tensor, *of_channels: torch.Tensor | None) -> bool:
+    """Tells whether a batch norm surely takes these: channels of several numbers each, all of one dtype that it computes in."""
+    if x.dtype not in (torch.float32, torch.float64) or x.dim() < 2 or x.numel() <= x.shape[1]:
+        return False
+    return all(each is None or (each.dtype == x.dtype and each.shape == x.shape[1:2]) for each in of_channels)
 
 
 def counts_batches(asking: types.FrameType) -> bool:
