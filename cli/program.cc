@@ -9,6 +9,7 @@ const std::map<std::string, std::string> kNouns = {
     {"cache", "The cache of exported training graphs"},
     {"completion", "Scripts that let a shell complete verbs, flags and entry ids"},
     {"diff", "The first tensor in which two training runs differ"},
+    {"exec", "Run a training program with settings for its models"},
     {"profile", "Where the time of a training step goes"},
 };
 

@@ -20,7 +20,7 @@ Words completed(const std::string& line) { return testing::words("completion wor
 }  // namespace
 
 TEST_CASE("nouns, verbs and flags are completed", "[cli]") {
-  REQUIRE(completed("''") == Words{"cache", "completion", "diff", "profile"});
+  REQUIRE(completed("''") == Words{"cache", "completion", "diff", "exec", "profile"});
   REQUIRE(completed("diff ''") == Words{"merge"});
   REQUIRE(completed("profile ''") == Words{"merge"});
   REQUIRE(completed("diff --t") == Words{"--tolerance"});
