@@ -201,19 +201,19 @@ void bind_session_class(py::module_& m) {
                        NamedLayouts output_layouts, NamedLayouts gradient_layouts, Positions gradient_order,
                        SavedGroups saved_groups, SavedTensors saved_tensors,
                        std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
-                       double budget_time) {
+                       double budget_time, bool budget_anything) {
              return BoundSession(make_session(joint, std::move(expected_cotangents),
                                               std::move(output_layouts), std::move(gradient_layouts),
                                               std::move(gradient_order), std::move(saved_groups),
                                               std::move(saved_tensors), std::move(inner_results),
-                                              {budget_bytes, budget_share, budget_time}));
+                                              {budget_bytes, budget_share, budget_time, budget_anything}));
            }),
            py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
            py::arg("gradient_order") = Positions{}, py::arg("saved_groups") = SavedGroups{},
            py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},
            py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
-           py::arg("budget_time") = 0.0)
+           py::arg("budget_time") = 0.0, py::arg("budget_anything") = false)
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

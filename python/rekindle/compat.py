@@ -20,7 +20,7 @@ from torch import nn
 
 from rekindle.errors import OptionError
 from rekindle.module import Module
-from rekindle.options import Options
+from rekindle.options import Options, variable_of
 
 
 class LogLevel(enum.IntEnum):
@@ -35,11 +35,11 @@ class LogLevel(enum.IntEnum):
 
 
 _LOG = ("debug", "debug", "info", "warning", "error", "off")
-_READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR")
+_READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR", "MEMORY_OPT_LEVEL")
 # Safe by construction or chosen by measurement here: setting them changes nothing.
 _WITHOUT_MEANING = re.compile(
     "SKIPCHECK_POLICY|FALLBACK_RETRY|ENABLE_.*|DEEPCOPY_BEFORE_MODEL_EXPORT|ALLOW_AUTOGRAD_CHECKPOINT|ONNX_OPSET_VERSION|"
-    "ATEN_SDPA_FALLBACK|USE_.*|MEMORY_OPT_.*|PRINT_.*|CONV_ALGO_SEARCH|TRITON_.*|TUNING_.*|MAX_TUNING_.*|SKIPPED_AUTOGRAD_FUNCTIONS"
+    "ATEN_SDPA_FALLBACK|USE_.*|MEMORY_OPT_CONFIG|PRINT_.*|CONV_ALGO_SEARCH|TRITON_.*|TUNING_.*|MAX_TUNING_.*|SKIPPED_AUTOGRAD_FUNCTIONS"
 )
 
 
@@ -87,14 +87,18 @@ class ORTModule(Module):
     """Wraps a module as rekindle.Module does, and takes ORTModule's settings: `ORTModule(module)`.
 
     ORTMODULE_CACHE_DIR names the cache. ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE makes every fallback an error.
+    ORTMODULE_MEMORY_OPT_LEVEL is the memory level, unless REKINDLE_MEMORY_LEVEL or REKINDLE_MEMORY_BUDGET is set.
     """
 
     def __init__(self, module: nn.Module, debug_options: DebugOptions | None = None) -> None:
         debug = debug_options or DebugOptions()
         _warn_of_variables()
-        given = {"log": _LOG[debug.log_level]}
+        given: dict[str, Any] = {"log": _LOG[debug.log_level]}
         if os.environ.get("ORTMODULE_FALLBACK_POLICY"):
             given["fallback"] = _fallback(os.environ["ORTMODULE_FALLBACK_POLICY"])
+        level = os.environ.get("ORTMODULE_MEMORY_OPT_LEVEL")
+        if level and not any(os.environ.get(variable_of(name)) for name in ("memory_level", "memory_budget")):
+            given["memory_level"] = level
         super().__init__(module, Options(**given))
         if debug.save_onnx:
             self._runtime.on_graph = _Saver(debug)

@@ -18,7 +18,12 @@ from typing import Any
 from rekindle import _native
 from rekindle.errors import OptionError
 
-_TIME_FOR_MEMORY = 0.02  # the share of a step's time that goes into computing large values again, if there is no budget
+_TIME_FOR_MEMORY = 0.02  # the share of a step's time that goes into computing large values again, if nothing else is said
+_TIMES_OF_LEVELS = (
+    0.0,
+    0.1,
+    0.34,
+)  # what goes into computing anything again, at each memory level; a forward is a third of a step
 _CHOICES: dict[str, tuple[str, ...]] = {
     "cache": ("on", "off", "readonly", "refresh", "strict", "verify", "verify:1/N"),
     "fallback": ("eager", "error"),
@@ -69,6 +74,8 @@ class Options:
     memory_budget: what the activations of a training step may take: bytes, text such as "2GiB", or a share, such as 0.5 or "50%",
         of what they take if nothing is computed again; see docs/memory.md. None: the backward computes again what takes a
         fiftieth of a step's time at most.
+    memory_level: what the backward may take longer so that less is held: 0 computes nothing again, 1 what takes a tenth of a
+        step's time, 2 what takes a third, as a second forward does. Instead of a memory_budget.
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
         5 GiB; 0: never)
     remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";"
@@ -91,6 +98,7 @@ class Options:
     dynamic: str = "auto"
     start: str = "wait"
     memory_budget: int | float | str | None = None
+    memory_level: int | None = None
     cache_size: int | str | None = None
     remote: str | None = None
     wait_seconds: float = 600.0
@@ -113,6 +121,16 @@ class Options:
             if name not in given:
                 value, origin = os.environ.get(variable_of(name)) or default, variable_of(name)
             object.__setattr__(self, name, _checked(name, value, origin))
+        self._choose_between_level_and_budget(given)
+
+    def _choose_between_level_and_budget(self, given: dict[str, Any]) -> None:
+        """Leaves one of them where both are set: what the program says wins over the environment."""
+        if self.memory_level is None or self.memory_budget is None:
+            return
+        said = [name for name in ("memory_level", "memory_budget") if given.get(name) is not None]
+        if len(said) != 1:
+            raise OptionError(f"memory_level is {self.memory_level} and memory_budget is {self.memory_budget}; set one of them")
+        object.__setattr__(self, "memory_budget" if said == ["memory_level"] else "memory_level", None)
 
     def key_fields(self) -> dict[str, Any]:
         """Returns the options that change what an export means."""
@@ -126,6 +144,8 @@ class Options:
     @property
     def budget(self) -> dict[str, Any]:
         """Returns the memory budget, as a _native.Session takes it."""
+        if self.memory_level is not None:
+            return {"budget_time": _TIMES_OF_LEVELS[self.memory_level], "budget_anything": True}
         if self.memory_budget is None:
             return {"budget_time": _TIME_FOR_MEMORY}
         return {"budget_share" if isinstance(self.memory_budget, float) else "budget_bytes": self.memory_budget}
@@ -155,6 +175,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         raise OptionError(f"{origin} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
     if name == "memory_budget" and value is not None:
         return _budget(value, origin)
+    if name == "memory_level" and value is not None:
+        return _level(value, origin)
     if name == "inline_functions":
         if str(value).lower() not in ("true", "false", "0", "1"):
             raise OptionError(f"{origin} is {value!r}; it must be true or false")
@@ -230,6 +252,13 @@ def _budget(value: Any, origin: str) -> int | float:
     if size < 1:
         raise OptionError(wrong)
     return size
+
+
+def _level(value: Any, origin: str) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or text not in map(str, range(len(_TIMES_OF_LEVELS))):
+        raise OptionError(f"{origin} is {value!r}; it must be 0, 1 or 2")
+    return int(text)
 
 
 def _seconds(value: Any, origin: str) -> float:

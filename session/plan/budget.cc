@@ -50,7 +50,7 @@ class Fitting {
 
  private:
   static DropRule rule_of(const PlanRequest& request) {
-    const bool asked = request.budget || request.dropped != nullptr;
+    const bool asked = request.budget || request.budget.anything || request.dropped != nullptr;
     return asked ? DropRule() : DropRule{kMaxKeptBytes, true};
   }
 

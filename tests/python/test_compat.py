@@ -104,3 +104,26 @@ def test_settings_without_meaning_are_one_warning_each(monkeypatch: pytest.Monke
     assert len(messages) == 2
     assert "ORTMODULE_FOO is not known" in messages[0]
     assert "ORTMODULE_SKIPCHECK_POLICY has no meaning" in messages[1]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_level_of_recomputation_is_taken_over(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", str(level))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = ORTModule(mlp())
+    assert model._runtime._options.memory_level == level
+    assert model(rows()).shape == (5, 3)
+
+
+def test_the_own_variable_wins_over_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "2")
+    monkeypatch.setenv("REKINDLE_MEMORY_BUDGET", "2GiB")
+    options = ORTModule(mlp())._runtime._options
+    assert (options.memory_budget, options.memory_level) == (2 << 30, None)
+
+
+def test_a_level_that_there_is_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "3")
+    with pytest.raises(rekindle.errors.OptionError, match="'memory_level' is '3'; it must be 0, 1 or 2"):
+        ORTModule(mlp())

@@ -238,3 +238,31 @@ def test_a_budget_that_cannot_be_kept_is_said_and_training_goes_on(capfd: pytest
     account = rekindle.memory(model, rows())
     assert "memory budget 1 B, not kept" in str(account)
     assert account.to_dict()["budget"]["bytes"] == 1
+
+
+def test_a_level_buys_memory_with_time_and_changes_no_bit() -> None:
+    make, data, loss_of = CASES["gpt"]
+    activations, found = [], []
+    for level in (0, 1, 2):
+        torch.manual_seed(1)
+        module = make().train()
+        model = rekindle.Module(module, rekindle.Options(fallback="error", log="error", memory_level=level))
+        found.append(trained(model, module, data(), loss_of))
+        activations.append(rekindle.memory(model, data()).activations)
+    assert activations[0] > activations[1] > activations[2]
+    for level in (1, 2):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found[level], found[0], strict=True))
+
+
+def test_a_level_and_a_budget_are_not_both_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(rekindle.errors.OptionError, match=r"memory_level is 1 and memory_budget is 0\.5; set one of them"):
+        rekindle.Options(memory_level=1, memory_budget=0.5)
+    monkeypatch.setenv("REKINDLE_MEMORY_BUDGET", "50%")
+    options = rekindle.Options(memory_level="2")
+    assert (options.memory_level, options.memory_budget) == (2, None)
+    monkeypatch.setenv("REKINDLE_MEMORY_LEVEL", "1")
+    with pytest.raises(rekindle.errors.OptionError, match="set one of them"):
+        rekindle.Options()
+    for wrong in (3, -1, "high", True):
+        with pytest.raises(rekindle.errors.OptionError, match="it must be 0, 1 or 2"):
+            rekindle.Options(memory_level=wrong)

@@ -204,3 +204,17 @@ graph g(%x: float32[n, 64], %p: float32[n, 64], %q: float32[64]) {
   CHECK(at::allclose(given[2].grad(), (given[0] * p).sum(0)));
   CHECK(given[1].detach().abs().max().item<float>() == 0);
 }
+
+TEST_CASE("more time buys less memory, without a changed bit", "[session][budget]") {
+  const Tensors given = inputs();
+  const auto held = [&](double time) {
+    const auto session = session_with(6, {.time = time, .anything = true});
+    check_same(step(session, given), step(session_with(6, {}), given));
+    CHECK((session->stats().recomputed > 0) == (time > 0));
+    return session->memory(given, true).activation_bytes;
+  };
+  const std::size_t nothing = held(0), tenth = held(0.1), third = held(0.34);
+  CHECK(tenth < nothing);
+  CHECK(third < tenth);
+  CHECK(third < nothing * 3 / 5);
+}
