@@ -23,6 +23,7 @@ from rekindle.lookup.source import GraphSource
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.status import Status
+from rekindle.process.garbage import collector_paused
 from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason, SetsAttributes, Waiting
 from rekindle.results.contract import flatten_arguments
 
@@ -65,8 +66,9 @@ class Finder:
             raise refusal
         refused: dict[str, Bypass] = {}  # by prekey
         while True:
-            fingerprint = self._subject.fingerprint(args, kwargs)
-            prekey = source.store.prekey(fingerprint)
+            with collector_paused():
+                fingerprint = self._subject.fingerprint(args, kwargs)
+                prekey = source.store.prekey(fingerprint)
             if prekey in refused:  # its attributes are read, so that they are part of the key again
                 raise refused[prekey]
             found = next((known for known in admitting if known.fits(prekey)), None)

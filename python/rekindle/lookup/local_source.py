@@ -28,6 +28,7 @@ from rekindle.lookup.trials import Trials
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
+from rekindle.process.garbage import collector_paused
 from rekindle.process.single_flight import take_turn
 from rekindle.reasons import Bypass, Reason, Waiting
 
@@ -88,7 +89,8 @@ class LocalSource:
                 continue
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
-            graph = self.hit(wanted, found, "local")
+            with collector_paused():
+                graph = self.hit(wanted, found, "local")
             for share in shares if graph is not None else ():
                 share.offer(self.store.pack(found))
             if graph is not None:
