@@ -20,6 +20,7 @@ from rekindle.key.values.ingredients import Parts
 from rekindle.lookup.explanation import differences_of
 
 _MOST = 64  # keys of a model that are compared
+_MOST_BYTES = 4 << 20  # of one of them; TCPStore takes at most 8 MB a value
 
 
 def differing(store: Any, rank: int, model: str, prekey: str, leaves: Parts, asked: Callable[[str], bool]) -> str | None:
@@ -31,8 +32,11 @@ def differing(store: Any, rank: int, model: str, prekey: str, leaves: Parts, ask
     Returns None where no other rank is known to have another key. Raises RuntimeError where the store does not answer.
     """
     place = f"rekindle/of {model}/"
+    text = json.dumps([rank, prekey, leaves])
+    if len(text) > _MOST_BYTES:
+        return None
     number = store.add(place + "count", 1)
-    store.set(f"{place}{number}", json.dumps([rank, prekey, leaves]))
+    store.set(f"{place}{number}", text)
     best: tuple[int, str] | None = None
     for i in range(max(1, number - _MOST), number):
         if not store.check([f"{place}{i}"]):  # not there yet

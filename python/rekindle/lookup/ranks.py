@@ -192,13 +192,12 @@ class Share:
         call: of this rank, which is running
         ahead: calls from the farthest of the ranks to that one
         """
+        parts = self._put("part", entry)
         try:
-            calls = [self._store.add(f"{self._prefix}at/{rank}", 0) for rank in range(self._others + 1)]
+            at = ahead + max(call, *(self._store.add(f"{self._prefix}at/{rank}", 0) for rank in range(self._others + 1)))
         except RuntimeError as error:
             _native.log_debug(f"how far the other ranks are is not known: {error}")
-            calls = []
-        at = max(call, *calls) + ahead if calls else call
-        parts = self._put("part", entry)
+            at = call
         self.call_off(f"{at} {parts}" if parts else "open")
         return at
 
