@@ -277,9 +277,9 @@ def test_threads_that_share_a_module_get_eagers_results(name: str) -> None:
 
 def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from rekindle.compare import compared_runs
-    from rekindle.lookup import source
+    from rekindle.lookup import local_source
 
-    take_turn, run = source.take_turn, compared_runs._run
+    take_turn, run = local_source.take_turn, compared_runs._run
     took, results = threading.Event(), []
 
     def take(*args: Any) -> Any:
@@ -293,7 +293,7 @@ def test_verify_does_not_wait_for_a_thread_that_waits_for_it(monkeypatch: pytest
             assert took.wait(30)
         return run(callee, *args)
 
-    monkeypatch.setattr(source, "take_turn", take)
+    monkeypatch.setattr(local_source, "take_turn", take)
     monkeypatch.setattr(compared_runs, "_run", then_another_exports)
     model = rekindle.Module(mlp())
     found = in_thread(lambda: rekindle.verify(model, rows()))()
