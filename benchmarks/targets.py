@@ -147,13 +147,16 @@ def _verdict(target: Target, cell: tuple[str, int], rounds: list[Round]) -> Verd
 
 
 def verdicts(result: dict[str, Any]) -> list[Verdict]:
-    """Returns the verdict on each target for each model and number of threads, and that on the overhead of a step."""
-    cells = by_cell(result["records"])
+    """Returns the verdict on each target for each model and number of threads, and that on the overhead of a step.
+
+    Targets of subjects that the run was not to measure are left out.
+    """
+    cells, asked = by_cell(result["records"]), result["settings"]["subjects"]
     found = [
         _verdict(target, cell, rounds)
         for target in TARGETS
         for cell, rounds in cells.items()
-        if not target.models or cell[0] in target.models
+        if target.subject in asked and (not target.models or cell[0] in target.models)
     ]
     costs = result["overhead"]
     figure, limit = "overhead of a step over eager's, us (bench step)", f"at most {OVERHEAD_LIMIT:g}"
