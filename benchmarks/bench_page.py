@@ -1,6 +1,7 @@
 """Writes the page of a run of the benchmark, in Markdown: the machine, the verdicts, and tables per model."""
 
 import re
+import textwrap
 from typing import Any
 
 import mdformat
@@ -26,6 +27,11 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
 
 
+def _wrapped(command: str) -> str:
+    """Returns a shell command in lines that fit a page."""
+    return " \\\n  ".join(textwrap.wrap(command, 110, break_long_words=False, break_on_hyphens=False))
+
+
 def _list(lines: list[str]) -> str:
     return "\n".join(f"- {_escaped(line)}" for line in lines)
 
@@ -40,7 +46,7 @@ def page(result: dict[str, Any]) -> str:
     blocks = [
         "# Benchmarks",
         f"Measured on {result['date']} by",
-        f"```\n{result['command']}\n```",
+        f"```\n{_wrapped(result['command'])}\n```",
         _list([f"{name.replace('_', ' ')}: {value}" for name, value in result["machine"].items()]),
         *(text.format(**result["settings"]) for text in _HOW),
         "## Targets",

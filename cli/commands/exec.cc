@@ -29,8 +29,10 @@ class Exec : public Command {
     app.prefix_command();  // what follows the first word that is no option is the program's
     app.add_flag("--memory", memory_,
                  "Print what each model's step takes of memory, before its second call (or --at)");
+    app.add_option("--at", calls_, "The calls before which it is printed, such as 1,100")->type_name("CALLS");
     for (Setting& setting : settings_)
       app.add_option(setting.option, setting.value, setting.help)->type_name(setting.type);
+    add_choice(app, "--level", level_, {"0", "1", "2"}, "What the backward may take longer, for less memory");
     add_choice(app, "--start", start_, {"wait", "background"}, "Whether first calls wait for their graph");
     add_choice(app, "--fallback", fallback_, {"eager", "error"},
                "What a call does that cannot run from a graph");
@@ -56,8 +58,9 @@ class Exec : public Command {
       if (!value.empty()) setenv(variable, value.c_str(), /*overwrite=*/1);
     };
     for (const Setting& setting : settings_) set(setting.variable, setting.value);
-    if (memory_ && settings_[0].value.empty())
-      set(settings_[0].variable, "2");  // at the first, gradients are not there
+    set("REKINDLE_PRINT_MEMORY",
+        memory_ && calls_.empty() ? "2" : calls_);  // at the first there are no gradients
+    set("REKINDLE_MEMORY_LEVEL", level_);
     set("REKINDLE_START", start_);
     set("REKINDLE_FALLBACK", fallback_);
     set("REKINDLE_LOG", log_);
@@ -75,11 +78,9 @@ class Exec : public Command {
 
   CLI::App* app_ = nullptr;
   bool memory_ = false;
-  std::string start_, fallback_, log_;
-  Setting settings_[5] = {
-      {"--at", "REKINDLE_PRINT_MEMORY", "CALLS", "The calls before which --memory prints, such as 1,100"},
+  std::string calls_, level_, start_, fallback_, log_;
+  Setting settings_[3] = {
       {"--budget", "REKINDLE_MEMORY_BUDGET", "BYTES", "What a step's activations may take: 2GiB, or 50%"},
-      {"--level", "REKINDLE_MEMORY_LEVEL", "0|1|2", "What the backward may take longer, for less memory"},
       {"--dir", "REKINDLE_CACHE_DIR", "DIR", "The cache directory"},
       {"--cache", "REKINDLE_CACHE", "MODE",
        "How the cache is used: on, off, readonly, refresh, strict, verify"},

@@ -19,11 +19,8 @@ from rekindle import _native
 from rekindle.errors import OptionError
 
 _TIME_FOR_MEMORY = 0.02  # the share of a step's time that goes into computing large values again, if nothing else is said
-_TIMES_OF_LEVELS = (
-    0.0,
-    0.1,
-    0.34,
-)  # what goes into computing anything again, at each memory level; a forward is a third of a step
+# The share that goes into computing anything again, at each memory level; a forward is a third of a step.
+_TIMES_OF_LEVELS = (0.0, 0.1, 0.34)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "cache": ("on", "off", "readonly", "refresh", "strict", "verify", "verify:1/N"),
     "fallback": ("eager", "error"),

@@ -1,5 +1,6 @@
-// What operators of PyTorch return whose meta kernels refuse what their kernels take, or take milliseconds,
-// as those that are decompositions in Python. Internal to the session room.
+// missing_meta() tells the shapes and layouts of an operator's results without data, in the place of
+// PyTorch's meta kernel where that refuses what the operator takes, or takes milliseconds, being written in
+// Python. Internal to the session room.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,9 +11,9 @@
 
 namespace rekindle::session {
 
-// Of an operator's arguments in the order of its schema, with meta tensors, the meta tensors that it returns;
-// none if PyTorch's own is to be asked. Throws c10::Error for arguments that the operator itself does not
-// take.
+// Returns meta tensors like an operator's results, none if PyTorch's own kernel is to be asked. Takes the
+// arguments in the order of the operator's schema, with meta tensors for tensors. Throws c10::Error for
+// arguments that the operator itself does not take.
 using MetaKernel = std::vector<at::Tensor> (*)(const std::vector<c10::IValue>& arguments);
 
 // Null if PyTorch's own is to be asked. op_type: "aten.conv2d.default".

@@ -21,6 +21,8 @@ TEST_CASE("a program finds what the options say in its environment", "[cli]") {
   CHECK(exec("--fallback error --log off --cache readonly sh -c "
              "'echo $REKINDLE_FALLBACK $REKINDLE_LOG $REKINDLE_CACHE'")
             .output == "error off readonly\n");
+  CHECK(exec("--level 2 sh -c 'echo $REKINDLE_MEMORY_LEVEL'").output == "2\n");
+  CHECK(exec("--level 3 true").code == 64);
   CHECK(exec("sh -c 'echo ${REKINDLE_PRINT_MEMORY-none}'").output == "none\n");
 }
 

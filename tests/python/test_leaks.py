@@ -8,6 +8,7 @@ import pytest
 import rekindle
 import torch
 from leak_checks import MODELS, blocks_of_a_kept_call, growth_of_steps, growth_of_wraps, passing_bytes
+from rekindle.process.garbage import collector_paused
 from torch import nn
 
 
@@ -54,4 +55,18 @@ def test_an_export_leaves_no_tensor_to_the_garbage_collector() -> None:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        gc.enable()
+
+
+def test_a_pause_leaves_the_garbage_collector_as_it_was() -> None:
+    with pytest.raises(KeyError), collector_paused():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
         gc.enable()

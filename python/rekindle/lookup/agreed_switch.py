@@ -9,13 +9,15 @@ No rank waits for another. Where one runs ahead of the others by more than two c
 
 from __future__ import annotations
 
+import abc
+
 from rekindle.lookup.ranks import Share
 from rekindle.process.helper import Helper
 
 _AHEAD = 2  # calls from the one in which the farthest rank is to the first that runs from the graph
 
 
-class Switch:
+class Switch(abc.ABC):
     """Tells how long a rank's calls run in eager, and counts them."""
 
     def __init__(self, share: Share) -> None:
@@ -34,9 +36,9 @@ class Switch:
         self._is_over = self._at is not None and self._call >= self._at
         return not self._is_over
 
+    @abc.abstractmethod
     def _agreed(self) -> int | None:
         """Returns the number of the first call that does not wait, the running one if none has to; None while all do."""
-        raise NotImplementedError
 
 
 class Leading(Switch):
