@@ -14,6 +14,7 @@
 #include "session/host_function.h"
 #include "session/lower/op.h"
 #include "session/lower/torch_operator.h"
+#include "session/padding/padding_elimination.h"
 #include "session/plan/memory_account.h"
 #include "session/plan/plan_cache.h"
 #include "src/base/mutex.h"
@@ -47,7 +48,24 @@ Status check_operator(const graph::Node& node) {
   }
 }
 
+// A replay runs the graph with all rows, which takes the first `count` inputs.
+std::shared_ptr<const Replay> of_first(std::shared_ptr<const Replay> replay, std::size_t count) {
+  if (replay == nullptr) return nullptr;
+  return std::make_shared<const Replay>(
+      [replay = std::move(replay), count](const auto& inputs, const auto& random_states,
+                                          const auto& cotangents, const Cut& cut) {
+        return (*replay)({inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(count)}, random_states,
+                         cotangents, cut);
+      });
+}
+
 }  // namespace
+
+// What the autograd nodes of a forward are made with.
+struct Session::Recorded {
+  std::shared_ptr<const Replay> replay;
+  VersionCounters constants;
+};
 
 struct Session::Impl {
   std::shared_ptr<PlanCache> plans;
@@ -55,6 +73,18 @@ struct Session::Impl {
   Mutex mutex;         // guards what is below; std::atomic has a lock inside that a fork can find taken
   std::shared_ptr<const Replay> replay;
   VersionCounters constants;
+  std::unique_ptr<PaddingElimination> padding;  // null: all rows are computed
+
+  void hand_on_functions() {
+    if (padding == nullptr) return;
+    for (const auto& session : padding->sessions()) session->set_functions(*plans->functions());
+  }
+
+  // The session and the inputs with which a call runs that needs not all rows.
+  std::optional<PaddingElimination::Choice> choose(std::span<const at::Tensor> inputs, bool record) {
+    if (padding == nullptr || !record) return std::nullopt;
+    return padding->choose(inputs, [this](Session& made) { made.set_functions(*plans->functions()); });
+  }
 
   std::shared_ptr<const Replay> current_replay() {
     const std::lock_guard lock(mutex);
@@ -84,19 +114,30 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
   impl->draws =
       std::ranges::any_of(joint.graph->nodes(), [](const auto& node) { return graph::is_random(*node); });
   impl->plans = std::make_shared<PlanCache>(std::make_shared<const autodiff::JointGraph>(std::move(joint)),
-                                            std::move(options));
+                                            options);
+  if (options.padding_elimination)
+    impl->padding = std::make_unique<PaddingElimination>(impl->plans->joint(), std::move(options));
   return std::shared_ptr<Session>(new Session(std::move(impl)));
 }
 
 std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, bool record) {
+  record = record && !impl_->plans->joint().gradient_of.empty();
+  Recorded recorded;
+  if (record) recorded = {impl_->current_replay(), impl_->current_constants()};
+  const auto choice = impl_->choose(inputs, record);
+  if (!choice) return run(inputs, record, recorded);
+  recorded.replay = of_first(std::move(recorded.replay), inputs.size());
+  return choice->session->run(choice->inputs, record, recorded);
+}
+
+std::vector<at::Tensor> Session::run(std::span<const at::Tensor> inputs, bool record,
+                                     const Recorded& recorded) {
   const autodiff::JointGraph& joint = impl_->plans->joint();
-  record = record && !joint.gradient_of.empty();
   device::RandomStates random_states;
-  std::shared_ptr<const Replay> replay = record ? impl_->current_replay() : nullptr;
   const HostScope host(impl_->plans->functions());
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
-  if (replay != nullptr && impl_->draws) random_states = device::random_states();
+  if (recorded.replay != nullptr && impl_->draws) random_states = device::random_states();
   std::vector<at::Tensor> outputs;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -113,13 +154,16 @@ std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, boo
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
   std::vector<at::Tensor> results;
   for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
-  SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs, impl_->current_constants());
+  SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs, recorded.constants);
   connect(results, impl_->plans, std::move(frame), std::move(versions),
-          {std::move(replay), std::move(random_states)}, torch::autograd::collect_next_edges(differentiable));
+          {recorded.replay, std::move(random_states)}, torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }
 
-void Session::set_functions(HostFunctions functions) { impl_->plans->set_functions(std::move(functions)); }
+void Session::set_functions(HostFunctions functions) {
+  impl_->plans->set_functions(std::move(functions));
+  impl_->hand_on_functions();
+}
 
 void Session::set_constants(const std::vector<at::Tensor>& constants) {
   VersionCounters now = counters_of(constants);
@@ -144,14 +188,31 @@ void Session::prepare(std::span<const at::Tensor> inputs, bool record) {
 }
 
 MemoryAccount Session::memory(std::span<const at::Tensor> inputs, bool record) {
+  record = record && !impl_->plans->joint().gradient_of.empty();
+  if (auto choice = impl_->choose(inputs, record)) return choice->session->memory(choice->inputs, record);
   const HostScope host(impl_->plans->functions());
-  const auto pool = impl_->plans->find(inputs, record && !impl_->plans->joint().gradient_of.empty());
+  const auto pool = impl_->plans->find(inputs, record);
   return account_of(*pool->plan());
+}
+
+std::optional<PaddingStats> Session::padding() const {
+  return impl_->padding == nullptr ? std::nullopt : std::optional(impl_->padding->stats());
 }
 
 std::string Session::describe_plan() const { return impl_->plans->describe_last(); }
 
-SessionStats Session::stats() const { return impl_->plans->stats(); }
+SessionStats Session::stats() const {
+  SessionStats stats = impl_->plans->stats();
+  if (impl_->padding == nullptr) return stats;
+  for (const auto& session : impl_->padding->sessions()) {
+    const SessionStats other = session->stats();
+    stats.plans += other.plans;
+    stats.plans_made += other.plans_made;
+    stats.plan_seconds += other.plan_seconds;
+    stats.arena_bytes = std::max(stats.arena_bytes, other.arena_bytes);
+  }
+  return stats;
+}
 
 const autodiff::JointGraph& Session::joint() const { return impl_->plans->joint(); }
 

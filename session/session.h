@@ -67,6 +67,9 @@ struct SessionOptions {
   // kept, one warning names the least that can be had, and plans take that.
   // Its `time` is spent where there is no budget.
   MemoryBudget memory_budget = {};
+  // Whether forwards that record compute only the rows of tokens that the loss depends on, where the graph
+  // says which these are (src/padding). Results with a row for each token are zero in the others.
+  bool padding_elimination = false;
 };
 
 // Of a backward in which gradients of results are asked for, or changed by hooks: which results these are, by
@@ -99,6 +102,14 @@ struct SessionStats {
   std::size_t instructions = 0;  // of the plan used last
   std::size_t recomputed = 0;    // of these, the ones that run a second time to keep the memory budget
   std::size_t frames = 0;        // of the plan used last: forwards that were in flight at once
+};
+
+struct PaddingStats {
+  std::string why_not;            // no row can be left out; empty where that is not known yet, too
+  std::size_t calls = 0;          // that asked which rows they need
+  std::size_t packed_calls = 0;   // of these, those that left rows out
+  double density = 0;             // of the last of them: the share of the rows that it needs,
+  double counted_density = 0;     // and of those that losses and selections read
 };
 
 struct MemoryAccount;
@@ -136,11 +147,16 @@ class Session : public std::enable_shared_from_this<Session> {
   // Text of the plan used last: one line per instruction with op, storage, offsets and sizes.
   std::string describe_plan() const;
 
+  // Counts and times of this session and of those that it made to leave rows out; the last plan is its own.
   SessionStats stats() const;
+  // nullopt without padding elimination.
+  std::optional<PaddingStats> padding() const;
   const autodiff::JointGraph& joint() const;
 
  private:
   struct Impl;
+  struct Recorded;
+  std::vector<at::Tensor> run(std::span<const at::Tensor> inputs, bool record, const Recorded& recorded);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

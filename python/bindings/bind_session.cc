@@ -58,7 +58,7 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
                                       Positions gradient_order, SavedGroups saved_groups,
                                       SavedTensors saved_tensors, std::vector<Positions> inner_results,
-                                      session::MemoryBudget memory_budget) {
+                                      session::MemoryBudget memory_budget, bool padding_elimination) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
@@ -67,6 +67,7 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
   options.gradient_order = std::move(gradient_order);
   options.inner_results = std::move(inner_results);
   options.memory_budget = memory_budget;
+  options.padding_elimination = padding_elimination;
   if (saved_groups) {
     options.saved_groups.emplace();
     for (auto& [cotangents, inputs] : *saved_groups)
@@ -179,9 +180,11 @@ py::object served_call(const BoundSession& self, const py::list& state, std::vec
 
 py::dict stats(const Session& self) {
   session::SessionStats stats;
+  std::optional<session::PaddingStats> padding;
   {
     const py::gil_scoped_release release;
     stats = self.stats();
+    padding = self.padding();
   }
   py::dict result;
   result["plans"] = stats.plans;
@@ -192,6 +195,12 @@ py::dict stats(const Session& self) {
   result["instructions"] = stats.instructions;
   result["recomputed"] = stats.recomputed;
   result["frames"] = stats.frames;
+  if (padding) {
+    result["padding_calls"] = padding->calls;
+    result["packed_calls"] = padding->packed_calls;
+    result["density"] = padding->density;
+    result["loss_density"] = padding->counted_density;
+  }
   return result;
 }
 
@@ -201,19 +210,21 @@ void bind_session_class(py::module_& m) {
                        NamedLayouts output_layouts, NamedLayouts gradient_layouts, Positions gradient_order,
                        SavedGroups saved_groups, SavedTensors saved_tensors,
                        std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
-                       double budget_time, bool budget_anything) {
+                       double budget_time, bool budget_anything, bool padding_elimination) {
              return BoundSession(make_session(joint, std::move(expected_cotangents),
                                               std::move(output_layouts), std::move(gradient_layouts),
                                               std::move(gradient_order), std::move(saved_groups),
                                               std::move(saved_tensors), std::move(inner_results),
-                                              {budget_bytes, budget_share, budget_time, budget_anything}));
+                                              {budget_bytes, budget_share, budget_time, budget_anything},
+                                              padding_elimination));
            }),
            py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
            py::arg("gradient_order") = Positions{}, py::arg("saved_groups") = SavedGroups{},
            py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},
            py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
-           py::arg("budget_time") = 0.0, py::arg("budget_anything") = false)
+           py::arg("budget_time") = 0.0, py::arg("budget_anything") = false,
+           py::arg("padding_elimination") = false)
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

@@ -73,6 +73,9 @@ class Options:
         fiftieth of a step's time at most.
     memory_level: what the backward may take longer so that less is held: 0 computes nothing again, 1 what takes a tenth of a
         step's time, 2 what takes a third, as a second forward does. Instead of a memory_budget.
+    padding_elimination: whether training steps leave out the tokens on which the loss does not depend: those that attention
+        masks hide and, in layers that no attention follows, those whose label the loss ignores. Results with a row for each
+        token, such as logits, are zero in the rows left out; see docs/howto/leave-padding-out.md.
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
         5 GiB; 0: never)
     remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";"
@@ -96,6 +99,7 @@ class Options:
     start: str = "wait"
     memory_budget: int | float | str | None = None
     memory_level: int | None = None
+    padding_elimination: bool = False
     cache_size: int | str | None = None
     remote: str | None = None
     wait_seconds: float = 600.0
@@ -139,6 +143,11 @@ class Options:
         }
 
     @property
+    def session(self) -> dict[str, Any]:
+        """Returns what a _native.Session that serves calls is made with."""
+        return self.budget | {"padding_elimination": self.padding_elimination}
+
+    @property
     def budget(self) -> dict[str, Any]:
         """Returns the memory budget, as a _native.Session takes it."""
         if self.memory_level is not None:
@@ -174,7 +183,7 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return _budget(value, origin)
     if name == "memory_level" and value is not None:
         return _level(value, origin)
-    if name == "inline_functions":
+    if name in ("inline_functions", "padding_elimination"):
         if str(value).lower() not in ("true", "false", "0", "1"):
             raise OptionError(f"{origin} is {value!r}; it must be true or false")
         return str(value).lower() in ("true", "1")

@@ -223,6 +223,14 @@ void infer_types(graph::Graph& graph, const Symbols& sizes) {
   }
 }
 
+std::unordered_map<const graph::Value*, Sizes> value_sizes(const graph::Graph& graph, const Symbols& symbols) {
+  Inference inference(graph, /*asks_torch=*/true);
+  inference.set_inputs(symbols);
+  std::unordered_map<const graph::Value*, Sizes> sizes;
+  for (const auto& [value, known] : inference.run()) sizes[value] = known.meta.sizes().vec();
+  return sizes;
+}
+
 std::vector<std::int64_t> answer_from_sizes(const graph::Graph& graph,
                                             const std::vector<at::Tensor>& inputs) {
   TORCH_CHECK(graph.outputs().size() == 1, "a graph of questions has ", graph.outputs().size(), " outputs");

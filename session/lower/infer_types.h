@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "src/graph/graph.h"
@@ -20,6 +21,11 @@ namespace rekindle::session {
 // size is that symbol; every other is left unknown. Values that cannot be told (an op without a lowering, a
 // symbol that `sizes` lacks) are left as they are.
 void infer_types(graph::Graph& graph, const std::map<std::string, std::int64_t>& sizes = {});
+
+// The sizes of every value that follows from inputs of known types, where dimensions that are symbols have
+// these sizes. What depends on data, or is an error, is not in.
+std::unordered_map<const graph::Value*, std::vector<std::int64_t>> value_sizes(
+    const graph::Graph& graph, const std::map<std::string, std::int64_t>& symbols);
 
 // The elements of the graph's one output, integers that depend on the sizes of inputs only; nothing else is
 // computed, and no random number is drawn. Throws c10::Error when the graph is not for these sizes, or the

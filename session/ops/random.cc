@@ -1,6 +1,8 @@
 // Dropout. The mask's draws are eager's, in eager's order, and it is kept as one byte an element.
 #include "kernels/dropout.h"
 
+#include <ATen/ops/index_select.h>
+
 #include "session/lower/op.h"
 
 namespace rekindle::session {
@@ -60,8 +62,30 @@ Lowering lower_dropout_gradient(const LowerContext& context) {
   return lowering;
 }
 
+// Inputs: x, ratio, rows, tokens*. Draws for all tokens, as eager does, and keeps what is drawn for the rows.
+Lowering lower_dropout_rows(const LowerContext& context) {
+  const double ratio = context.scalar(1);
+  const Sizes sizes = context.sizes(0);
+  Sizes whole = sizes;
+  whole[0] = context.meta(3).size(0) * context.meta(3).size(1);
+  Lowering lowering;
+  lowering.outputs = {{context.dtype(0), sizes, {}}, {at::kBool, sizes, {}}};
+  lowering.scratch = {{at::kBool, whole, {}}};
+  lowering.in_place = {0};
+  lowering.kernel = [ratio, dtype = context.dtype(0)](const Args& args) {
+    at::Tensor drawn = args.out(2), mask = args.out(1);
+    kernels::dropout_sample_mask(drawn, ratio, dtype);
+    at::index_select_out(mask, drawn, 0, args.in(2));
+    const at::Tensor x = args.in(0).contiguous();
+    kernels::dropout_from_mask(x, mask, ratio, args.out(0));
+  };
+  lowering.again = applying_mask(ratio, context.meta(0).is_contiguous(), context.num_inputs());
+  return lowering;
+}
+
 }  // namespace
 
+REKINDLE_OP("rekindle", "DropoutRows", lower_dropout_rows);
 REKINDLE_OP("", "Dropout", lower_dropout);
 REKINDLE_OP("rekindle", "DropoutGradient", lower_dropout_gradient);
 

@@ -68,11 +68,18 @@ Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
                             " inputs, but needs_gradient has " + std::to_string(needs_gradient.size()) +
                             " entries");
   }
+  return differentiate_and_simplify(*forward, needs_gradient, evaluate, infer_types);
+}
+
+Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
+                                                        const std::vector<bool>& needs_gradient,
+                                                        const passes::ConstantEvaluator& evaluate,
+                                                        const TypeInference& infer_types) {
   passes::PassContext context;
   context.evaluate = evaluate;
-  REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*forward, forward_passes(), context));
-  if (infer_types) infer_types(*forward);
-  REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(*forward, needs_gradient));
+  REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(forward, forward_passes(), context));
+  if (infer_types) infer_types(forward);
+  REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(forward, needs_gradient));
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(), context));
   autodiff::rematerialize(joint);
   return joint;

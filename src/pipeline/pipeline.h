@@ -31,6 +31,12 @@ Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
                                                const passes::ConstantEvaluator& evaluate,
                                                const TypeInference& infer_types = nullptr);
 
+// The part of it that follows the import: simplifies `forward`, and differentiates it.
+Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
+                                                        const std::vector<bool>& needs_gradient,
+                                                        const passes::ConstantEvaluator& evaluate,
+                                                        const TypeInference& infer_types = nullptr);
+
 // Grammar: <version u32> <forward_inputs u64> <forward_outputs u64> <n u64> <cotangent_of u64>*n
 //          <n u64> <gradient_of u64>*n <model string>
 // where <model> is the joint graph as ONNX. Version history: 1 (first).

@@ -168,7 +168,7 @@ class LocalSource:
                 "saved_tensors",
                 "inner_results",
             )
-            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options}, **self._options.budget)
+            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options}, **self._options.session)
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
             check_fit(made, session, call)
             graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)

@@ -1,0 +1,111 @@
+#include "session/padding/padding_elimination.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "session/padding/packed_joint.h"
+#include "src/base/log.h"
+
+namespace rekindle::session {
+namespace {
+
+// A call of fewer tokens takes no time worth saving.
+constexpr std::int64_t kLeastTokens = 64;
+
+// Where more of the rows are needed than this, taking them out costs more than it saves.
+constexpr double kDense = 0.9;
+
+// As the session of the whole graph has them: numbers of tensors behind the inputs move.
+SessionOptions options_for(const SessionOptions& options, std::size_t forward_inputs) {
+  SessionOptions packed = options;
+  packed.padding_elimination = false;
+  for (SavedTensor& saved : packed.saved_tensors) {
+    if (saved.tensor >= forward_inputs) saved.tensor += kRowInputs;
+  }
+  return packed;
+}
+
+Result<std::shared_ptr<Session>> question_session(std::unique_ptr<graph::Graph> graph) {
+  autodiff::JointGraph joint;
+  joint.forward_inputs = graph->inputs().size();
+  joint.forward_outputs = graph->outputs().size();
+  joint.graph = std::move(graph);
+  return Session::create(std::move(joint));
+}
+
+}  // namespace
+
+PaddingElimination::Made PaddingElimination::make(std::span<const at::Tensor> inputs) const {
+  Made made;
+  auto packed = packed_joint(joint_, inputs);
+  if (!packed.ok()) return {.why_not = packed.error().message};
+  made.asked = std::move(packed->packed.questions);
+  made.tokens = packed->packed.tokens;
+  auto questions = question_session(std::move(packed->packed.question_graph));
+  if (!questions.ok()) return {.why_not = questions.error().message};
+  made.questions = *std::move(questions);
+  auto session = Session::create(std::move(packed->joint), options_for(options_, joint_.forward_inputs));
+  if (!session.ok()) return {.why_not = session.error().message};
+  made.packed = *std::move(session);
+  if (packed->packed.row_results > 0)
+    log_info("padding_elimination: results with a row for each token (" +
+             std::to_string(packed->packed.row_results) +
+             ") are zero in the rows that the loss does not read");
+  return made;
+}
+
+std::shared_ptr<const PaddingElimination::Made> PaddingElimination::made(
+    std::span<const at::Tensor> inputs, const std::function<void(Session&)>& prepare) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (made_ != nullptr) return made_;
+  }
+  auto fresh = std::make_shared<Made>(make(inputs));
+  if (!fresh->why_not.empty()) {
+    log_info("padding_elimination leaves no row out: " + fresh->why_not);
+  } else {
+    for (const auto& session : {fresh->questions, fresh->packed}) prepare(*session);
+  }
+  const std::lock_guard lock(mutex_);
+  if (made_ == nullptr) made_ = std::move(fresh);
+  stats_.why_not = made_->why_not;
+  return made_;
+}
+
+std::optional<PaddingElimination::Choice> PaddingElimination::choose(
+    std::span<const at::Tensor> inputs, const std::function<void(Session&)>& prepare) {
+  const auto ready = made(inputs, prepare);
+  if (!ready->why_not.empty()) return std::nullopt;
+  const at::Tensor& tokens = inputs[ready->tokens];
+  const std::int64_t batch = tokens.size(0), length = tokens.size(1), all = batch * length;
+  if (all < kLeastTokens) return std::nullopt;
+  const NeededRows needed =
+      find_needed_rows(ready->asked, ready->questions->forward(inputs, /*record=*/false), batch, length);
+  const auto share = [&](std::int64_t rows) { return static_cast<double>(rows) / static_cast<double>(all); };
+  const bool packs = share(needed.needed) <= kDense || share(needed.counts) <= kDense;
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.calls;
+    stats_.packed_calls += packs ? 1 : 0;
+    stats_.density = share(needed.needed);
+    stats_.counted_density = share(needed.counts);
+  }
+  if (!packs) return std::nullopt;
+  Choice choice{ready->packed, {inputs.begin(), inputs.end()}};
+  choice.inputs.insert(choice.inputs.end(), {needed.rows, needed.counted, needed.counted_among_rows});
+  return choice;
+}
+
+std::vector<std::shared_ptr<Session>> PaddingElimination::sessions() const {
+  const std::lock_guard lock(mutex_);
+  if (made_ == nullptr || !made_->why_not.empty()) return {};
+  return {made_->questions, made_->packed};
+}
+
+PaddingStats PaddingElimination::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+}  // namespace rekindle::session

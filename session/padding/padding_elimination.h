@@ -1,0 +1,59 @@
+// PaddingElimination: a second session of a graph, which computes only the rows of tokens that a call needs.
+//
+// It is made at the first call that could use it, from the graph as it is: entries of the cache are the same
+// with and without. Thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "session/padding/needed_rows.h"
+#include "session/session.h"
+#include "src/base/mutex.h"
+
+namespace rekindle::session {
+
+class PaddingElimination {
+ public:
+  // `options`: of the session whose graph it is, here and below.
+  PaddingElimination(const autodiff::JointGraph& joint, SessionOptions options)
+      : joint_(joint), options_(std::move(options)) {}
+
+  // What runs a call that records: a session that computes fewer rows, with its inputs.
+  struct Choice {
+    std::shared_ptr<Session> session;
+    std::vector<at::Tensor> inputs;
+  };
+  // nullopt where the graph as it is serves the call better, or nobody knows which rows it needs. `prepare` is
+  // called with each session that is made.
+  std::optional<Choice> choose(std::span<const at::Tensor> inputs,
+                               const std::function<void(Session&)>& prepare);
+  // Those that have been made.
+  std::vector<std::shared_ptr<Session>> sessions() const;
+  PaddingStats stats() const;
+
+ private:
+  struct Made {
+    std::string why_not = {};  // empty: it is there
+    std::shared_ptr<Session> questions = {}, packed = {};
+    padding::RowQuestions asked = {};
+    std::size_t tokens = 0;
+  };
+  std::shared_ptr<const Made> made(std::span<const at::Tensor> inputs,
+                                   const std::function<void(Session&)>& prepare);
+  Made make(std::span<const at::Tensor> inputs) const;
+
+  const autodiff::JointGraph& joint_;
+  const SessionOptions options_;
+  mutable Mutex mutex_;  // guards what is below
+  std::shared_ptr<const Made> made_;
+  PaddingStats stats_;
+};
+
+}  // namespace rekindle::session

@@ -1,0 +1,64 @@
+// pack_rows(): a graph that computes only the rows of tokens that are needed, which its caller chooses.
+//
+// An example: of 8 sequences of 128 tokens 300 are no padding. A Linear of [8, 128, 768] becomes one of
+// [300, 768]; before an attention, which works on whole sequences, rows go back to their places, with zeros
+// between them.
+//
+//   %r  = rekindle::PackRows(%x, %rows, %tokens)      [b, s, 768] -> [n, 768]
+//   %y  = rekindle::Linear(%r, %w)                    [n, 768]
+//   %yy = rekindle::UnpackRows(%y, %rows, %tokens)    [n, 768] -> [b, s, 768]
+//
+// The results, gradients and random numbers are those of the whole graph, as long as all rows are chosen that
+// a loss, a selection or a chosen row needs. Results with a row for each token are zero in the other rows.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/result.h"
+#include "src/graph/graph.h"
+#include "src/padding/row_states.h"
+
+namespace rekindle::padding {
+
+// Says which rows are needed. Numbers are those of the questions' outputs.
+struct RowQuestions {
+  struct Target {  // [B · S]: rows whose target is not `ignored` are needed
+    std::size_t output = 0;
+    std::int64_t ignored = -100;
+  };
+  struct MaskOutput {
+    std::size_t output = 0;
+    Mask::How how = Mask::How::kAdded;
+  };
+  struct Sight {  // what the queries of attentions see
+    std::vector<MaskOutput> masks;
+    bool causal = false;
+    bool queries_are_rows = false;
+  };
+  std::vector<Target> targets;
+  std::vector<std::int64_t> positions;  // of each sequence
+  std::vector<Sight> sights;
+};
+
+// Symbols of the sizes of the packed graph's own inputs.
+inline constexpr const char *kRows = "rows", *kCountedRows = "counted_rows";
+
+struct PackedGraph {
+  // The inputs of the whole graph, then int64 vectors: the rows that are needed, in increasing order; those
+  // of them that losses and selections need; and where these stand among the former.
+  std::unique_ptr<graph::Graph> graph;
+  // Takes the inputs of the whole graph and has no random draws.
+  std::unique_ptr<graph::Graph> question_graph;
+  RowQuestions questions;
+  std::size_t products = 0;           // that leave rows out
+  std::size_t tokens = 0;             // an input of the whole graph whose first sizes are B and S
+  std::size_t row_results = 0;        // with zeros in rows that are left out
+};
+
+// `tokens`: the input of `forward` whose first two dimensions are those of the trials. kUnsupported, saying
+// why, when no row can be left out, or nothing says which.
+Result<PackedGraph> pack_rows(const graph::Graph& forward, std::size_t tokens, const TokenSizes& sizes);
+
+}  // namespace rekindle::padding

@@ -1,0 +1,258 @@
+#include "src/padding/packed_nodes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "src/graph/op_info.h"
+#include "src/padding/row_rules.h"
+
+namespace rekindle::padding {
+namespace {
+
+using graph::Attribute;
+using graph::Node;
+using graph::Value;
+
+constexpr std::string_view kOwn = graph::kRekindleDomain;
+
+// Which rows a value has: of each token, those that are needed, or those that losses and selections need.
+enum class RowSet : std::uint8_t { kWhole, kNeeded, kCounted };
+
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
+  return node.domain().empty() && std::ranges::find(names, node.op_type()) != names.end();
+}
+
+class Packing {
+ public:
+  Packing(const graph::Graph& forward, const TokenSizes& sizes, const RowStates& states, const RowNeeds& needs,
+          std::size_t tokens)
+      : sizes_(sizes), states_(states), needs_(needs), graph_(forward.clone(&clone_of_)) {
+    for (const auto& [original, clone] : clone_of_) original_of_[clone] = original;
+    tokens_ = graph_->inputs()[tokens];
+    const graph::TensorType vector{graph::DType::kInt64, std::vector<graph::Dim>{graph::Dim::named(kRows)}};
+    const graph::TensorType counted{graph::DType::kInt64,
+                                    std::vector<graph::Dim>{graph::Dim::named(kCountedRows)}};
+    rows_[RowSet::kNeeded] = graph_->add_input(kRows, vector);
+    rows_[RowSet::kCounted] = graph_->add_input(kCountedRows, counted);
+    counted_among_needed_ = graph_->add_input("counted_rows_among_rows", counted);
+  }
+
+  Status run(const graph::Graph& forward, PackedGraph& packed) {
+    for (const auto& original : forward.nodes()) {
+      Node& node = *clone_of_.at(original->output())->producer();
+      can_pack(*original) ? pack(*original, node) : unpack_inputs(node);
+    }
+    for (std::size_t i = 0; i < graph_->outputs().size(); ++i) {
+      Value* output = graph_->outputs()[i];
+      if (set_of(output) == RowSet::kWhole) continue;
+      ++packed.row_results;
+      graph_->set_output(i, unpacked(output, nullptr, /*is_result=*/true));
+    }
+    if (products_ == 0) return unsupported("all rows are needed" + first_that_needs_all(forward));
+    packed.products = products_;
+    packed.graph = std::move(graph_);
+    return {};
+  }
+
+ private:
+  RowSet set_of(const Value* value) const {
+    const auto found = sets_.find(value);
+    return found == sets_.end() ? RowSet::kWhole : found->second;
+  }
+  const State& state(const Value* original) const { return states_.of(original); }
+
+  // Whether the node can work on rows alone, and nobody needs more of its outputs.
+  bool can_pack(const Node& node) const {
+    const Use use = states_.of(&node).use;
+    if (use == Use::kLoss) return true;
+    const auto fits = [&](const Value* output) {
+      return state(output).leads() && needs_.may_leave_out.contains(output);
+    };
+    const bool works = use == Use::kRowWise && !is_one_of(node, {"Transpose", "Expand"}) &&
+                       std::ranges::all_of(node.outputs(), fits) &&
+                       std::ranges::all_of(node.inputs(), [&](const Value* input) {
+                         return !state(input).is_tracked() || state(input).leads();
+                       });
+    return works && (!node.is("Reshape") || row_shape(node)) && (!node.is("Dropout") || is_plain(node));
+  }
+
+  // Whether a Dropout draws, by constants.
+  static bool is_plain(const Node& node) {
+    return graph::is_random(node) && node.input(2) != nullptr && graph::constant_of(node.input(2)) != nullptr;
+  }
+
+  // The sizes of a reshaped row, which have to be numbers.
+  std::optional<std::vector<std::int64_t>> row_shape(const Node& node) const {
+    std::vector<std::int64_t> shape{-1};
+    for (int axis = state(node.output()).flat == 0 ? 1 : 2; axis < sizes_.rank(node.output()); ++axis) {
+      const std::optional<std::int64_t> size = sizes_.constant(node.output(), axis);
+      if (!size) return std::nullopt;
+      shape.push_back(*size);
+    }
+    return shape;
+  }
+
+  void pack(const Node& original, Node& node) {
+    const RowSet set = needs_.before_attention.contains(&original) ? RowSet::kNeeded : RowSet::kCounted;
+    for (std::size_t i = 0; i < node.inputs().size(); ++i) {
+      if (Value* input = node.input(i)) node.set_input(i, row_operand(original, i, input, set, &node));
+    }
+    if (original.is("Reshape")) node.set_input(1, constant(*row_shape(original), &node));
+    if (states_.of(&original).use == Use::kLoss) return;
+    shift_axes(original, node);
+    if (is_product(node)) ++products_;
+    Node* made = original.is("Dropout") ? draw_for_rows(original, node, set) : &node;
+    for (Value* output : made->outputs()) {
+      output->set_type({output->type().dtype, std::nullopt});
+      sets_[output] = set;
+    }
+  }
+
+  static std::size_t main_input(const Node& node) { return node.is("Embedding", kOwn) ? 1 : 0; }
+
+  // An input of a node that works on rows.
+  Value* row_operand(const Node& node, std::size_t i, Value* input, RowSet set, Node* before) {
+    const Value* original = node.input(i);
+    if (graph::is_shape_only(node, i)) return input;
+    if (state(original).is_tracked()) return packed(input, state(original).flat == 0, set, before);
+    if (!is_elementwise(node) || state(node.output()).flat == 0) return input;
+    // Broadcast: what has no dimension of rows stays, what has is packed, or loses dimensions of size 1.
+    const int rank = sizes_.rank(original), batch = rank - sizes_.rank(node.output());
+    if (batch + 1 < 0) return input;
+    const bool varies = !sizes_.is_one(original, batch + 1) || (batch >= 0 && !sizes_.is_one(original, batch));
+    if (varies) return packed(batch < 0 ? unsqueezed(input, before) : input, /*flat=*/false, set, before);
+    return own("", "Squeeze", {input, constant(batch < 0 ? std::vector<std::int64_t>{0}
+                                                         : std::vector<std::int64_t>{0, 1}, before)},
+               {}, before, original->type().dtype);
+  }
+
+  // The rows of a set, of a value that has more.
+  Value* packed(Value* value, bool flat, RowSet set, Node* before) {
+    const RowSet have = set_of(value);
+    if (have == set) return value;
+    Value*& known = packed_[{value, set}];
+    if (known != nullptr) return known;
+    if (have == RowSet::kWhole) {
+      known = own(kOwn, "PackRows", {value, rows_.at(set), tokens_}, {{"flat", std::int64_t{flat}}}, before,
+                  value->type().dtype);
+    } else {
+      known = own("", "Gather", {value, counted_among_needed_}, {{"axis", std::int64_t{0}}}, before,
+                  value->type().dtype);
+    }
+    sets_[known] = set;
+    return known;
+  }
+
+  void unpack_inputs(Node& node) {
+    for (std::size_t i = 0; i < node.inputs().size(); ++i) {
+      Value* input = node.input(i);
+      if (input != nullptr && set_of(input) != RowSet::kWhole)
+        node.set_input(i, unpacked(input, &node, /*is_result=*/false));
+    }
+  }
+
+  Value* unpacked(Value* value, Node* before, bool is_result) {
+    Value*& known = unpacked_[{value, is_result}];
+    if (known != nullptr) return known;
+    const Value* original = original_of_.at(value);
+    known = own(kOwn, "UnpackRows", {value, rows_.at(set_of(value)), tokens_},
+                {{"flat", std::int64_t{state(original).flat == 0}}, {"result", std::int64_t{is_result}}}, before,
+                value->type().dtype);
+    return known;
+  }
+
+  // Dropout draws for all rows, as eager does, and keeps what it has drawn for these.
+  Node* draw_for_rows(const Node& original, Node& node, RowSet set) {
+    Node* made = graph_->create_node({"DropoutRows", std::string(kOwn),
+                                      {node.input(0), node.input(1), rows_.at(set), tokens_},
+                                      {},
+                                      node.outputs().size()},
+                                     &node);
+    made->set_source(node.source());
+    for (std::size_t i = 0; i < node.outputs().size(); ++i) {
+      Value *before = node.output(i), *after = made->output(i);
+      after->set_type(before->type());
+      original_of_[after] = original.output(i);
+      graph_->replace_all_uses(before, after);
+    }
+    graph_->erase_node(&node);
+    return made;
+  }
+
+  // Two dimensions of rows are one now.
+  void shift_axes(const Node& original, Node& node) {
+    if (state(original.input(main_input(original))).flat == 0) return;
+    const auto shifted = [](std::int64_t axis) { return axis > 0 ? axis - 1 : axis; };
+    if (node.attribute("axis") != nullptr) node.set_attribute("axis", shifted(node.int_attribute("axis", 0)));
+    const std::size_t at = node.is("Slice") ? 3 : 1;
+    const bool has_axes = is_one_of(node, {"Slice", "Squeeze", "Unsqueeze"}) || node.op_type().starts_with("Reduce");
+    if (!has_axes) return;
+    std::vector<std::int64_t> axes = *RuleContext::ints(original, at);
+    std::ranges::transform(axes, axes.begin(), shifted);
+    node.set_input(at, constant(axes, &node));
+  }
+
+  Value* constant(const std::vector<std::int64_t>& values, Node* before) {
+    return graph_->create_constant(
+        graph::make_int64_constant(values, {static_cast<std::int64_t>(values.size())}), before);
+  }
+
+  Value* unsqueezed(Value* value, Node* before) {
+    Value*& known = unsqueezed_[value];
+    if (known == nullptr)
+      known = own("", "Unsqueeze", {value, constant({0}, before)}, {}, before, value->type().dtype);
+    return known;
+  }
+
+  Value* own(std::string_view domain, std::string op, std::vector<Value*> inputs,
+             std::map<std::string, Attribute, std::less<>> attributes, Node* before, graph::DType dtype) {
+    Node* node = graph_->create_node(
+        {std::move(op), std::string(domain), std::move(inputs), std::move(attributes), 1}, before);
+    node->output()->set_type({dtype, std::nullopt});
+    return node->output();
+  }
+
+  // " at model.py:12 (CumSum)": the last node that does so, in the graph's order.
+  std::string first_that_needs_all(const graph::Graph& forward) const {
+    for (auto node = forward.nodes().rbegin(); node != forward.nodes().rend(); ++node) {
+      const bool unknown = states_.of(node->get()).use == Use::kUnknown;
+      const bool reads_rows = std::ranges::any_of((*node)->inputs(), [&](const Value* input) {
+        return state(input).is_tracked() && graph::is_differentiable(input->type().dtype);
+      });
+      if (unknown && reads_rows)
+        return " by " + (*node)->op_type() + ((*node)->source().empty() ? "" : " at " + (*node)->source());
+    }
+    return "";
+  }
+
+  const TokenSizes& sizes_;
+  const RowStates& states_;
+  const RowNeeds& needs_;
+  std::unordered_map<const Value*, Value*> clone_of_;
+  std::unordered_map<const Value*, const Value*> original_of_;
+  std::unique_ptr<graph::Graph> graph_;
+  Value *tokens_ = nullptr, *counted_among_needed_ = nullptr;
+  std::map<RowSet, Value*> rows_;
+  std::unordered_map<const Value*, RowSet> sets_;
+  std::map<std::pair<const Value*, RowSet>, Value*> packed_;
+  std::map<std::pair<const Value*, bool>, Value*> unpacked_;
+  std::unordered_map<const Value*, Value*> unsqueezed_;
+  std::size_t products_ = 0;
+};
+
+}  // namespace
+
+bool is_product(const Node& node) {
+  return is_one_of(node, {"MatMul", "Gemm", "Conv"}) || node.is("Linear", kOwn) ||
+         node.is("ScaledDotProductAttention", kOwn);
+}
+
+Status pack_nodes(const graph::Graph& forward, const TokenSizes& sizes, const RowStates& states,
+                  const RowNeeds& needs, PackedGraph& packed) {
+  return Packing(forward, sizes, states, needs, packed.tokens).run(forward, packed);
+}
+
+}  // namespace rekindle::padding
