@@ -114,12 +114,12 @@ class Inference {
     const Lowering lowering = lower(LowerContext(node, std::move(metas), constants));
     if (!lowering.constants.empty() || (all_constant && output_bytes(lowering) <= kMaxComputedBytes)) {
       const std::vector<at::Tensor> values = run_once(lowering, constants);
-      for (std::size_t i = 0; i < node.outputs().size(); ++i)
-        define(node.output(i), {meta(values.at(i).scalar_type(), values[i].sizes().vec()), values[i]});
+      for (std::size_t i = 0; i < std::min(node.outputs().size(), values.size()); ++i)
+        define(node.output(i), {meta(values[i].scalar_type(), values[i].sizes().vec()), values[i]});
       return;
     }
-    for (std::size_t i = 0; i < node.outputs().size(); ++i) {
-      const Layout& layout = lowering.outputs.at(i);
+    for (std::size_t i = 0; i < std::min(node.outputs().size(), lowering.outputs.size()); ++i) {
+      const Layout& layout = lowering.outputs[i];  // none of a tape
       define(node.output(i), {meta(layout.dtype, layout.sizes), {}});
     }
   }

@@ -18,6 +18,10 @@ at::Tensor counted_rows(const RowQuestions& questions, const std::vector<at::Ten
                         at::Tensor counted) {
   for (const RowQuestions::Target& target : questions.targets)
     counted.logical_or_(answers.at(target.output).ne(target.ignored).view_as(counted));
+  for (const RowQuestions::WeightOutput& weight : questions.weights) {
+    const at::Tensor counts = answers.at(weight.output).reshape({counted.numel(), -1}).ne(0);
+    counted.logical_or_((weight.negated ? counts.logical_not() : counts).any(1).view_as(counted));
+  }
   for (const std::int64_t position : questions.positions) counted.select(1, position).fill_(true);
   return counted;
 }

@@ -48,6 +48,8 @@ PaddingElimination::Made PaddingElimination::make(std::span<const at::Tensor> in
   auto session = Session::create(std::move(packed->joint), options_for(options_, joint_.forward_inputs));
   if (!session.ok()) return {.why_not = session.error().message};
   made.packed = *std::move(session);
+  if (const std::string& node = packed->packed.needs_all; !node.empty())
+    log_debug("padding_elimination: all rows are needed by " + node);
   if (packed->packed.row_results > 0)
     log_info("padding_elimination: results with a row for each token (" +
              std::to_string(packed->packed.row_results) +

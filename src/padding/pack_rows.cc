@@ -54,6 +54,8 @@ RowQuestions questions_of(const RowStates& states, const RowNeeds& needs, Asking
   for (const Node* loss : states.losses)
     questions.targets.push_back(
         {asking.output_of(loss->input(1)), loss->int_attribute("ignore_index", -100)});
+  for (const std::size_t sum : states.sums)
+    questions.weights.push_back({asking.output_of(states.weights[sum].value), states.weights[sum].negated});
   for (const Selection& selection : states.selections) {
     if (needs.may_leave_out.contains(selection.node->input(0)))
       questions.positions.insert(questions.positions.end(), selection.positions.begin(),
@@ -75,7 +77,7 @@ RowQuestions questions_of(const RowStates& states, const RowNeeds& needs, Asking
 
 // Nothing to begin with: then no row is needed at all, which nobody means.
 bool asks_nothing(const RowQuestions& questions) {
-  return questions.targets.empty() && questions.positions.empty() &&
+  return questions.targets.empty() && questions.weights.empty() && questions.positions.empty() &&
          std::ranges::all_of(questions.sights, &RowQuestions::Sight::queries_are_rows);
 }
 

@@ -28,6 +28,10 @@ struct RowQuestions {
     std::size_t output = 0;
     std::int64_t ignored = -100;
   };
+  struct WeightOutput {  // [B · L, ...]: rows where it is not zero are needed; or, negated, where it is
+    std::size_t output = 0;
+    bool negated = false;
+  };
   struct MaskOutput {
     std::size_t output = 0;
     Mask::How how = Mask::How::kAdded;
@@ -38,6 +42,7 @@ struct RowQuestions {
     bool queries_are_rows = false;
   };
   std::vector<Target> targets;
+  std::vector<WeightOutput> weights;
   std::vector<std::int64_t> positions;  // of each sequence
   std::vector<Sight> sights;
 };
@@ -54,6 +59,7 @@ struct PackedGraph {
   RowQuestions questions;
   std::size_t products = 0;           // that leave rows out
   std::size_t tokens = 0;             // an input of the whole graph whose first sizes are B and S
+  std::string needs_all;              // names the last node that needs all rows, if one does
   std::size_t row_results = 0;        // with zeros in rows that are left out
 };
 

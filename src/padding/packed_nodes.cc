@@ -46,12 +46,15 @@ class Packing {
       can_pack(*original) ? pack(*original, node) : unpack_inputs(node);
     }
     for (std::size_t i = 0; i < graph_->outputs().size(); ++i) {
-      Value* output = graph_->outputs()[i];
-      if (set_of(output) == RowSet::kWhole) continue;
+      const Value* original = forward.outputs()[i];
+      const bool leaves_out = state(original).is_tracked() && needs_.may_leave_out.contains(original);
+      if (!leaves_out || original->producer() == nullptr) continue;
       ++packed.row_results;
-      graph_->set_output(i, unpacked(output, nullptr, /*is_result=*/true));
+      graph_->set_output(i, result_of(*original, graph_->outputs()[i]));
     }
-    if (products_ == 0) return unsupported("all rows are needed" + first_that_needs_all(forward));
+    packed.needs_all = last_that_needs_all(forward);
+    if (products_ == 0)
+      return unsupported("all rows are needed" + (packed.needs_all.empty() ? "" : " by " + packed.needs_all));
     packed.products = products_;
     packed.graph = std::move(graph_);
     return {};
@@ -71,7 +74,8 @@ class Packing {
     const auto fits = [&](const Value* output) {
       return state(output).leads() && needs_.may_leave_out.contains(output);
     };
-    const bool works = use == Use::kRowWise && !is_one_of(node, {"Transpose", "Expand"}) &&
+    const bool works = use == Use::kRowWise && node.domain() != graph::kTorchDomain &&
+                       !is_one_of(node, {"Transpose", "Expand"}) &&
                        std::ranges::all_of(node.outputs(), fits) &&
                        std::ranges::all_of(node.inputs(), [&](const Value* input) {
                          return !state(input).is_tracked() || state(input).leads();
@@ -164,6 +168,25 @@ class Packing {
     return known;
   }
 
+  // A result, zero in the rows that it has not. Its gradient is not to say anything of these.
+  Value* result_of(const Value& original, Value* value) {
+    if (set_of(value) != RowSet::kWhole) return unpacked(value, nullptr, /*is_result=*/true);
+    const State& rows = state(&original);
+    const RowSet set = needs_.before_attention.contains(original.producer()) ? RowSet::kNeeded : RowSet::kCounted;
+    const graph::DType dtype = original.type().dtype;
+    std::vector<std::int64_t> there{rows.batch, rows.length}, back(static_cast<std::size_t>(sizes_.rank(&original)));
+    for (std::int64_t axis = 0; axis < sizes_.rank(&original); ++axis) {
+      if (axis != rows.batch && axis != rows.length) there.push_back(axis);
+    }
+    if (rows.flat >= 0) there = {0};
+    for (std::size_t i = 0; i < there.size(); ++i) back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
+    if (!rows.leads()) value = own("", "Transpose", {value}, {{"perm", there}}, nullptr, dtype);
+    Value* taken = packed(value, rows.flat >= 0, set, nullptr);
+    Value* result = own(kOwn, "UnpackRows", {taken, rows_.at(set), tokens_},
+                        {{"flat", std::int64_t{rows.flat >= 0}}, {"result", std::int64_t{1}}}, nullptr, dtype);
+    return rows.leads() ? result : own("", "Transpose", {result}, {{"perm", back}}, nullptr, dtype);
+  }
+
   // Dropout draws for all rows, as eager does, and keeps what it has drawn for these.
   Node* draw_for_rows(const Node& original, Node& node, RowSet set) {
     Node* made = graph_->create_node({"DropoutRows", std::string(kOwn),
@@ -215,15 +238,19 @@ class Packing {
     return node->output();
   }
 
-  // " at model.py:12 (CumSum)": the last node that does so, in the graph's order.
-  std::string first_that_needs_all(const graph::Graph& forward) const {
+  // "CumSum at model.py:12", what needs all rows and comes last: layers before it leave none out.
+  std::string last_that_needs_all(const graph::Graph& forward) const {
     for (auto node = forward.nodes().rbegin(); node != forward.nodes().rend(); ++node) {
-      const bool unknown = states_.of(node->get()).use == Use::kUnknown;
-      const bool reads_rows = std::ranges::any_of((*node)->inputs(), [&](const Value* input) {
-        return state(input).is_tracked() && graph::is_differentiable(input->type().dtype);
-      });
-      if (unknown && reads_rows)
-        return " by " + (*node)->op_type() + ((*node)->source().empty() ? "" : " at " + (*node)->source());
+      bool reads_rows = false;
+      for (std::size_t i = 0; i < (*node)->inputs().size(); ++i) {
+        const Value* input = (*node)->input(i);
+        reads_rows = reads_rows ||
+                     (input != nullptr && !graph::is_shape_only(**node, i) && state(input).is_tracked() &&
+                      graph::is_differentiable(input->type().dtype));
+      }
+      if (reads_rows && states_.of(node->get()).use == Use::kUnknown)
+        return graph::qualified_name((*node)->domain(), (*node)->op_type()) +
+               ((*node)->source().empty() ? "" : " at " + (*node)->source());
     }
     return "";
   }

@@ -31,7 +31,8 @@ class Search {
 
  private:
   void visit(const Value* value) {
-    const bool fits_result = states_.of(value).leads() && graph::is_differentiable(value->type().dtype);
+    const bool fits_result =
+        states_.of(value).kind == Kind::kRows && graph::is_differentiable(value->type().dtype);
     if (results_.contains(value) && !fits_result) return;
     const auto is_fine = [&](const graph::Use& use) { return tolerates(*use.node, use.index); };
     if (std::ranges::all_of(value->uses(), is_fine)) needs_.may_leave_out.insert(value);
@@ -47,6 +48,7 @@ class Search {
         return false;
       case Use::kLoss:
       case Use::kSelection:
+      case Use::kSum:
         return true;
       case Use::kRowWise:
       case Use::kScoring:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/graph/element.h"
+#include "src/graph/torch_node.h"
 #include "src/padding/row_rules.h"
 
 namespace rekindle::padding {
@@ -26,7 +27,9 @@ State leading_state(const TokenSizes& sizes, const graph::Value* value) {
 
 bool knows_all(const TokenSizes& sizes, const graph::Node& node) {
   const auto knows = [&](const graph::Value* value) { return value == nullptr || sizes.knows(value); };
-  return std::ranges::all_of(node.inputs(), knows) && std::ranges::all_of(node.outputs(), knows);
+  const std::size_t tape = graph::has_tape(node) ? 1 : 0;
+  return std::ranges::all_of(node.inputs(), knows) &&
+         std::ranges::all_of(node.outputs().begin(), node.outputs().end() - static_cast<std::ptrdiff_t>(tape), knows);
 }
 
 void visit(const RuleContext& context, graph::Node& node) {

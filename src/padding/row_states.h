@@ -30,6 +30,7 @@ struct State {
   int batch = -1, length = -1, flat = -1;
   int key = -1;                    // of scores and probabilities
   std::vector<std::size_t> masks = {};  // that have been applied, by number
+  int weight = -1;  // the number of a weight with which rows have been multiplied
 
   bool is_tracked() const { return kind != Kind::kNone; }
   bool has(int axis) const { return axis == batch || axis == length || axis == flat || axis == key; }
@@ -47,6 +48,12 @@ struct Mask {
   How how = How::kAdded;
 };
 
+// Is zero for rows that do not count: [B, L, ...] or [B · L, ...].
+struct Weight {
+  graph::Value* value = nullptr;
+  bool negated = false;  // rows count where it is zero
+};
+
 struct Attention {
   const graph::Node* node = nullptr;  // which weighs the values
   std::vector<std::size_t> masks;
@@ -61,6 +68,7 @@ enum class Use : std::uint8_t {
   kAttention,  // needs the keys and values that needed queries see
   kLoss,       // needs the rows whose target is not ignored
   kSelection,  // needs the rows at some positions of each sequence
+  kSum,        // needs the rows whose weight is not zero
 };
 
 struct NodeUse {
@@ -78,6 +86,8 @@ struct RowStates {
   std::unordered_map<const graph::Value*, State> states;
   std::unordered_map<const graph::Node*, NodeUse> uses;
   std::vector<Mask> masks;
+  std::vector<Weight> weights;
+  std::vector<std::size_t> sums;  // weights of rows that are summed
   std::vector<Attention> attentions;
   std::vector<graph::Node*> losses;
   std::vector<Selection> selections;

@@ -12,7 +12,15 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-Rule row_wise(std::vector<State> outputs) { return {{Use::kRowWise, -1}, std::move(outputs)}; }
+bool is_one_of(const Node& node, const std::set<std::string, std::less<>>& names) {
+  return (node.domain().empty() || node.domain() == graph::kRekindleDomain) && names.contains(node.op_type());
+}
+
+// Weights are lost, but where a rule keeps them.
+Rule row_wise(std::vector<State> outputs, int weight = -1) {
+  for (State& state : outputs) state.weight = weight;
+  return {{Use::kRowWise, -1}, std::move(outputs)};
+}
 
 // Moves every dimension of a state.
 template <typename Move>
@@ -21,6 +29,38 @@ State moved(State state, Move move) {
     if (*axis >= 0) *axis = move(*axis);
   }
   return state;
+}
+
+// What says by 0 or 1, or by false or true, which rows count; null for a value that may be anything else.
+Value* flags_of(const RuleContext& context, Value* value) {
+  Value* flags = value;
+  while (graph::is_differentiable(flags->type().dtype) || !context.found.of(flags).leads()) {
+    const Node* producer = flags->producer();
+    if (producer == nullptr || !is_one_of(*producer, {"Cast", "Expand", "StopGradient", "Unsqueeze"})) return nullptr;
+    flags = producer->input(0);
+  }
+  return flags;
+}
+
+int add_weight(RowStates& found, Value* value, bool negated) {
+  found.weights.push_back({value, negated});
+  return static_cast<int>(found.weights.size()) - 1;
+}
+
+// Of an elementwise node: what makes rows of its output zero.
+int weight_of(const RuleContext& context, const Node& node) {
+  if (node.is("Where")) {
+    Value* flags = flags_of(context, node.input(0));
+    const bool keeps = RuleContext::number(node.input(2)) == 0, hides = RuleContext::number(node.input(1)) == 0;
+    return flags != nullptr && keeps != hides ? add_weight(context.found, flags, hides) : -1;
+  }
+  if (node.is("Mul")) {
+    for (Value* factor : node.inputs()) {
+      if (Value* flags = flags_of(context, factor)) return add_weight(context.found, flags, /*negated=*/false);
+    }
+  }
+  const bool keeps_zeros = node.is("Mul") || node.is("Div") || node.is("Cast") || node.is("Neg");
+  return keeps_zeros ? context.state(node, 0).weight : -1;
 }
 
 // Inputs that are rows agree on where these are in the output; all others are the same for each of them.
@@ -37,7 +77,7 @@ std::optional<Rule> elementwise(const RuleContext& context, const Node& node) {
     all = aligned;
   }
   if (!all.is_tracked()) return std::nullopt;
-  return row_wise(std::vector<State>(node.outputs().size(), all));
+  return row_wise(std::vector<State>(node.outputs().size(), all), weight_of(context, node));
 }
 
 // Ops along dimensions that are none of the rows'. Those that drop dimensions move the others.
@@ -54,7 +94,8 @@ std::optional<Rule> along_axes(const RuleContext& context, const Node& node) {
     for (int added : *axes) axis += added <= axis ? 1 : 0;
     return axis;
   });
-  return row_wise(std::vector<State>(node.outputs().size(), out));
+  const bool only_moves = adds || node.is("Squeeze");
+  return row_wise(std::vector<State>(node.outputs().size(), out), only_moves ? state.weight : -1);
 }
 
 std::optional<Rule> concat(const RuleContext& context, const Node& node) {
@@ -88,7 +129,7 @@ std::optional<Rule> reshape(const RuleContext& context, const Node& node) {
     if (leading == Leading::kNo) return std::nullopt;
     (leading == Leading::kFlat ? out.flat : out.batch) = 0;
     if (leading == Leading::kBatchAndLength) out.length = 1;
-    return row_wise({out});
+    return row_wise({out}, state.weight);
   }
   if (state.flat >= 0) return std::nullopt;
   out.batch = context.sizes.reshaped_axis(node.input(0), state.batch, node.output());
@@ -104,11 +145,11 @@ std::optional<Rule> expand(const RuleContext& context, const Node& node) {
   return row_wise({moved(state, [&](int axis) { return axis + shift; })});
 }
 
-// x · weight: rows of all dimensions but the last.
+// x · weight, or queries · keys that have no rows: rows of all dimensions but the last.
 std::optional<Rule> product(const RuleContext& context, const Node& node) {
   const State& state = context.state(node, 0);
-  if (state.kind != Kind::kRows || !context.only_tracked(node, {0}) || context.rank(node.input(1)) != 2)
-    return std::nullopt;
+  const bool same_rank = context.rank(node.input(0)) == context.rank(node.output());
+  if (state.kind != Kind::kRows || !context.only_tracked(node, {0}) || !same_rank) return std::nullopt;
   if (state.has(context.rank(node.input(0)) - 1)) return std::nullopt;
   if (node.is("Gemm") && node.int_attribute("transA", 0) != 0) return std::nullopt;
   return row_wise({state});
@@ -120,8 +161,17 @@ std::optional<Rule> embedding(const RuleContext& context, const Node& node) {
   return row_wise({state});
 }
 
-bool is_one_of(const Node& node, const std::set<std::string, std::less<>>& names) {
-  return (node.domain().empty() || node.domain() == graph::kRekindleDomain) && names.contains(node.op_type());
+// What a cache of keys and values does in training: torch.cat((an empty tensor, x)).
+std::optional<Rule> cat_with_nothing(const RuleContext& context, const Node& node) {
+  std::optional<State> only;
+  for (std::size_t i = 0; i < node.inputs().size(); ++i) {
+    const graph::ConstantPtr constant = graph::constant_of(node.input(i));
+    if (constant != nullptr && constant->numel() == 0) continue;
+    if (only || context.state(node, i).kind != Kind::kRows) return std::nullopt;
+    only = context.state(node, i);
+  }
+  if (!only) return std::nullopt;
+  return row_wise({*only});
 }
 
 }  // namespace
@@ -167,6 +217,7 @@ std::optional<Rule> row_wise_rule(const RuleContext& context, Node& node) {
   if (is_elementwise(node)) return elementwise(context, node);
   if (is_one_of(node, along)) return along_axes(context, node);
   if (node.is("Gather") && context.rank(node.input(1)) == 0) return along_axes(context, node);
+  if (node.is("aten.cat.default", graph::kTorchDomain)) return cat_with_nothing(context, node);
   if (node.is("Concat")) return concat(context, node);
   if (node.is("Transpose")) return transpose(context, node);
   if (node.is("Reshape")) return reshape(context, node);

@@ -1,4 +1,6 @@
 // Rules of ops that end rows: losses, which ignore some, and selections of some positions.
+#include <algorithm>
+
 #include "src/padding/row_rules.h"
 
 namespace rekindle::padding {
@@ -34,11 +36,26 @@ std::optional<Rule> selection(const RuleContext& context, const Node& node) {
   return Rule{{Use::kSelection, -1}, {}};
 }
 
+// Of rows that have been multiplied with zero where they do not count: a mean over what is no padding, say.
+std::optional<Rule> sum(const RuleContext& context, const Node& node) {
+  const State& state = context.state(node, 0);
+  if (state.kind != Kind::kRows || state.weight < 0 || node.int_attribute("noop_with_empty_axes", 0) != 0)
+    return std::nullopt;
+  if (node.input(1) != nullptr) {
+    const auto axes = axes_of(context, node);
+    const int rows = state.flat >= 0 ? state.flat : state.length;
+    if (!axes || std::ranges::find(*axes, rows) == axes->end()) return std::nullopt;
+  }
+  context.found.sums.push_back(static_cast<std::size_t>(state.weight));
+  return Rule{{Use::kSum, -1}, {}};
+}
+
 }  // namespace
 
 std::optional<Rule> sink_rule(const RuleContext& context, Node& node) {
   if (node.is("CrossEntropyLoss", graph::kRekindleDomain)) return loss(context, node);
   if (node.is("Gather")) return selection(context, node);
+  if (node.is("ReduceSum") || node.is("ReduceMean")) return sum(context, node);
   return std::nullopt;
 }
 
