@@ -2,7 +2,8 @@
 
 Transformers of 6 layers, width 256 and few words, a vision transformer and ResNet-50 train for six steps of AdamW, in eager and,
 with a filled cache, in Rekindle, each in a fresh process; with --budgets, in Rekindle with memory budgets, too, and with
---compile in torch.compile, with its own activation_memory_budget of the same shares. Measured is by how much the process grows
+--compile in torch.compile, with its own activation_memory_budget of the same shares. With --density, sequences are padded, and
+Rekindle trains with padding_elimination as well. Measured is by how much the process grows
 from before the first step to its peak: activations, gradients, the optimizer's state and the arena; and the time of a step.
 Nothing is written but standard output.
 """
@@ -26,10 +27,12 @@ def trial(*arguments: str) -> dict[str, Any]:
     return measured_by("memory_trial.py", *arguments)
 
 
-def _variants(budgets: list[float], compiled: bool) -> Iterator[tuple[str, str, list[str]]]:
+def _variants(budgets: list[float], compiled: bool, padded: bool) -> Iterator[tuple[str, str, list[str]]]:
     """Yields name, variant and further arguments of each subject."""
     yield "eager", "eager", []
     yield "rekindle", "rekindle", []
+    if padded:
+        yield "no padding", "rekindle", ["--leave-padding-out"]
     for budget in budgets:
         yield f"rekindle {budget:g}", "rekindle", ["--budget", str(budget)]
     if compiled:
@@ -38,15 +41,16 @@ def _variants(budgets: list[float], compiled: bool) -> Iterator[tuple[str, str, 
             yield f"compile {budget:g}", "compile", ["--budget", str(budget)]
 
 
-def measure(models: list[str], budgets: list[float], compiled: bool) -> dict[str, dict[str, dict[str, Any]]]:
+def measure(models: list[str], budgets: list[float], compiled: bool, density: float) -> dict[str, dict[str, dict[str, Any]]]:
     """Returns what trials measured, by model and subject; peaks and times also as ratios to eager's."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         for model in models:
-            trial(model, "rekindle", directory)
+            padded = ["--density", str(density)]
+            trial(model, "rekindle", directory, *padded)
             found[model] = {}
-            for name, variant, more in _variants(budgets, compiled):
-                of = found[model][name] = trial(model, variant, directory, *more)
+            for name, variant, more in _variants(budgets, compiled, density < 1):
+                of = found[model][name] = trial(model, variant, directory, *more, *padded)
                 if variant == "rekindle" and of["source"] != "local":
                     raise TrialError(f"{model} was to be found in the cache, its graph came from {of['source']}")
                 eager = found[model]["eager"]
@@ -67,11 +71,15 @@ def print_table(found: dict[str, dict[str, dict[str, Any]]]) -> None:
     print()
 
 
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and up to 1")
+    return share
+
+
 def _shares(text: str) -> list[float]:
-    shares = [float(part) for part in text.split(",")]
-    if not all(0 < share <= 1 for share in shares):
-        raise argparse.ArgumentTypeError(f"{text} has a share that is not above 0 and up to 1")
-    return shares
+    return [_share(part) for part in text.split(",")]
 
 
 def main(arguments: list[str]) -> None:
@@ -82,9 +90,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--model", choices=_MODELS, action="append", help="may be repeated (default: all)")
     parser.add_argument("--budgets", type=_shares, default=[], help="memory budgets as shares, such as 0.7,0.5,0.3")
     parser.add_argument("--compile", action="store_true", help="run torch.compile as well; takes minutes")
+    parser.add_argument("--density", type=_share, default=1.0, help="share of the tokens that are no padding, such as 0.3")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
-    found = measure(options.model or [*_MODELS], options.budgets, options.compile)
+    found = measure(options.model or [*_MODELS], options.budgets, options.compile, options.density)
     import torch
 
     print_result({"target": _TARGET, "peaks": found}, torch.get_num_threads(), options.json, lambda: print_table(found))

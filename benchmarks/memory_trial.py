@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes one measurement of `scripts/bench memory`, in a process of its own; prints one line of JSON.
 
-memory_trial.py MODEL VARIANT DIR [--budget SHARE]     variant: eager, compile, or rekindle with the cache directory DIR
+memory_trial.py MODEL VARIANT DIR [--budget SHARE] [--density SHARE] [--leave-padding-out]
+    VARIANT: eager, compile, or rekindle with the cache directory DIR
 """
 
 import argparse
@@ -67,22 +68,27 @@ _MADE: dict[str, Callable[[], torch.nn.Module]] = {
 MODELS = tuple(_MADE)
 
 
-def batch(model: str) -> dict[str, torch.Tensor]:
-    """Returns random arguments of a call."""
+def batch(model: str, density: float) -> dict[str, torch.Tensor]:
+    """Returns random arguments of a call; `density`: the share of the tokens that are no padding."""
     if model == "vit":
         return {"pixel_values": torch.randn(16, 3, 224, 224), "labels": torch.randint(0, 100, (16,))}
     if model == "resnet50":
         return {"images": torch.randn(16, 3, 160, 160), "labels": torch.randint(0, 1000, (16,))}
     tokens = torch.randint(0, 2000, TOKENS)
-    return {"input_ids": tokens, "labels": tokens}
+    if density == 1:
+        return {"input_ids": tokens, "labels": tokens}
+    spread = min(density, 1 - density)  # lengths of sequences differ as much as they can
+    lengths = torch.linspace(density - spread, density + spread, TOKENS[0]).mul(TOKENS[1]).round().clamp(min=1)
+    mask = (torch.arange(TOKENS[1])[None] < lengths[:, None]).long()
+    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
 
 
-def train(name: str, model: Any) -> float:
+def train(name: str, model: Any, density: float) -> float:
     """Takes a few steps of AdamW on random data; returns the seconds of one."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     seconds = []
     for _ in range(_STEPS):
-        arguments = batch(name)
+        arguments = batch(name, density)
         start = time.perf_counter()
         result = model(**arguments)
         (result if isinstance(result, torch.Tensor) else result.loss).backward()
@@ -108,6 +114,8 @@ def main() -> None:
     parser.add_argument("variant", choices=("eager", "rekindle", "compile"))
     parser.add_argument("directory")
     parser.add_argument("--budget", type=float, help="share of the activations without one")
+    parser.add_argument("--density", type=float, default=1.0, help="share of the tokens that are no padding")
+    parser.add_argument("--leave-padding-out", action="store_true", help="train with padding_elimination")
     options = parser.parse_args()
     torch.manual_seed(0)
     plain = model = _MADE[options.model]().train()
@@ -117,14 +125,20 @@ def main() -> None:
     elif options.variant == "rekindle":
         import rekindle
 
-        chosen = rekindle.Options(cache_dir=options.directory, fallback="error", log="error", memory_budget=options.budget)
+        chosen = rekindle.Options(
+            cache_dir=options.directory,
+            fallback="error",
+            log="error",
+            memory_budget=options.budget,
+            padding_elimination=options.leave_padding_out,
+        )
         model = rekindle.Module(plain, chosen)
     before = memory_mib("VmRSS")
-    found["step"] = train(options.model, model)
+    found["step"] = train(options.model, model, options.density)
     found["peak_mib"] = memory_mib("VmHWM") - before
     if options.variant == "rekindle":
         found["source"] = rekindle.status(model).source
-        account = rekindle.memory(model, **batch(options.model))
+        account = rekindle.memory(model, **batch(options.model, options.density))
         found["activations"] = account.activations
         if account.budget is not None:
             found |= {"budget": account.budget.bytes, "without": account.budget.without, "again": account.budget.share}

@@ -80,22 +80,38 @@ std::optional<PaddingElimination::Choice> PaddingElimination::choose(
   const auto ready = made(inputs, prepare);
   if (!ready->why_not.empty()) return std::nullopt;
   const at::Tensor& tokens = inputs[ready->tokens];
-  const std::int64_t batch = tokens.size(0), length = tokens.size(1), all = batch * length;
-  if (all < kLeastTokens) return std::nullopt;
-  const NeededRows needed =
-      find_needed_rows(ready->asked, ready->questions->forward(inputs, /*record=*/false), batch, length);
-  const auto share = [&](std::int64_t rows) { return static_cast<double>(rows) / static_cast<double>(all); };
-  const bool packs = share(needed.needed) <= kDense || share(needed.counts) <= kDense;
-  {
-    const std::lock_guard lock(mutex_);
-    ++stats_.calls;
-    stats_.packed_calls += packs ? 1 : 0;
-    stats_.density = share(needed.needed);
-    stats_.counted_density = share(needed.counts);
+  if (tokens.numel() == 0 || tokens.size(0) * tokens.size(1) < kLeastTokens) return std::nullopt;
+  try {
+    return packed_call(*ready, inputs);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {  // at these sizes, or of this data: the whole graph says what is wrong
+    log_debug(std::string("padding_elimination leaves no row out of this call: ") +
+              error.what_without_backtrace());
+    return std::nullopt;
   }
-  if (!packs) return std::nullopt;
-  Choice choice{ready->packed, {inputs.begin(), inputs.end()}};
-  choice.inputs.insert(choice.inputs.end(), {needed.rows, needed.counted, needed.counted_among_rows});
+}
+
+std::optional<PaddingElimination::Choice> PaddingElimination::packed_call(
+    const Made& ready, std::span<const at::Tensor> inputs) {
+  const std::int64_t batch = inputs[ready.tokens].size(0), length = inputs[ready.tokens].size(1);
+  const NeededRows needed =
+      find_needed_rows(ready.asked, ready.questions->forward(inputs, /*record=*/false), batch, length);
+  const double all = static_cast<double>(batch * length);
+  const double density = static_cast<double>(needed.needed) / all,
+               counted = static_cast<double>(needed.counts) / all;
+  const bool packs = std::min(density, counted) <= kDense;
+  std::optional<Choice> choice;
+  if (packs) {
+    choice = {ready.packed, {inputs.begin(), inputs.end()}};
+    choice->inputs.insert(choice->inputs.end(), {needed.rows, needed.counted, needed.counted_among_rows});
+    ready.packed->prepare(choice->inputs, /*record=*/true);
+  }
+  const std::lock_guard lock(mutex_);
+  ++stats_.calls;
+  stats_.packed_calls += packs ? 1 : 0;
+  stats_.density = density;
+  stats_.counted_density = counted;
   return choice;
 }
 

@@ -48,6 +48,7 @@ class PaddingElimination {
   std::shared_ptr<const Made> made(std::span<const at::Tensor> inputs,
                                    const std::function<void(Session&)>& prepare);
   Made make(std::span<const at::Tensor> inputs) const;
+  std::optional<Choice> packed_call(const Made& ready, std::span<const at::Tensor> inputs);
 
   const autodiff::JointGraph& joint_;
   const SessionOptions options_;

@@ -9,7 +9,7 @@ from rekindle.modules.partial_capture import Part
 
 _SUMS = (
     "lookup_seconds", "export_seconds", "build_seconds", "verify_seconds", "plan_seconds", "saved_seconds", "verify_failures",
-    "hits", "exports", "plans",
+    "hits", "exports", "plans", "packed_calls",
 )  # fmt: skip
 
 
@@ -29,6 +29,9 @@ class Status:
     hits, exports, plans: how many there were
     eager_calls: calls that ran in eager
     arena_bytes: of the largest arena
+    packed_calls: calls that left rows of tokens out (padding_elimination)
+    density, loss_density: of the last call that could: the share of the rows that it needs, and of those that the loss reads;
+        None before it
     cache_dir: the directory of the cache, None before it is opened
     parts: where a module that cannot run from one graph has its submodules from: itself first, then each that was called. Empty
         for others. The counts and times of the parts are in those of the module.
@@ -49,6 +52,9 @@ class Status:
     eager_calls: int = 0
     plans: int = 0
     arena_bytes: int = 0
+    packed_calls: int = 0
+    density: float | None = None
+    loss_density: float | None = None
     cache_dir: str | None = None
     parts: list[Part] = field(default_factory=list)
     bypass: list[tuple[str, str]] = field(default_factory=list)
@@ -57,7 +63,18 @@ class Status:
         """Returns a copy without parts, to which the figures of sessions are added, as of _native.Session.stats()."""
         plans, seconds = sum(stat["plans"] for stat in stats), sum(stat["plan_seconds"] for stat in stats)
         arena = max((stat["arena_bytes"] for stat in stats), default=0)
-        return replace(self, bypass=list(self.bypass), parts=[], plans=plans, plan_seconds=seconds, arena_bytes=arena)
+        asked = [stat for stat in stats if stat.get("padding_calls")]
+        return replace(
+            self,
+            bypass=list(self.bypass),
+            parts=[],
+            plans=plans,
+            plan_seconds=seconds,
+            arena_bytes=arena,
+            packed_calls=sum(stat["packed_calls"] for stat in asked),
+            density=asked[-1]["density"] if asked else None,
+            loss_density=asked[-1]["loss_density"] if asked else None,
+        )
 
     def add_parts(self, own: Part, parts: dict[str, tuple[Status, Part]]) -> None:
         """Counts what the parts of a module have done, and lists those that ran, `own`, the module itself, first."""
@@ -73,6 +90,8 @@ class Status:
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.arena_bytes = max(self.arena_bytes, other.arena_bytes)
+        if other.density is not None:
+            self.density, self.loss_density = other.density, other.loss_density
 
     @property
     def fallback(self) -> list[tuple[str, str]]:
