@@ -113,8 +113,8 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
   auto impl = std::make_unique<Impl>();
   impl->draws =
       std::ranges::any_of(joint.graph->nodes(), [](const auto& node) { return graph::is_random(*node); });
-  impl->plans = std::make_shared<PlanCache>(std::make_shared<const autodiff::JointGraph>(std::move(joint)),
-                                            options);
+  impl->plans =
+      std::make_shared<PlanCache>(std::make_shared<const autodiff::JointGraph>(std::move(joint)), options);
   if (options.padding_elimination)
     impl->padding = std::make_unique<PaddingElimination>(impl->plans->joint(), std::move(options));
   return std::shared_ptr<Session>(new Session(std::move(impl)));
@@ -192,7 +192,9 @@ MemoryAccount Session::memory(std::span<const at::Tensor> inputs, bool record) {
   if (auto choice = impl_->choose(inputs, record)) return choice->session->memory(choice->inputs, record);
   const HostScope host(impl_->plans->functions());
   const auto pool = impl_->plans->find(inputs, record);
-  return account_of(*pool->plan());
+  MemoryAccount account = account_of(*pool->plan());
+  account.subgraphs = impl_->plans->subgraphs_of(*pool->plan());
+  return account;
 }
 
 std::optional<PaddingStats> Session::padding() const {

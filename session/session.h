@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "session/plan/memory_budget.h"
+#include "session/plan/memory_plan.h"
 #include "session/plan/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
@@ -67,6 +68,8 @@ struct SessionOptions {
   // kept, one warning names the least that can be had, and plans take that.
   // Its `time` is spent where there is no budget.
   MemoryBudget memory_budget = {};
+  // Takes the place of the budget. Kinds that the graph has not got are one warning.
+  std::optional<MemoryPlan> memory_plan = std::nullopt;
   // Whether forwards that record compute only the rows of tokens that the loss depends on, where the graph
   // says which these are (src/padding). Results with a row for each token are zero in the others.
   bool padding_elimination = false;
@@ -105,11 +108,11 @@ struct SessionStats {
 };
 
 struct PaddingStats {
-  std::string why_not;            // no row can be left out; empty where that is not known yet, too
-  std::size_t calls = 0;          // that asked which rows they need
-  std::size_t packed_calls = 0;   // of these, those that left rows out
-  double density = 0;             // of the last of them: the share of the rows that it needs,
-  double counted_density = 0;     // and of those that losses and selections read
+  std::string why_not;           // no row can be left out; empty where that is not known yet, too
+  std::size_t calls = 0;         // that asked which rows they need
+  std::size_t packed_calls = 0;  // of these, those that left rows out
+  double density = 0;            // of the last of them: the share of the rows that it needs,
+  double counted_density = 0;    // and of those that losses and selections read
 };
 
 struct MemoryAccount;

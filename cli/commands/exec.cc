@@ -79,8 +79,10 @@ class Exec : public Command {
   CLI::App* app_ = nullptr;
   bool memory_ = false;
   std::string calls_, level_, start_, fallback_, log_;
-  Setting settings_[3] = {
+  Setting settings_[4] = {
       {"--budget", "REKINDLE_MEMORY_BUDGET", "BYTES", "What a step's activations may take: 2GiB, or 50%"},
+      {"--plan", "REKINDLE_MEMORY_PLAN", "FILE",
+       "What the backward computes again, as an account's save_plan() writes it"},
       {"--dir", "REKINDLE_CACHE_DIR", "DIR", "The cache directory"},
       {"--cache", "REKINDLE_CACHE", "MODE",
        "How the cache is used: on, off, readonly, refresh, strict, verify"},

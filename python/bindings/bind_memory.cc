@@ -42,6 +42,13 @@ void bind_memory(py::module_& m) {
       .def_readonly("without", &BudgetAccount::without)
       .def_readonly("instructions", &BudgetAccount::instructions)
       .def_readonly("share", &BudgetAccount::share);
+  py::class_<SubgraphKind>(m, "PlanSubgraph")
+      .def_readonly("kind", &SubgraphKind::kind)
+      .def_readonly("source", &SubgraphKind::source)
+      .def_readonly("count", &SubgraphKind::count)
+      .def_readonly("recomputed", &SubgraphKind::recomputed)
+      .def_readonly("bytes", &SubgraphKind::bytes)
+      .def_readonly("share", &SubgraphKind::share);
   py::class_<MemoryAccount>(m, "PlanMemory")
       .def_readonly("arena_bytes", &MemoryAccount::arena_bytes)
       .def_readonly("constant_bytes", &MemoryAccount::constant_bytes)
@@ -51,7 +58,8 @@ void bind_memory(py::module_& m) {
       .def_readonly("forward", &MemoryAccount::forward)
       .def_readonly("backward", &MemoryAccount::backward)
       .def_readonly("values", &MemoryAccount::values)
-      .def_readonly("uncounted", &MemoryAccount::uncounted);
+      .def_readonly("uncounted", &MemoryAccount::uncounted)
+      .def_readonly("subgraphs", &MemoryAccount::subgraphs);
 }
 
 }  // namespace rekindle::python

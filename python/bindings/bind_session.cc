@@ -9,6 +9,7 @@
 #include "device/random_state.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/errors.h"
+#include "python/bindings/memory_plan.h"
 #include "python/bindings/saved_tensors.h"
 #include "python/calls/ambient.h"
 #include "python/calls/collected.h"
@@ -58,7 +59,8 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
                                       NamedLayouts output_layouts, NamedLayouts gradient_layouts,
                                       Positions gradient_order, SavedGroups saved_groups,
                                       SavedTensors saved_tensors, std::vector<Positions> inner_results,
-                                      session::MemoryBudget memory_budget, bool padding_elimination) {
+                                      session::MemoryBudget memory_budget, bool padding_elimination,
+                                      NamedPlan memory_plan) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
@@ -68,6 +70,7 @@ std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> 
   options.inner_results = std::move(inner_results);
   options.memory_budget = memory_budget;
   options.padding_elimination = padding_elimination;
+  options.memory_plan = plan_of(std::move(memory_plan));
   if (saved_groups) {
     options.saved_groups.emplace();
     for (auto& [cotangents, inputs] : *saved_groups)
@@ -210,13 +213,14 @@ void bind_session_class(py::module_& m) {
                        NamedLayouts output_layouts, NamedLayouts gradient_layouts, Positions gradient_order,
                        SavedGroups saved_groups, SavedTensors saved_tensors,
                        std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
-                       double budget_time, bool budget_anything, bool padding_elimination) {
+                       double budget_time, bool budget_anything, bool padding_elimination,
+                       NamedPlan memory_plan) {
              return BoundSession(make_session(joint, std::move(expected_cotangents),
                                               std::move(output_layouts), std::move(gradient_layouts),
                                               std::move(gradient_order), std::move(saved_groups),
                                               std::move(saved_tensors), std::move(inner_results),
                                               {budget_bytes, budget_share, budget_time, budget_anything},
-                                              padding_elimination));
+                                              padding_elimination, std::move(memory_plan)));
            }),
            py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
@@ -224,7 +228,7 @@ void bind_session_class(py::module_& m) {
            py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},
            py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
            py::arg("budget_time") = 0.0, py::arg("budget_anything") = false,
-           py::arg("padding_elimination") = false)
+           py::arg("padding_elimination") = false, py::arg("memory_plan") = NamedPlan{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

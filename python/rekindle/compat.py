@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from rekindle.errors import OptionError
+from rekindle.memory_plan import read_plan
 from rekindle.module import Module
 from rekindle.options import Options, variable_of
 
@@ -35,11 +36,11 @@ class LogLevel(enum.IntEnum):
 
 
 _LOG = ("debug", "debug", "info", "warning", "error", "off")
-_READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR", "MEMORY_OPT_LEVEL")
+_READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR", "MEMORY_OPT_LEVEL", "MEMORY_OPT_CONFIG")
 # Safe by construction or chosen by measurement here: setting them changes nothing.
 _WITHOUT_MEANING = re.compile(
     "SKIPCHECK_POLICY|FALLBACK_RETRY|ENABLE_.*|DEEPCOPY_BEFORE_MODEL_EXPORT|ALLOW_AUTOGRAD_CHECKPOINT|ONNX_OPSET_VERSION|"
-    "ATEN_SDPA_FALLBACK|USE_.*|MEMORY_OPT_CONFIG|PRINT_.*|CONV_ALGO_SEARCH|TRITON_.*|TUNING_.*|MAX_TUNING_.*|SKIPPED_AUTOGRAD_FUNCTIONS"
+    "ATEN_SDPA_FALLBACK|USE_.*|MEMORY_OPT_PROBE_.*|PRINT_.*|CONV_ALGO_SEARCH|TRITON_.*|TUNING_.*|MAX_TUNING_.*|SKIPPED_AUTOGRAD_FUNCTIONS"
 )
 
 
@@ -87,7 +88,8 @@ class ORTModule(Module):
     """Wraps a module as rekindle.Module does, and takes ORTModule's settings: `ORTModule(module)`.
 
     ORTMODULE_CACHE_DIR names the cache. ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE makes every fallback an error.
-    ORTMODULE_MEMORY_OPT_LEVEL is the memory level, unless REKINDLE_MEMORY_LEVEL or REKINDLE_MEMORY_BUDGET is set.
+    ORTMODULE_MEMORY_OPT_LEVEL is the memory level and, at level 0 or without one, ORTMODULE_MEMORY_OPT_CONFIG the file of the
+    memory plan, unless REKINDLE_MEMORY_LEVEL, REKINDLE_MEMORY_BUDGET or REKINDLE_MEMORY_PLAN is set.
     """
 
     def __init__(self, module: nn.Module, debug_options: DebugOptions | None = None) -> None:
@@ -96,10 +98,7 @@ class ORTModule(Module):
         given: dict[str, Any] = {"log": _LOG[debug.log_level]}
         if os.environ.get("ORTMODULE_FALLBACK_POLICY"):
             given["fallback"] = _fallback(os.environ["ORTMODULE_FALLBACK_POLICY"])
-        level = os.environ.get("ORTMODULE_MEMORY_OPT_LEVEL")
-        if level and not any(os.environ.get(variable_of(name)) for name in ("memory_level", "memory_budget")):
-            given["memory_level"] = level
-        super().__init__(module, Options(**given))
+        super().__init__(module, Options(**given, **_memory()))
         if debug.save_onnx:
             self._runtime.on_graph = _Saver(debug)
 
@@ -112,6 +111,21 @@ def _fallback(policy: str) -> str:
     if not names <= known:
         raise OptionError(f"ORTMODULE_FALLBACK_POLICY is {policy!r}; it must be of {', '.join(sorted(known))}, joined by '|'")
     return "error" if names == {"FALLBACK_DISABLE"} else "eager"
+
+
+def _memory() -> dict[str, Any]:
+    """Returns the option that steers memory, as ORTModule's variables have it; none where an own variable does."""
+    if any(os.environ.get(variable_of(name)) for name in ("memory_level", "memory_budget", "memory_plan")):
+        return {}
+    level, config = (os.environ.get(f"ORTMODULE_MEMORY_OPT_{name}") for name in ("LEVEL", "CONFIG"))
+    if config and (level or "0").strip() == "0":
+        return {"memory_plan": read_plan(config, "ORTMODULE_MEMORY_OPT_CONFIG")}
+    if config:
+        warnings.warn(
+            f"rekindle.compat: ORTMODULE_MEMORY_OPT_CONFIG has no effect at ORTMODULE_MEMORY_OPT_LEVEL={level}; set the level 0",
+            stacklevel=4,
+        )
+    return {"memory_level": level} if level else {}
 
 
 def _warn_of_variables() -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from rekindle.calls.runtime import Runtime
 from rekindle.lookup.explanation import Explanation
+from rekindle.memory_plan import MemoryPlan
 from rekindle.modules.proxy import WRAPPED, Proxy, Wrapping, adopt, as_unwrapped, kind_of, unwrapped, wrapping_of
 from rekindle.modules.status import Status
 from rekindle.options import Options
@@ -100,4 +101,5 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
     return unwrapped(model)
 
 
-torch.serialization.add_safe_globals([blank, Module, Options])  # of weights-only loads: they make what is saved, and run nothing
+# Of weights-only loads: they make what is saved, and run nothing.
+torch.serialization.add_safe_globals([blank, Module, Options, MemoryPlan])

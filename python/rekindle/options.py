@@ -17,6 +17,7 @@ from typing import Any
 
 from rekindle import _native
 from rekindle.errors import OptionError
+from rekindle.memory_plan import MemoryPlan, read_plan
 
 _TIME_FOR_MEMORY = 0.02  # the share of a step's time that goes into computing large values again, if nothing else is said
 # The share that goes into computing anything again, at each memory level; a forward is a third of a step.
@@ -73,6 +74,8 @@ class Options:
         fiftieth of a step's time at most.
     memory_level: what the backward may take longer so that less is held: 0 computes nothing again, 1 what takes a tenth of a
         step's time, 2 what takes a third, as a second forward does. Instead of a memory_budget.
+    memory_plan: the path of a file that lists what the backward computes again, and nothing else is; see docs/memory.md. Instead
+        of both.
     padding_elimination: whether training steps leave out the tokens on which the loss does not depend: those that attention
         masks hide and, in layers that no attention follows, those whose label the loss ignores. Results with a row for each
         token, such as logits, are zero in the rows left out; see docs/howto/leave-padding-out.md.
@@ -99,6 +102,7 @@ class Options:
     start: str = "wait"
     memory_budget: int | float | str | None = None
     memory_level: int | None = None
+    memory_plan: MemoryPlan | None = None
     padding_elimination: bool = False
     cache_size: int | str | None = None
     remote: str | None = None
@@ -122,16 +126,17 @@ class Options:
             if name not in given:
                 value, origin = os.environ.get(variable_of(name)) or default, variable_of(name)
             object.__setattr__(self, name, _checked(name, value, origin))
-        self._choose_between_level_and_budget(given)
+        self._choose_what_steers_memory(given)
 
-    def _choose_between_level_and_budget(self, given: dict[str, Any]) -> None:
-        """Leaves one of them where both are set: what the program says wins over the environment."""
-        if self.memory_level is None or self.memory_budget is None:
-            return
-        said = [name for name in ("memory_level", "memory_budget") if given.get(name) is not None]
-        if len(said) != 1:
-            raise OptionError(f"memory_level is {self.memory_level} and memory_budget is {self.memory_budget}; set one of them")
-        object.__setattr__(self, "memory_budget" if said == ["memory_level"] else "memory_level", None)
+    def _choose_what_steers_memory(self, given: dict[str, Any]) -> None:
+        """Leaves one of what is set: what the program says wins over the environment."""
+        names = [name for name in ("memory_level", "memory_budget", "memory_plan") if getattr(self, name) is not None]
+        said = [name for name in names if given.get(name) is not None]
+        if len(said or names) > 1:
+            what = " and ".join(f"{name} is {getattr(self, name)}" for name in said or names)
+            raise OptionError(f"{what}; set one of them")
+        for name in set(names) - set(said or names):
+            object.__setattr__(self, name, None)
 
     def key_fields(self) -> dict[str, Any]:
         """Returns the options that change what an export means."""
@@ -149,7 +154,9 @@ class Options:
 
     @property
     def budget(self) -> dict[str, Any]:
-        """Returns the memory budget, as a _native.Session takes it."""
+        """Returns the memory budget, or what there is instead, as a _native.Session takes it."""
+        if self.memory_plan is not None:
+            return {"memory_plan": (self.memory_plan.file, self.memory_plan.recompute)}
         if self.memory_level is not None:
             return {"budget_time": _TIMES_OF_LEVELS[self.memory_level], "budget_anything": True}
         if self.memory_budget is None:
@@ -183,6 +190,8 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return _budget(value, origin)
     if name == "memory_level" and value is not None:
         return _level(value, origin)
+    if name == "memory_plan" and value is not None:
+        return value if isinstance(value, MemoryPlan) else read_plan(value, origin)
     if name in ("inline_functions", "padding_elimination"):
         if str(value).lower() not in ("true", "false", "0", "1"):
             raise OptionError(f"{origin} is {value!r}; it must be true or false")

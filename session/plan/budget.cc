@@ -7,6 +7,7 @@
 #include "session/plan/recompute_search.h"
 #include "session/plan/repeat_instructions.h"
 #include "session/plan/step_of.h"
+#include "session/plan/subgraphs.h"
 
 namespace rekindle::session {
 namespace {
@@ -26,6 +27,7 @@ class Fitting {
 
   Fitted run() {
     if (request_.dropped != nullptr) return drop_as_before();
+    if (request_.memory_plan != nullptr) return follow_plan();
     if (!request_.budget) return spend();
     Fitted best = measured(search_.schedule());
     const std::size_t without = best.recomputation.activation_bytes;
@@ -50,7 +52,8 @@ class Fitting {
 
  private:
   static DropRule rule_of(const PlanRequest& request) {
-    const bool asked = request.budget || request.budget.anything || request.dropped != nullptr;
+    const bool asked = request.budget || request.budget.anything || request.dropped != nullptr ||
+                       request.memory_plan != nullptr;
     return asked ? DropRule() : DropRule{kMaxKeptBytes, true};
   }
 
@@ -88,13 +91,23 @@ class Fitting {
   // For another part of the backward of a forward that has run with a plan that has dropped these.
   Fitted drop_as_before() {
     const std::unordered_set<std::string> names(request_.dropped->begin(), request_.dropped->end());
+    std::vector<std::uint32_t> values;
     for (SlotId slot = 1; slot < programs_.slots.size(); ++slot) {
       const Slot& of = programs_.slots[slot];
-      if (step_.values[slot].can_drop && of.value != nullptr && names.contains(of.value->name()))
-        search_.drop(slot);
+      if (of.value != nullptr && names.contains(of.value->name())) values.push_back(slot);
     }
+    search_.drop(values);
     Fitted made = fitted(search_.schedule());
     made.recomputation.dropped = *request_.dropped;  // also what this part does not read
+    return made;
+  }
+
+  // What the user has written down, and nothing else.
+  Fitted follow_plan() {
+    PlannedValues planned = planned_values(subgraphs_of(programs_, step_), *request_.memory_plan);
+    search_.drop(planned.values);
+    Fitted made = fitted(search_.schedule());
+    made.recomputation.unmet = std::move(planned.unmet);
     return made;
   }
 
@@ -147,10 +160,16 @@ class Fitting {
 }  // namespace
 
 Fitted fit_budget(const PlanRequest& request, Claimed claimed) {
-  const bool free = !request.budget && request.budget.time <= 0;
+  const bool free = !request.budget && request.budget.time <= 0 && request.memory_plan == nullptr;
   if (!request.record || (free && (request.dropped == nullptr || request.dropped->empty())))
     return {std::move(claimed.programs), *request.kept, {}};
   return Fitting(request, std::move(claimed.programs)).run();
+}
+
+std::vector<SubgraphKind> recomputable_kinds(const PlanRequest& request, const Recomputation& made) {
+  const Claimed claimed = claim_results(request, lower_graph(request));
+  const Step step = step_of(claimed.programs, *request.kept, {}, device::alignment_of(request.device));
+  return kinds_of(claimed.programs, step, {made.dropped.begin(), made.dropped.end()});
 }
 
 }  // namespace rekindle::session

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "session/plan/memory_plan.h"
+
 namespace rekindle::session {
 
 struct Plan;
@@ -72,6 +74,7 @@ struct MemoryAccount {
   std::vector<AccountedValue>
       values;  // in the order in which they are made; those without bytes are left out
   std::vector<UncountedValue> uncounted;
+  std::vector<SubgraphKind> subgraphs;  // what could be made again; account_of() leaves that to PlanCache
 };
 
 MemoryAccount account_of(const Plan& plan);

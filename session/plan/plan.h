@@ -13,6 +13,7 @@
 
 #include "session/lower/op.h"
 #include "session/plan/memory_budget.h"
+#include "session/plan/memory_plan.h"
 #include "session/plan/result_layout.h"
 #include "src/autodiff/gradient.h"
 #include "src/base/result.h"
@@ -112,6 +113,7 @@ struct Recomputation {
   double share = 0;                       // of the step's estimated time that these add
   std::vector<std::string> dropped;       // forward values that the forward does not leave
   std::unordered_set<std::string> reads;  // values that instructions read that run again
+  std::string unmet;                      // kinds that the memory plan asks for in vain; for messages
 };
 
 struct Plan : Programs {
@@ -166,8 +168,9 @@ struct PlanRequest {
   const std::vector<ResultLayout>* gradient_layouts = nullptr;
   const std::vector<std::size_t>* gradient_order = nullptr;
   MemoryBudget budget;
+  const MemoryPlan* memory_plan = nullptr;  // decides instead of the budget; null for none
   // Values that this plan must drop: its backward is another part of that of a forward which has dropped
-  // them. Null: the budget decides.
+  // them. Null: the budget, or the memory plan, decides.
   const std::vector<std::string>* dropped = nullptr;
   bool defers = true;  // nodes whose sizes depend on data are lowered when they run; false: they are errors
 };

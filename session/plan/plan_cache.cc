@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "session/host_function.h"
+#include "session/plan/budget.h"
 #include "src/autodiff/partition.h"
 #include "src/autodiff/rematerialize.h"
 #include "src/base/log.h"
@@ -139,21 +140,28 @@ std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
 std::shared_ptr<FramePool> PlanCache::make(const Wanted& wanted) {
   const auto start = std::chrono::steady_clock::now();
   auto pool = std::make_shared<FramePool>(plan(wanted));
-  const Recomputation& again = pool->plan()->recomputation;
-  const bool is_over = again.budget_bytes > 0 && again.activation_bytes > again.budget_bytes;
   std::list<Entry> gone;
   const std::lock_guard lock(mutex_);
-  if (is_over && !std::exchange(warned_, true)) warn_of_budget(again);
+  warn_once(pool->plan()->recomputation);
   if (auto faster = known(wanted)) {
     gone.push_back({wanted.record, {}, std::exchange(pool, std::move(faster)), false});
     return pool;
   }
-  const bool is_free = wanted.dropped == nullptr || (wanted.dropped->empty() && !options_.memory_budget);
+  const bool is_asked = options_.memory_budget || options_.memory_plan;
+  const bool is_free = wanted.dropped == nullptr || (wanted.dropped->empty() && !is_asked);
   entries_.push_front({wanted.record, wanted.part, pool, is_free});
   while (is_full()) gone.splice(gone.end(), entries_, std::prev(entries_.end()));
   stats_.plan_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.plans_made;
   return pool;
+}
+
+void PlanCache::warn_once(const Recomputation& made) {
+  const bool is_over = made.budget_bytes > 0 && made.activation_bytes > made.budget_bytes;
+  if ((!is_over && made.unmet.empty()) || std::exchange(warned_, true)) return;
+  if (is_over) return warn_of_budget(made);
+  log_warning("the memory plan " + options_.memory_plan->file +
+              " asks to compute again what the graph does not have: " + made.unmet);
 }
 
 bool PlanCache::is_full() const {
@@ -165,6 +173,18 @@ bool PlanCache::is_full() const {
 }
 
 std::shared_ptr<const Plan> PlanCache::plan(const Wanted& wanted) const {
+  auto made = make_plan(request_of(wanted));
+  TORCH_CHECK(made.ok(), made.error().message);
+  return std::move(made).value();
+}
+
+std::vector<SubgraphKind> PlanCache::subgraphs_of(const Plan& plan) const {
+  if (plan.backward.instructions.empty()) return {};
+  return recomputable_kinds(request_of({plan.input_metas, plan.device, true, {plan.present, {}}, plan.joint}),
+                            plan.recomputation);
+}
+
+PlanRequest PlanCache::request_of(const Wanted& wanted) const {
   PlanRequest request;
   request.joint = wanted.joint;
   request.present = wanted.part.present;
@@ -177,11 +197,10 @@ std::shared_ptr<const Plan> PlanCache::plan(const Wanted& wanted) const {
   request.gradient_layouts = &options_.gradient_layouts;
   request.gradient_order = &options_.gradient_order;
   request.budget = options_.memory_budget;
+  if (options_.memory_plan) request.memory_plan = &*options_.memory_plan;
   request.dropped = wanted.dropped;
   request.defers = options_.defers;
-  auto made = make_plan(request);
-  TORCH_CHECK(made.ok(), made.error().message);
-  return std::move(made).value();
+  return request;
 }
 
 std::shared_ptr<const autodiff::JointGraph> PlanCache::restricted(const BackwardPart& part) {

@@ -41,6 +41,9 @@ class PlanCache {
   // As of Session.
   void set_functions(HostFunctions functions);
   std::shared_ptr<const HostFunctions> functions() const;
+  // What the plan's backward could make again. Lowers the graph once more: plans that nobody asks need not
+  // know.
+  std::vector<SubgraphKind> subgraphs_of(const Plan& plan) const;
   SessionStats stats() const;
   std::string describe_last() const;
 
@@ -68,6 +71,9 @@ class PlanCache {
   // Without it: a plan that is made, and kept unless another thread was faster.
   std::shared_ptr<FramePool> make(const Wanted& wanted);
   std::shared_ptr<const Plan> plan(const Wanted& wanted) const;
+  PlanRequest request_of(const Wanted& wanted) const;
+  // Under the lock: says what the options ask for that a plan does not keep, the first time.
+  void warn_once(const Recomputation& made);
 
   const std::shared_ptr<const autodiff::JointGraph> joint_;
   const SessionOptions options_;
@@ -76,7 +82,7 @@ class PlanCache {
   mutable Mutex mutex_;  // guards what is below
   std::shared_ptr<const HostFunctions> functions_;
   std::vector<bool> expected_;  // cotangents the last forward's first backward was given
-  bool warned_ = false;         // that a budget cannot be kept
+  bool warned_ = false;         // that a budget cannot be kept, or a memory plan
   bool several_ = false;        // a forward had more backwards than one
   std::map<BackwardPart, std::shared_ptr<const std::unordered_set<std::string>>> read_;
   std::map<BackwardPart, std::shared_ptr<const autodiff::JointGraph>> restricted_;

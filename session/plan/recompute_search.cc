@@ -38,9 +38,10 @@ void RecomputeSearch::rebuild() {
   }
 }
 
-void RecomputeSearch::drop(std::uint32_t value) {
-  if (!step_.values[value].can_drop || step_.backward == 0) return;
-  cuts_[value].push_back(step_.backward - 1);
+void RecomputeSearch::drop(const std::vector<std::uint32_t>& values) {
+  for (const std::uint32_t value : values) {
+    if (step_.values[value].can_drop && step_.backward > 0) cuts_[value] = {step_.backward - 1};
+  }
   rebuild();
 }
 

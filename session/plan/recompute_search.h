@@ -26,8 +26,8 @@ class RecomputeSearch {
   // Drops more at the fullest moments; false where nothing is left that can be dropped there. The largest sum
   // need not fall at once.
   bool advance();
-  // Drops a value from the end of the forward until the backward reads it.
-  void drop(std::uint32_t value);
+  // Drops values from the end of the forward until the backward reads them.
+  void drop(const std::vector<std::uint32_t>& values);
 
  private:
   // Values that are dropped together, over an operation.

@@ -23,6 +23,7 @@ TEST_CASE("a program finds what the options say in its environment", "[cli]") {
             .output == "error off readonly\n");
   CHECK(exec("--level 2 sh -c 'echo $REKINDLE_MEMORY_LEVEL'").output == "2\n");
   CHECK(exec("--level 3 true").code == 64);
+  CHECK(exec("--plan /p.json sh -c 'echo $REKINDLE_MEMORY_PLAN'").output == "/p.json\n");
   CHECK(exec("sh -c 'echo ${REKINDLE_PRINT_MEMORY-none}'").output == "none\n");
 }
 

@@ -116,6 +116,42 @@ def test_a_level_of_recomputation_is_taken_over(level: int, monkeypatch: pytest.
     assert model(rows()).shape == (5, 3)
 
 
+@pytest.mark.parametrize("level", [None, "0"])
+def test_a_list_of_subgraphs_is_taken_over(
+    level: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('["BiasGelu+:1:-1", "FusedMatMul+Add+:0:-1"]')
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", str(config))
+    if level is not None:
+        monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = ORTModule(mlp())
+    options = model._runtime._options
+    assert options.memory_level is None
+    assert options.memory_plan.recompute == (("BiasGelu", -1), ("FusedMatMul+Add", 0))
+    model(rows()).sum().backward()
+    said = capfd.readouterr().err
+    assert f"{config} asks to compute again what the graph does not have: BiasGelu; the graph has" in said
+
+
+def test_a_list_of_subgraphs_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", str(tmp_path / "none.json"))
+    with pytest.raises(rekindle.errors.OptionError, match=r"ORTMODULE_MEMORY_OPT_CONFIG is '.*none\.json', which cannot be read"):
+        ORTModule(mlp())
+    monkeypatch.setenv("REKINDLE_MEMORY_LEVEL", "1")  # an own variable wins
+    assert ORTModule(mlp())._runtime._options.memory_plan is None
+
+
+def test_a_list_of_subgraphs_is_for_level_0(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", str(tmp_path / "none.json"))
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "1")
+    with pytest.warns(UserWarning, match="ORTMODULE_MEMORY_OPT_CONFIG has no effect at ORTMODULE_MEMORY_OPT_LEVEL=1"):
+        options = ORTModule(mlp())._runtime._options
+    assert (options.memory_level, options.memory_plan) == (1, None)
+
+
 def test_the_own_variable_wins_over_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "2")
     monkeypatch.setenv("REKINDLE_MEMORY_BUDGET", "2GiB")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
+import pathlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -149,6 +151,29 @@ def test_no_budget_changes_a_bit(name: str) -> None:
         assert rekindle.status(model).source == "local", "a budget is no part of the key"
         before = account.activations
     assert account.budget.instructions > 0 or name == "residual"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_plan_changes_a_bit(name: str, tmp_path: pathlib.Path) -> None:
+    make, data, loss_of = CASES[name]
+    module, model = made(make, None)
+    expected = trained(model, module, data(), loss_of)
+    rekindle.memory(model, data()).save_plan(tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    for part in (1, 2):  # all of each kind, and half
+        for row in plan["subgraphs"]:
+            row["recompute"] = -(-row["count"] // part)
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        torch.manual_seed(1)
+        module = make().train()
+        options = rekindle.Options(fallback="error", log="error", memory_plan=tmp_path / "plan.json")
+        model = rekindle.Module(module, options)
+        found = trained(model, module, data(), loss_of)
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+        rows = rekindle.memory(model, data()).subgraphs
+        assert rows and {row["subgraph"]: row["recompute"] for row in plan["subgraphs"]} == {
+            row.kind: row.recomputed for row in rows
+        }
 
 
 def test_another_backward_than_expected_finds_what_was_left() -> None:

@@ -121,7 +121,7 @@ TEST_CASE("what is dropped runs again right before it is read", "[budget]") {
 
   RecomputeSearch search(step);
   CHECK(search.schedule().bytes() == 448);
-  search.drop(a);
+  search.drop({a});
   const StepSchedule& schedule = search.schedule();
   REQUIRE(schedule.events.size() == 5);
   CHECK(schedule.events[3].operation == 0);

@@ -9,8 +9,10 @@ from typing import Any
 
 from rekindle.account.drawing import Drawing
 from rekindle.account.sizes import size_text, table
+from rekindle.account.subgraphs import Subgraph, subgraph_table
 from rekindle.account.text_picture import draw_text
 from rekindle.account.values import Budget, Phase, Saved, Uncounted, Value, saved_by_line
+from rekindle.memory_plan import write_plan
 
 _SHOWN = 12  # lines that save, in the table
 _NAMED = 2  # values of each
@@ -50,6 +52,7 @@ class MemoryAccount:
     values: every piece of memory that a step makes, in the order in which it is made
     uncounted: values that are in no figure: their sizes depend on data, or they are what PyTorch keeps of an operator for its
         gradient
+    subgraphs: what the backward could compute again, by the ops that would run; that which frees the most first
     parts: accounts of the calls of submodules that run from graphs, in their order
     """
 
@@ -77,6 +80,7 @@ class MemoryAccount:
     optimizer: Phase | None = None
     values: tuple[Value, ...] = ()
     uncounted: tuple[Uncounted, ...] = ()
+    subgraphs: tuple[Subgraph, ...] = ()
     parts: tuple[MemoryAccount, ...] = ()
 
     @property
@@ -134,6 +138,16 @@ class MemoryAccount:
 
         save_png(self._drawings(), path)
 
+    def save_plan(self, path: str | os.PathLike[str]) -> None:
+        """Writes what is computed again now as a memory plan, for an editor and then for Options(memory_plan=path).
+
+        Raises ValueError where no backward runs from a graph, and OSError.
+        """
+        if not self.trains:
+            why = f"it runs in eager: {self.reason}" if self.source == "eager" else "the call is not recorded for a backward"
+            raise ValueError(f"{self.model} has no memory plan; {why}")
+        write_plan(path, self.model, [one.row() for one in self.subgraphs])
+
     def _drawings(self) -> list[Drawing]:
         drawings = [account._drawing() for account in (self, *self.parts) if account.arena and account.forward is not None]
         if not drawings:
@@ -151,7 +165,15 @@ class MemoryAccount:
 
     def __str__(self) -> str:
         return "\n".join(
-            [*self._headlines(), *table(self._rows()), *self._kept(), *self._phases(), *self._lines(), *self._remarks()]
+            [
+                *self._headlines(),
+                *table(self._rows()),
+                *self._kept(),
+                *self._phases(),
+                *self._lines(),
+                *subgraph_table(self.subgraphs),
+                *self._remarks(),
+            ]
         )
 
     def _headlines(self) -> list[str]:

@@ -16,6 +16,7 @@ from torch import nn
 
 from rekindle.account.live import bytes_of, state_of
 from rekindle.account.record import MemoryAccount
+from rekindle.account.subgraphs import subgraphs_of, summed_up
 from rekindle.account.values import Phase, Uncounted, Value, budget_of, largest_scratch, uncounted_of, values_of
 from rekindle.compare.compared_runs import state_kept
 from rekindle.graphs.ready_graph import ReadyGraph
@@ -102,6 +103,7 @@ def _summed(alive: MemoryAccount, parts: tuple[MemoryAccount, ...]) -> MemoryAcc
         written=sum(part.written or 0 for part in graphs),
         arena=sum(part.arena or 0 for part in training) + max(others, default=0),
         uncounted=tuple(what for part in graphs for what in part.uncounted),
+        subgraphs=summed_up(part.subgraphs for part in training),
         parts=parts,
     )
 
@@ -161,4 +163,5 @@ def _of_plan(plan: Any, written: int, trains: bool, alive: MemoryAccount) -> Mem
         optimizer=Phase(held + (made or 0), 0, 0, 0, held + own, 0) if steps else None,
         values=values,
         uncounted=uncounted,
+        subgraphs=subgraphs_of(plan) if trains else (),
     )
