@@ -37,6 +37,8 @@ class LogLevel(enum.IntEnum):
 
 _LOG = ("debug", "debug", "info", "warning", "error", "off")
 _READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR", "MEMORY_OPT_LEVEL", "MEMORY_OPT_CONFIG")
+# Either has ORTModule leave rows out; it does without one, too, where results with a row for each token stay what they are here.
+_SPARSE = ("ENABLE_EMBEDDING_SPARSE_OPTIMIZER", "ENABLE_LABEL_SPARSE_OPTIMIZER")
 # Safe by construction or chosen by measurement here: setting them changes nothing.
 _WITHOUT_MEANING = re.compile(
     "SKIPCHECK_POLICY|FALLBACK_RETRY|ENABLE_.*|DEEPCOPY_BEFORE_MODEL_EXPORT|ALLOW_AUTOGRAD_CHECKPOINT|ONNX_OPSET_VERSION|"
@@ -90,6 +92,8 @@ class ORTModule(Module):
     ORTMODULE_CACHE_DIR names the cache. ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE makes every fallback an error.
     ORTMODULE_MEMORY_OPT_LEVEL is the memory level and, at level 0 or without one, ORTMODULE_MEMORY_OPT_CONFIG the file of the
     memory plan, unless REKINDLE_MEMORY_LEVEL, REKINDLE_MEMORY_BUDGET or REKINDLE_MEMORY_PLAN is set.
+    ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER=1 or ORTMODULE_ENABLE_LABEL_SPARSE_OPTIMIZER=1 is padding_elimination, unless
+    REKINDLE_PADDING_ELIMINATION is set.
     """
 
     def __init__(self, module: nn.Module, debug_options: DebugOptions | None = None) -> None:
@@ -98,6 +102,8 @@ class ORTModule(Module):
         given: dict[str, Any] = {"log": _LOG[debug.log_level]}
         if os.environ.get("ORTMODULE_FALLBACK_POLICY"):
             given["fallback"] = _fallback(os.environ["ORTMODULE_FALLBACK_POLICY"])
+        if any(os.environ.get(f"ORTMODULE_{name}") == "1" for name in _SPARSE) and not os.environ.get(variable_of("padding_elimination")):
+            given["padding_elimination"] = True
         super().__init__(module, Options(**given, **_memory()))
         if debug.save_onnx:
             self._runtime.on_graph = _Saver(debug)
@@ -131,7 +137,7 @@ def _memory() -> dict[str, Any]:
 def _warn_of_variables() -> None:
     for name in sorted(os.environ):
         short = name.removeprefix("ORTMODULE_")
-        if short == name or short in _READ:
+        if short == name or short in _READ + _SPARSE:
             continue
         known = _WITHOUT_MEANING.fullmatch(short) is not None
         what = "has no meaning for Rekindle, which needs no such setting" if known else "is not known"

@@ -107,6 +107,9 @@ std::optional<PaddingElimination::Choice> PaddingElimination::packed_call(
     choice->inputs.insert(choice->inputs.end(), {needed.rows, needed.counted, needed.counted_among_rows});
     ready.packed->prepare(choice->inputs, /*record=*/true);
   }
+  log_debug("padding_elimination: " + std::to_string(needed.needed) + " of " +
+            std::to_string(batch * length) + " rows are needed, " + std::to_string(needed.counts) +
+            " by the loss" + (packs ? "" : "; the call runs whole"));
   const std::lock_guard lock(mutex_);
   ++stats_.calls;
   stats_.packed_calls += packs ? 1 : 0;
