@@ -55,33 +55,6 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
 // As in the contract: [cotangents, inputs] each.
 using SavedGroups = std::optional<std::vector<std::pair<Positions, Positions>>>;
 
-std::shared_ptr<Session> make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
-                                      NamedLayouts output_layouts, NamedLayouts gradient_layouts,
-                                      Positions gradient_order, SavedGroups saved_groups,
-                                      SavedTensors saved_tensors, std::vector<Positions> inner_results,
-                                      session::MemoryBudget memory_budget, bool padding_elimination,
-                                      NamedPlan memory_plan) {
-  const auto view = static_cast<std::string_view>(joint);
-  session::SessionOptions options;
-  options.expected_cotangents = std::move(expected_cotangents);
-  options.output_layouts = layouts_of(std::move(output_layouts));
-  options.gradient_layouts = layouts_of(std::move(gradient_layouts));
-  options.gradient_order = std::move(gradient_order);
-  options.inner_results = std::move(inner_results);
-  options.memory_budget = memory_budget;
-  options.padding_elimination = padding_elimination;
-  options.memory_plan = plan_of(std::move(memory_plan));
-  if (saved_groups) {
-    options.saved_groups.emplace();
-    for (auto& [cotangents, inputs] : *saved_groups)
-      options.saved_groups->push_back({std::move(cotangents), std::move(inputs)});
-  }
-  options.saved_tensors = saved_tensors_of(std::move(saved_tensors));
-  const py::gil_scoped_release release;
-  return value_or_throw(
-      Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options)));
-}
-
 // A list of PythonOps, and pointers into it that keep it alive for runs that outlast its use.
 class Functions {
  public:
@@ -143,6 +116,33 @@ class BoundSession {
   Functions functions_;
   PyObject* replay_ = nullptr;  // kept by the session
 };
+
+BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
+                          NamedLayouts output_layouts, NamedLayouts gradient_layouts,
+                          Positions gradient_order, SavedGroups saved_groups, SavedTensors saved_tensors,
+                          std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
+                          double budget_time, bool budget_anything, bool padding_elimination,
+                          NamedPlan memory_plan) {
+  const auto view = static_cast<std::string_view>(joint);
+  session::SessionOptions options;
+  options.expected_cotangents = std::move(expected_cotangents);
+  options.output_layouts = layouts_of(std::move(output_layouts));
+  options.gradient_layouts = layouts_of(std::move(gradient_layouts));
+  options.gradient_order = std::move(gradient_order);
+  options.inner_results = std::move(inner_results);
+  options.memory_budget = {budget_bytes, budget_share, budget_time, budget_anything};
+  options.padding_elimination = padding_elimination;
+  options.memory_plan = plan_of(std::move(memory_plan));
+  if (saved_groups) {
+    options.saved_groups.emplace();
+    for (auto& [cotangents, inputs] : *saved_groups)
+      options.saved_groups->push_back({std::move(cotangents), std::move(inputs)});
+  }
+  options.saved_tensors = saved_tensors_of(std::move(saved_tensors));
+  const py::gil_scoped_release release;
+  return BoundSession(
+      value_or_throw(Session::create(value_or_throw(pipeline::parse_joint_graph(view)), std::move(options))));
+}
 
 // A graph that is asked about sizes and never run.
 class SizeQuestions {
@@ -209,20 +209,7 @@ py::dict stats(const Session& self) {
 
 void bind_session_class(py::module_& m) {
   py::class_<BoundSession>(m, "Session", py::custom_type_setup(&collected<BoundSession>))
-      .def(py::init([](const py::bytes& joint, std::vector<bool> expected_cotangents,
-                       NamedLayouts output_layouts, NamedLayouts gradient_layouts, Positions gradient_order,
-                       SavedGroups saved_groups, SavedTensors saved_tensors,
-                       std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
-                       double budget_time, bool budget_anything, bool padding_elimination,
-                       NamedPlan memory_plan) {
-             return BoundSession(make_session(joint, std::move(expected_cotangents),
-                                              std::move(output_layouts), std::move(gradient_layouts),
-                                              std::move(gradient_order), std::move(saved_groups),
-                                              std::move(saved_tensors), std::move(inner_results),
-                                              {budget_bytes, budget_share, budget_time, budget_anything},
-                                              padding_elimination, std::move(memory_plan)));
-           }),
-           py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
+      .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
            py::arg("gradient_order") = Positions{}, py::arg("saved_groups") = SavedGroups{},
            py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},

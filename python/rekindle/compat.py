@@ -102,7 +102,9 @@ class ORTModule(Module):
         given: dict[str, Any] = {"log": _LOG[debug.log_level]}
         if os.environ.get("ORTMODULE_FALLBACK_POLICY"):
             given["fallback"] = _fallback(os.environ["ORTMODULE_FALLBACK_POLICY"])
-        if any(os.environ.get(f"ORTMODULE_{name}") == "1" for name in _SPARSE) and not os.environ.get(variable_of("padding_elimination")):
+        if any(os.environ.get(f"ORTMODULE_{name}") == "1" for name in _SPARSE) and not os.environ.get(
+            variable_of("padding_elimination")
+        ):
             given["padding_elimination"] = True
         super().__init__(module, Options(**given, **_memory()))
         if debug.save_onnx:

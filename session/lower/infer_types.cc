@@ -223,7 +223,8 @@ void infer_types(graph::Graph& graph, const Symbols& sizes) {
   }
 }
 
-std::unordered_map<const graph::Value*, Sizes> value_sizes(const graph::Graph& graph, const Symbols& symbols) {
+std::unordered_map<const graph::Value*, Sizes> value_sizes(const graph::Graph& graph,
+                                                           const Symbols& symbols) {
   Inference inference(graph, /*asks_torch=*/true);
   inference.set_inputs(symbols);
   std::unordered_map<const graph::Value*, Sizes> sizes;

@@ -28,7 +28,7 @@ at::Tensor counted_rows(const RowQuestions& questions, const std::vector<at::Ten
 
 // [B or 1, queries or 1, keys]: whether a query sees a key, in any head.
 at::Tensor shown(const at::Tensor& mask, Mask::How how) {
-  at::Tensor shown = how == Mask::How::kAdded ? mask.gt(padding::kHidden)
+  at::Tensor shown = how == Mask::How::kAdded   ? mask.gt(padding::kHidden)
                      : how == Mask::How::kHides ? mask.logical_not()
                                                 : mask.to(at::kBool);
   while (shown.dim() < 4) shown = shown.unsqueeze(0);

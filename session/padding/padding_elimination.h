@@ -30,8 +30,8 @@ class PaddingElimination {
     std::shared_ptr<Session> session;
     std::vector<at::Tensor> inputs;
   };
-  // nullopt where the graph as it is serves the call better, or nobody knows which rows it needs. `prepare` is
-  // called with each session that is made.
+  // nullopt where the graph as it is serves the call better, or nobody knows which rows it needs. `prepare`
+  // is called with each session that is made.
   std::optional<Choice> choose(std::span<const at::Tensor> inputs,
                                const std::function<void(Session&)>& prepare);
   // Those that have been made.

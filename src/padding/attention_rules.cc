@@ -168,9 +168,10 @@ std::optional<Rule> on_scores(const RuleContext& context, const Node& node, std:
   if (node.is("Equal")) return all_masked(context, node);
   if (node.is("Softmax")) return probabilities(context, node);
   const State& state = op.scores();
-  const bool floats = state.kind == Kind::kScores || state.kind == Kind::kMasked ||
-                      state.kind == Kind::kProbabilities;
-  if (floats && node.is("Cast") && graph::is_differentiable(static_cast<graph::DType>(node.int_attribute("to", 0))))
+  const bool floats =
+      state.kind == Kind::kScores || state.kind == Kind::kMasked || state.kind == Kind::kProbabilities;
+  if (floats && node.is("Cast") &&
+      graph::is_differentiable(static_cast<graph::DType>(node.int_attribute("to", 0))))
     return scoring(state);
   if (state.kind == Kind::kProbabilities && node.is("Dropout"))
     return Rule{{Use::kScoring, -1}, {state, State()}};
@@ -179,8 +180,7 @@ std::optional<Rule> on_scores(const RuleContext& context, const Node& node, std:
 
 // PyTorch's attention as one op: q, k, v and mask, [B, H, L or S, E].
 std::optional<Rule> fused(const RuleContext& context, const Node& node) {
-  const State &query = context.state(node, 0), &key = context.state(node, 1),
-              &value = context.state(node, 2);
+  const State &query = context.state(node, 0), &key = context.state(node, 1), &value = context.state(node, 2);
   const bool keys = key.kind == Kind::kRows && key.batch == 0 && key.length == 2 &&
                     value.kind == Kind::kRows && value.same_rows(key);
   if (!keys || (query.is_tracked() && (query.kind != Kind::kRows || !query.same_rows(key))))

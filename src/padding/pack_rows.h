@@ -57,10 +57,10 @@ struct PackedGraph {
   // Takes the inputs of the whole graph and has no random draws.
   std::unique_ptr<graph::Graph> question_graph;
   RowQuestions questions;
-  std::size_t products = 0;           // that leave rows out
-  std::size_t tokens = 0;             // an input of the whole graph whose first sizes are B and S
-  std::string needs_all;              // names the last node that needs all rows, if one does
-  std::size_t row_results = 0;        // with zeros in rows that are left out
+  std::size_t products = 0;     // that leave rows out
+  std::size_t tokens = 0;       // an input of the whole graph whose first sizes are B and S
+  std::string needs_all;        // names the last node that needs all rows, if one does
+  std::size_t row_results = 0;  // with zeros in rows that are left out
 };
 
 // `tokens`: the input of `forward` whose first two dimensions are those of the trials. kUnsupported, saying

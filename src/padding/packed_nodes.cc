@@ -27,8 +27,8 @@ bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) 
 
 class Packing {
  public:
-  Packing(const graph::Graph& forward, const TokenSizes& sizes, const RowStates& states, const RowNeeds& needs,
-          std::size_t tokens)
+  Packing(const graph::Graph& forward, const TokenSizes& sizes, const RowStates& states,
+          const RowNeeds& needs, std::size_t tokens)
       : sizes_(sizes), states_(states), needs_(needs), graph_(forward.clone(&clone_of_)) {
     for (const auto& [original, clone] : clone_of_) original_of_[clone] = original;
     tokens_ = graph_->inputs()[tokens];
@@ -126,11 +126,13 @@ class Packing {
     // Broadcast: what has no dimension of rows stays, what has is packed, or loses dimensions of size 1.
     const int rank = sizes_.rank(original), batch = rank - sizes_.rank(node.output());
     if (batch + 1 < 0) return input;
-    const bool varies = !sizes_.is_one(original, batch + 1) || (batch >= 0 && !sizes_.is_one(original, batch));
+    const bool varies =
+        !sizes_.is_one(original, batch + 1) || (batch >= 0 && !sizes_.is_one(original, batch));
     if (varies) return packed(batch < 0 ? unsqueezed(input, before) : input, /*flat=*/false, set, before);
-    return own("", "Squeeze", {input, constant(batch < 0 ? std::vector<std::int64_t>{0}
-                                                         : std::vector<std::int64_t>{0, 1}, before)},
-               {}, before, original->type().dtype);
+    return own(
+        "", "Squeeze",
+        {input, constant(batch < 0 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 1}, before)},
+        {}, before, original->type().dtype);
   }
 
   // The rows of a set, of a value that has more.
@@ -163,8 +165,8 @@ class Packing {
     if (known != nullptr) return known;
     const Value* original = original_of_.at(value);
     known = own(kOwn, "UnpackRows", {value, rows_.at(set_of(value)), tokens_},
-                {{"flat", std::int64_t{state(original).flat == 0}}, {"result", std::int64_t{is_result}}}, before,
-                value->type().dtype);
+                {{"flat", std::int64_t{state(original).flat == 0}}, {"result", std::int64_t{is_result}}},
+                before, value->type().dtype);
     return known;
   }
 
@@ -172,24 +174,29 @@ class Packing {
   Value* result_of(const Value& original, Value* value) {
     if (set_of(value) != RowSet::kWhole) return unpacked(value, nullptr, /*is_result=*/true);
     const State& rows = state(&original);
-    const RowSet set = needs_.before_attention.contains(original.producer()) ? RowSet::kNeeded : RowSet::kCounted;
+    const RowSet set =
+        needs_.before_attention.contains(original.producer()) ? RowSet::kNeeded : RowSet::kCounted;
     const graph::DType dtype = original.type().dtype;
-    std::vector<std::int64_t> there{rows.batch, rows.length}, back(static_cast<std::size_t>(sizes_.rank(&original)));
+    std::vector<std::int64_t> there{rows.batch, rows.length},
+        back(static_cast<std::size_t>(sizes_.rank(&original)));
     for (std::int64_t axis = 0; axis < sizes_.rank(&original); ++axis) {
       if (axis != rows.batch && axis != rows.length) there.push_back(axis);
     }
     if (rows.flat >= 0) there = {0};
-    for (std::size_t i = 0; i < there.size(); ++i) back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
+    for (std::size_t i = 0; i < there.size(); ++i)
+      back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
     if (!rows.leads()) value = own("", "Transpose", {value}, {{"perm", there}}, nullptr, dtype);
     Value* taken = packed(value, rows.flat >= 0, set, nullptr);
-    Value* result = own(kOwn, "UnpackRows", {taken, rows_.at(set), tokens_},
-                        {{"flat", std::int64_t{rows.flat >= 0}}, {"result", std::int64_t{1}}}, nullptr, dtype);
+    Value* result =
+        own(kOwn, "UnpackRows", {taken, rows_.at(set), tokens_},
+            {{"flat", std::int64_t{rows.flat >= 0}}, {"result", std::int64_t{1}}}, nullptr, dtype);
     return rows.leads() ? result : own("", "Transpose", {result}, {{"perm", back}}, nullptr, dtype);
   }
 
   // Dropout draws for all rows, as eager does, and keeps what it has drawn for these.
   Node* draw_for_rows(const Node& original, Node& node, RowSet set) {
-    Node* made = graph_->create_node({"DropoutRows", std::string(kOwn),
+    Node* made = graph_->create_node({"DropoutRows",
+                                      std::string(kOwn),
                                       {node.input(0), node.input(1), rows_.at(set), tokens_},
                                       {},
                                       node.outputs().size()},
@@ -211,7 +218,8 @@ class Packing {
     const auto shifted = [](std::int64_t axis) { return axis > 0 ? axis - 1 : axis; };
     if (node.attribute("axis") != nullptr) node.set_attribute("axis", shifted(node.int_attribute("axis", 0)));
     const std::size_t at = node.is("Slice") ? 3 : 1;
-    const bool has_axes = is_one_of(node, {"Slice", "Squeeze", "Unsqueeze"}) || node.op_type().starts_with("Reduce");
+    const bool has_axes =
+        is_one_of(node, {"Slice", "Squeeze", "Unsqueeze"}) || node.op_type().starts_with("Reduce");
     if (!has_axes) return;
     std::vector<std::int64_t> axes = *RuleContext::ints(original, at);
     std::ranges::transform(axes, axes.begin(), shifted);
@@ -244,9 +252,9 @@ class Packing {
       bool reads_rows = false;
       for (std::size_t i = 0; i < (*node)->inputs().size(); ++i) {
         const Value* input = (*node)->input(i);
-        reads_rows = reads_rows ||
-                     (input != nullptr && !graph::is_shape_only(**node, i) && state(input).is_tracked() &&
-                      graph::is_differentiable(input->type().dtype));
+        reads_rows =
+            reads_rows || (input != nullptr && !graph::is_shape_only(**node, i) &&
+                           state(input).is_tracked() && graph::is_differentiable(input->type().dtype));
       }
       if (reads_rows && states_.of(node->get()).use == Use::kUnknown)
         return graph::qualified_name((*node)->domain(), (*node)->op_type()) +

@@ -10,8 +10,8 @@ namespace rekindle::padding {
 // MatMul, Linear and the like: what makes it worth leaving rows out.
 bool is_product(const graph::Node& node);
 
-// Sets packed.graph and packed.row_results; packed.tokens is given. kUnsupported, naming the node that needs all
-// rows, when no product leaves rows out.
+// Sets packed.graph and packed.row_results; packed.tokens is given. kUnsupported, naming the node that needs
+// all rows, when no product leaves rows out.
 Status pack_nodes(const graph::Graph& forward, const TokenSizes& sizes, const RowStates& states,
                   const RowNeeds& needs, PackedGraph& packed);
 

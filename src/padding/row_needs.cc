@@ -69,8 +69,9 @@ class Search {
       const Use kind = states_.of(use.node).use;
       return kind == Use::kAttention || kind == Use::kScoring || needs_.before_attention.contains(use.node);
     };
-    return std::ranges::any_of(node.outputs(),
-                               [&](const Value* output) { return std::ranges::any_of(output->uses(), leads_there); });
+    return std::ranges::any_of(node.outputs(), [&](const Value* output) {
+      return std::ranges::any_of(output->uses(), leads_there);
+    });
   }
 
   const graph::Graph& graph_;

@@ -21,9 +21,7 @@ struct RuleContext {
   const TokenSizes& sizes;
   RowStates& found;
 
-  const State& state(const graph::Node& node, std::size_t input) const {
-    return found.of(node.input(input));
-  }
+  const State& state(const graph::Node& node, std::size_t input) const { return found.of(node.input(input)); }
   int rank(const graph::Value* value) const { return sizes.rank(value); }
   // Whether no input but these is tracked.
   bool only_tracked(const graph::Node& node, std::initializer_list<std::size_t> inputs) const;

@@ -29,7 +29,8 @@ bool knows_all(const TokenSizes& sizes, const graph::Node& node) {
   const auto knows = [&](const graph::Value* value) { return value == nullptr || sizes.knows(value); };
   const std::size_t tape = graph::has_tape(node) ? 1 : 0;
   return std::ranges::all_of(node.inputs(), knows) &&
-         std::ranges::all_of(node.outputs().begin(), node.outputs().end() - static_cast<std::ptrdiff_t>(tape), knows);
+         std::ranges::all_of(node.outputs().begin(), node.outputs().end() - static_cast<std::ptrdiff_t>(tape),
+                             knows);
 }
 
 void visit(const RuleContext& context, graph::Node& node) {

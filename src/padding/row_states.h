@@ -1,8 +1,8 @@
 // RowStates: what each node of a graph does with the rows of tokens, as far as that is known.
 //
-// A row is what a value holds for one token: `x[b, s, :]`. A token whose row nobody needs is left out; its rows
-// may then hold anything finite. What a node does decides which rows of its inputs it needs for which rows of
-// its outputs: a Linear needs the same, attention those that its masks let a query see.
+// A row is what a value holds for one token: `x[b, s, :]`. A token whose row nobody needs is left out; its
+// rows may then hold anything finite. What a node does decides which rows of its inputs it needs for which
+// rows of its outputs: a Linear needs the same, attention those that its masks let a query see.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ enum class Kind : std::uint8_t {
 struct State {
   Kind kind = Kind::kNone;
   int batch = -1, length = -1, flat = -1;
-  int key = -1;                    // of scores and probabilities
+  int key = -1;                         // of scores and probabilities
   std::vector<std::size_t> masks = {};  // that have been applied, by number
-  int weight = -1;  // the number of a weight with which rows have been multiplied
+  int weight = -1;                      // the number of a weight with which rows have been multiplied
 
   bool is_tracked() const { return kind != Kind::kNone; }
   bool has(int axis) const { return axis == batch || axis == length || axis == flat || axis == key; }
@@ -57,7 +57,7 @@ struct Weight {
 struct Attention {
   const graph::Node* node = nullptr;  // which weighs the values
   std::vector<std::size_t> masks;
-  bool causal = false;         // a query sees no later key
+  bool causal = false;            // a query sees no later key
   bool queries_are_rows = false;  // otherwise each query counts
 };
 
@@ -98,8 +98,8 @@ struct RowStates {
 
 RowStates find_row_states(const graph::Graph& graph, const TokenSizes& sizes);
 
-// An additive mask at most this low hides its key: no score that is finite and of a usable size brings it back
-// to where its exponential is not 0. PyTorch's models add -inf or the lowest number of their dtype.
+// An additive mask at most this low hides its key: no score that is finite and of a usable size brings it
+// back to where its exponential is not 0. PyTorch's models add -inf or the lowest number of their dtype.
 inline constexpr double kHidden = -1e30;
 
 }  // namespace rekindle::padding

@@ -36,7 +36,8 @@ Value* flags_of(const RuleContext& context, Value* value) {
   Value* flags = value;
   while (graph::is_differentiable(flags->type().dtype) || !context.found.of(flags).leads()) {
     const Node* producer = flags->producer();
-    if (producer == nullptr || !is_one_of(*producer, {"Cast", "Expand", "StopGradient", "Unsqueeze"})) return nullptr;
+    if (producer == nullptr || !is_one_of(*producer, {"Cast", "Expand", "StopGradient", "Unsqueeze"}))
+      return nullptr;
     flags = producer->input(0);
   }
   return flags;
@@ -51,12 +52,14 @@ int add_weight(RowStates& found, Value* value, bool negated) {
 int weight_of(const RuleContext& context, const Node& node) {
   if (node.is("Where")) {
     Value* flags = flags_of(context, node.input(0));
-    const bool keeps = RuleContext::number(node.input(2)) == 0, hides = RuleContext::number(node.input(1)) == 0;
+    const bool keeps = RuleContext::number(node.input(2)) == 0,
+               hides = RuleContext::number(node.input(1)) == 0;
     return flags != nullptr && keeps != hides ? add_weight(context.found, flags, hides) : -1;
   }
   if (node.is("Mul")) {
     for (Value* factor : node.inputs()) {
-      if (Value* flags = flags_of(context, factor)) return add_weight(context.found, flags, /*negated=*/false);
+      if (Value* flags = flags_of(context, factor))
+        return add_weight(context.found, flags, /*negated=*/false);
     }
   }
   const bool keeps_zeros = node.is("Mul") || node.is("Div") || node.is("Cast") || node.is("Neg");
@@ -113,9 +116,8 @@ std::optional<Rule> transpose(const RuleContext& context, const Node& node) {
   const State& state = context.state(node, 0);
   const std::vector<std::int64_t> order = node.ints_attribute("perm", {});
   if (!state.is_tracked() || order.empty()) return std::nullopt;
-  const State out = moved(state, [&](int axis) {
-    return static_cast<int>(std::ranges::find(order, axis) - order.begin());
-  });
+  const State out = moved(
+      state, [&](int axis) { return static_cast<int>(std::ranges::find(order, axis) - order.begin()); });
   const bool rows = state.kind == Kind::kRows;
   return rows ? std::optional(row_wise({out})) : std::nullopt;
 }
@@ -177,14 +179,14 @@ std::optional<Rule> cat_with_nothing(const RuleContext& context, const Node& nod
 }  // namespace
 
 bool is_elementwise(const Node& node) {
+  // clang-format off
   static const std::set<std::string, std::less<>> names{
-      "Abs",     "Add",      "And",  "Cast",    "Ceil",           "Clip",        "Cos",        "Div",
-      "Dropout", "Elu",      "Equal", "Erf",    "Exp",            "Floor",       "Gelu",       "Greater",
-      "GreaterOrEqual",      "HardSigmoid",     "HardSwish",      "Identity",    "IsInf",      "IsNaN",
-      "LeakyRelu", "Less",   "LessOrEqual",     "Log",            "Max",         "Min",        "Mul",
-      "Neg",     "Not",      "Or",   "Pow",     "Reciprocal",     "Relu",        "Round",      "Sigmoid",
-      "Sign",    "Sin",      "Softplus",        "Softsign",       "Sqrt",        "StopGradient", "Sub",
-      "Tanh",    "Where",    "Xor"};
+      "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp",
+      "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf",
+      "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow",
+      "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
+      "StopGradient", "Sub", "Tanh", "Where", "Xor"};
+  // clang-format on
   return is_one_of(node, names);
 }
 
@@ -202,8 +204,7 @@ std::optional<std::vector<int>> axes_of(const RuleContext& context, const Node& 
   }
   if (!axes || axes->empty()) return std::nullopt;
   std::vector<int> positive;
-  for (const std::int64_t axis : *axes)
-    positive.push_back(static_cast<int>(axis < 0 ? axis + rank : axis));
+  for (const std::int64_t axis : *axes) positive.push_back(static_cast<int>(axis < 0 ? axis + rank : axis));
   if (!node.is("LayerNormalization")) return positive;
   std::vector<int> behind(static_cast<std::size_t>(rank - positive[0]));  // it and all behind it
   std::iota(behind.begin(), behind.end(), positive[0]);
@@ -212,8 +213,8 @@ std::optional<std::vector<int>> axes_of(const RuleContext& context, const Node& 
 
 std::optional<Rule> row_wise_rule(const RuleContext& context, Node& node) {
   static const std::set<std::string, std::less<>> along{
-      "LayerNormalization", "LogSoftmax", "ReduceL2",  "ReduceMax", "ReduceMean",      "ReduceMin", "ReduceSum",
-      "ReduceSumSquare",    "Slice",      "Softmax",   "Split",     "Squeeze",         "Unsqueeze"};
+      "LayerNormalization", "LogSoftmax", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum",
+      "ReduceSumSquare",    "Slice",      "Softmax",  "Split",     "Squeeze",    "Unsqueeze"};
   if (is_elementwise(node)) return elementwise(context, node);
   if (is_one_of(node, along)) return along_axes(context, node);
   if (node.is("Gather") && context.rank(node.input(1)) == 0) return along_axes(context, node);

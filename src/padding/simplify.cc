@@ -49,10 +49,12 @@ void ask_tokens_for_sizes(graph::Graph& graph, std::size_t tokens, const TokenSi
     if (at < 0 || at >= rank) continue;
     const bool is_batch = sizes.is_batch(value, at);
     if (!is_batch && !sizes.is_length(value, at)) continue;
-    if (shape == nullptr) shape = graph.create_node({"Shape", "", {asked}, {}, 1}, graph.nodes().front().get())->output();
+    if (shape == nullptr)
+      shape = graph.create_node({"Shape", "", {asked}, {}, 1}, graph.nodes().front().get())->output();
     const graph::ConstantPtr old = graph::constant_of(node->input(1));
     node->set_input(0, shape);
-    node->set_input(1, graph.create_constant(graph::make_int64_constant({is_batch ? 0 : 1}, old->sizes), node.get()));
+    node->set_input(
+        1, graph.create_constant(graph::make_int64_constant({is_batch ? 0 : 1}, old->sizes), node.get()));
   }
 }
 

@@ -1,4 +1,5 @@
-// What is done to a graph before pack_rows(), so that it sees rows where an export hides them. No number changes.
+// What is done to a graph before pack_rows(), so that it sees rows where an export hides them. No number
+// changes.
 #pragma once
 
 #include "src/graph/graph.h"

@@ -13,7 +13,8 @@ std::optional<Rule> loss(const RuleContext& context, Node& node) {
   if (scores.kind != Kind::kRows || scores.flat != 0 || !target.same_rows(scores) ||
       context.rank(node.input(0)) != 2 || !context.only_tracked(node, {0, 1}))
     return std::nullopt;
-  if (node.outputs().size() > 1 && (!node.output(1)->uses().empty() || context.graph.is_output(node.output(1))))
+  if (node.outputs().size() > 1 &&
+      (!node.output(1)->uses().empty() || context.graph.is_output(node.output(1))))
     return std::nullopt;
   if (node.string_attribute("reduction", "mean") == "none") {
     State rows{Kind::kRows};

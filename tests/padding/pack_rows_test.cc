@@ -1,4 +1,5 @@
-// What leaves rows out, and what needs them all. Sizes are those that the types say: b, s and n, which is b · s.
+// What leaves rows out, and what needs them all. Sizes are those that the types say: b, s and n, which is b ·
+// s.
 #include "src/padding/pack_rows.h"
 
 #include <catch2/catch.hpp>
@@ -65,14 +66,15 @@ std::string model(const std::string& body, const std::string& returned = "%loss"
   return R"(graph g(%ids: int64[b, s], %labels: int64[b, s], %keep: bool[b, 1, 1, s], %e: float32[50, 8], %w: float32[8, 8]) {
   opset 20, rekindle 1
   %x: float32[b, s, 8] = rekindle::Embedding(%e, %ids)
-)" + body + R"(
+)" + body +
+         R"(
   %rows: int64[2] = Constant() {value = int64[2]{-1, 8}}
   %flat = Constant() {value = int64[1]{-1}}
   %scores: float32[n, 8] = Reshape(%y, %rows)
   %target: int64[n] = Reshape(%labels, %flat)
   %loss: float32[] = rekindle::CrossEntropyLoss(%scores, %target) {ignore_index = 7}
-  return )" + returned +
-         "\n}\n";
+  return )" +
+         returned + "\n}\n";
 }
 
 const char* const kAttention = R"(
@@ -98,8 +100,7 @@ std::string attention(const std::string& masked) {
 
 TEST_CASE("rows go through a perceptron to the loss", "[padding]") {
   const PackedGraph packed = pack(model("  %y: float32[b, s, 8] = rekindle::Linear(%x, %w)"));
-  CHECK(nodes_of(*packed.graph) ==
-        "PackRows Embedding Linear Reshape PackRows Reshape CrossEntropyLoss");
+  CHECK(nodes_of(*packed.graph) == "PackRows Embedding Linear Reshape PackRows Reshape CrossEntropyLoss");
   CHECK(nodes_of(*packed.question_graph) == "Reshape");
   REQUIRE(packed.questions.targets.size() == 1);
   CHECK(packed.questions.targets[0].ignored == 7);
@@ -172,7 +173,8 @@ TEST_CASE("what works along the length needs all rows", "[padding]") {
 }
 
 TEST_CASE("a sum of rows with a weight needs those of which it is not zero", "[padding]") {
-  const PackedGraph packed = pack(R"(graph g(%ids: int64[b, s], %mask: int64[b, s], %e: float32[50, 8], %w: float32[8, 8]) {
+  const PackedGraph packed =
+      pack(R"(graph g(%ids: int64[b, s], %mask: int64[b, s], %e: float32[50, 8], %w: float32[8, 8]) {
   opset 20, rekindle 1
   %x: float32[b, s, 8] = rekindle::Embedding(%e, %ids)
   %y: float32[b, s, 8] = rekindle::Linear(%x, %w)

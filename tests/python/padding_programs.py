@@ -22,7 +22,10 @@ Mask = torch.Tensor  # [B, L], true where there is padding
 class Attention(nn.Module):
     """Attention [B, L, E] -> [B, L, E] in one of the ways in which models write it; `how` names the way."""
 
-    HOWS = ("kept", "minus_inf", "lowest", "added", "weak", "causal", "causal_kept", "open", "filled", "filled_lowest", "one_head", "biased", "einsum")  # fmt: skip
+    HOWS = (
+        "kept", "minus_inf", "lowest", "added", "weak", "causal", "causal_kept", "open", "filled", "filled_lowest", "one_head",
+        "biased", "einsum",
+    )  # fmt: skip
 
     def __init__(self, how: str, dropout: float) -> None:
         super().__init__()
@@ -112,7 +115,10 @@ FOREIGN: dict[str, Callable[[torch.Tensor, Mask], torch.Tensor]] = {
 class Head(nn.Module):
     """A loss of x [B, L, E] and labels [B, L]; `how` names which rows it reads."""
 
-    HOWS = ("labels", "labels", "labels", "smoothed", "weighed", "transposed", "none", "first", "last", "mean", "masked_mean", "filled_mean", "regression", "sum")  # fmt: skip
+    HOWS = (
+        "labels", "labels", "labels", "smoothed", "weighed", "transposed", "none", "first", "last", "mean", "masked_mean",
+        "filled_mean", "regression", "sum",
+    )  # fmt: skip
 
     def __init__(self, how: str) -> None:
         super().__init__()

@@ -44,10 +44,10 @@ TEST_CASE("a query needs the keys that its mask shows", "[session][padding]") {
   CHECK(found.counts == 1);
   // The same by what is added, and by what is hidden.
   const at::Tensor low = keep.logical_not().to(at::kFloat).mul(-3e38);
-  check_rows(find_needed_rows(questions({{{1, Mask::How::kAdded}}, false, true}),
-                              {flags(kTargets, {8}), low}, 2, 4)
-                 .rows,
-             {0, 1, 2});
+  check_rows(
+      find_needed_rows(questions({{{1, Mask::How::kAdded}}, false, true}), {flags(kTargets, {8}), low}, 2, 4)
+          .rows,
+      {0, 1, 2});
   check_rows(find_needed_rows(questions({{{1, Mask::How::kHides}}, false, true}),
                               {flags(kTargets, {8}), keep.logical_not()}, 2, 4)
                  .rows,
