@@ -21,6 +21,7 @@
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
+#include "session/padding/padding_elimination.h"
 #include "session/plan/memory_account.h"
 #include "session/session.h"
 #include "src/pipeline/pipeline.h"
@@ -278,6 +279,10 @@ void bind_guard(py::module_& m) {
 void bind_session(py::module_& m) {
   bind_session_class(m);
   bind_guard(m);
+  py::class_<session::AllRows>(m, "AllRows")
+      .def(py::init<>())
+      .def("__enter__", [](const session::AllRows&) { session::AllRows::enter(); })
+      .def("__exit__", [](const session::AllRows&, const py::args&) { session::AllRows::leave(); });
   m.def("ambient_fields", &ambient_fields);
   m.def("ambient_state", &ambient_state);
   m.def("set_ambient_state", &set_ambient_state);

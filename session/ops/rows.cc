@@ -42,9 +42,9 @@ void take_rows(const at::Tensor& whole, const at::Tensor& rows, at::Tensor& out)
 }
 
 // A gradient of a result that says something of rows that were left out would be lost.
-void check_left_out(const at::Tensor& whole, const at::Tensor& taken, const std::string& result) {
+void check_left_out(const at::Tensor& whole, const at::Tensor& taken) {
   TORCH_CHECK(whole.count_nonzero().item<std::int64_t>() == taken.count_nonzero().item<std::int64_t>(),
-              "padding_elimination has left rows of the result ", result,
+              "padding_elimination has left rows of a result ", whole.sizes(),
               " out that the loss of the model does not read, but a gradient came for them: something else "
               "reads them; set padding_elimination=False");
 }
@@ -58,10 +58,10 @@ Lowering lower_pack_rows(const LowerContext& context) {
   const bool checks = context.int_attribute("result", 0) != 0;
   Sizes whole = sizes;
   if (!flat) whole = whole_sizes(context, sizes);
-  return computed(context.dtype(0), sizes, [=, name = context.node().output()->name()](const Args& args) {
+  return computed(context.dtype(0), sizes, [=](const Args& args) {
     flat ? static_cast<void>(at::index_select_out(args.out(), args.in(0), 0, args.in(1)))
          : take_rows(args.in(0).expand(whole), args.in(1), args.out());
-    if (checks) check_left_out(args.in(0), args.out(), name);
+    if (checks) check_left_out(args.in(0), args.out());
   });
 }
 

@@ -16,6 +16,8 @@ constexpr std::int64_t kLeastTokens = 64;
 // Where more of the rows are needed than this, taking them out costs more than it saves.
 constexpr double kDense = 0.9;
 
+thread_local int all_rows = 0;  // nested AllRows
+
 // As the session of the whole graph has them: numbers of tensors behind the inputs move.
 SessionOptions options_for(const SessionOptions& options, std::size_t forward_inputs) {
   SessionOptions packed = options;
@@ -35,6 +37,9 @@ Result<std::shared_ptr<Session>> question_session(std::unique_ptr<graph::Graph> 
 }
 
 }  // namespace
+
+void AllRows::enter() { ++all_rows; }
+void AllRows::leave() { --all_rows; }
 
 PaddingElimination::Made PaddingElimination::make(std::span<const at::Tensor> inputs) const {
   Made made;
@@ -77,6 +82,7 @@ std::shared_ptr<const PaddingElimination::Made> PaddingElimination::made(
 
 std::optional<PaddingElimination::Choice> PaddingElimination::choose(
     std::span<const at::Tensor> inputs, const std::function<void(Session&)>& prepare) {
+  if (all_rows > 0) return std::nullopt;
   const auto ready = made(inputs, prepare);
   if (!ready->why_not.empty()) return std::nullopt;
   const at::Tensor& tokens = inputs[ready->tokens];

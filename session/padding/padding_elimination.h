@@ -19,6 +19,13 @@
 
 namespace rekindle::session {
 
+// From enter() to leave(), forwards of this thread compute all rows: a comparison with eager reads them.
+class AllRows {
+ public:
+  static void enter();
+  static void leave();
+};
+
 class PaddingElimination {
  public:
   // `options`: of the session whose graph it is, here and below.

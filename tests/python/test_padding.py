@@ -161,6 +161,14 @@ def test_a_gradient_of_rows_that_were_left_out_is_an_error():
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+def test_a_comparison_with_eager_reads_all_rows():
+    model, arguments = wrap(Tagger(), cache="off"), tagged(LENGTHS, labelled=0.5)
+    assert rekindle.verify(model, *arguments)
+    assert rekindle.status(model).packed_calls == 0
+    model(*arguments)
+    assert rekindle.status(model).packed_calls == 1
+
+
 def test_gradients_of_gradients_are_those_of_the_whole_graph():
     eager, arguments = Tagger(written_out=True), tagged(LENGTHS)
     found = []

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from rekindle import _native
 from rekindle.compare.differentiation import differentiation, norm
 from rekindle.compare.distance import Distance
 from rekindle.compare.doubts import Doubt, compared, set_bounds
@@ -37,7 +38,7 @@ def compared_runs(wrapped: nn.Module, module: nn.Module, args: tuple[Any, ...], 
     """Runs one call of the module in eager and one of the wrapped one, and returns a row for each result."""
 
     def run(callee: Callable[..., Any]) -> _Run:
-        with state_kept(module), checkpoints_inlined(), answered_here():
+        with state_kept(module), checkpoints_inlined(), answered_here(), _native.AllRows():
             return _run(callee, module, args, kwargs)
 
     eager = run(module)
