@@ -24,7 +24,7 @@ class Attention(nn.Module):
 
     HOWS = (
         "kept", "minus_inf", "lowest", "added", "weak", "causal", "causal_kept", "open", "filled", "filled_lowest", "one_head",
-        "biased", "einsum",
+        "biased", "einsum", "added_early",
     )  # fmt: skip
 
     def __init__(self, how: str, dropout: float) -> None:
@@ -63,7 +63,9 @@ class Attention(nn.Module):
         if self.bias is not None:
             distance = torch.arange(q.shape[2])[:, None] - torch.arange(q.shape[2])[None, :]
             scores = scores + self.bias * distance
-        if self.how in ("added", "biased", "weak"):  # weak: hides nothing
+        if self.how == "added_early":
+            scores = scores + ((1 - (~padding).float()) * low)[:, None, None, :]
+        elif self.how in ("added", "biased", "weak"):  # weak: hides nothing
             scores = scores + (1 - keep.float()) * (-3.0 if self.how == "weak" else low)
         else:
             scores = scores.masked_fill(~keep, low if self.how == "filled_lowest" else -math.inf)
@@ -108,6 +110,8 @@ FOREIGN: dict[str, Callable[[torch.Tensor, Mask], torch.Tensor]] = {
     "square": lambda x, p: x + (x.transpose(1, 2) @ x).mean(1, keepdim=True) * 0.01,
     "positions": lambda x, p: x + torch.arange(x.shape[1])[None, :, None] * 0.01,
     "of_batch": lambda x, p: x + torch.arange(x.shape[0])[:, None, None] * 0.01,
+    "outer": lambda x, p: x + (x[..., :1] * x[..., 0][:, None, :]).mean(-1, keepdim=True),
+    "moved_sum": lambda x, p: x + (x * (~p)[..., None].float() + 0.1).sum(1, keepdim=True) / 20,
     "gated": lambda x, p: x * x.mean(-1, keepdim=True).sigmoid(),
 }
 
@@ -117,7 +121,7 @@ class Head(nn.Module):
 
     HOWS = (
         "labels", "labels", "labels", "smoothed", "weighed", "transposed", "none", "first", "last", "mean", "masked_mean",
-        "filled_mean", "regression", "sum",
+        "filled_mean", "moved_mean", "regression", "sum",
     )  # fmt: skip
 
     def __init__(self, how: str) -> None:
@@ -128,7 +132,7 @@ class Head(nn.Module):
 
     def forward(self, x: torch.Tensor, padding: Mask, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         counts = (labels != -100)[..., None]
-        if self.how in ("first", "last", "mean", "masked_mean", "filled_mean"):
+        if self.how in ("first", "last", "mean", "masked_mean", "filled_mean", "moved_mean"):
             logits = self.out(self.pooled(x, padding))
             return F.cross_entropy(logits, labels.clamp(min=0).amax(1)), logits
         logits = self.out(x)
@@ -155,7 +159,7 @@ class Head(nn.Module):
             return x.mean(1)
         counts = (~padding).sum(1, keepdim=True).clamp(min=1)
         kept = x.masked_fill(padding[..., None], 0.0) if self.how == "filled_mean" else x * (~padding)[..., None].float()
-        return kept.sum(1) / counts
+        return (kept + 0.1 if self.how == "moved_mean" else kept).sum(1) / counts
 
 
 class Program(nn.Module):
@@ -210,7 +214,8 @@ def batch(seed: int, number: int) -> tuple[torch.Tensor, Mask, torch.Tensor]:
     generator = torch.Generator().manual_seed(draw.randrange(2**31))
     b, n = draw.randint(5, 8), draw.randint(14, 22)
     tokens = torch.randint(0, 50, (b, n), generator=generator)
-    lengths = torch.randint(1, n + 1 if draw.random() < 0.2 else n // 2, (b, 1), generator=generator)
+    least, most = (0 if draw.random() < 0.3 else 1), (n + 1 if draw.random() < 0.2 else n // 2)
+    lengths = torch.randint(least, most, (b, 1), generator=generator)
     where = draw.choice(("right", "right", "right", "left", "anywhere", "nowhere"))
     padding = torch.arange(n)[None] >= lengths
     if where == "left":
