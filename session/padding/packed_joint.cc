@@ -1,5 +1,6 @@
 #include "session/padding/packed_joint.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@ std::unique_ptr<graph::Graph> forward_of(const autodiff::JointGraph& joint) {
   return forward;
 }
 
+// `inputs`: tensors for the first inputs of the graph.
 Symbols symbols_of(const graph::Graph& graph, std::span<const at::Tensor> inputs) {
   Symbols symbols;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -74,35 +76,56 @@ padding::TokenSizes trials(const graph::Graph& forward, const Symbols& sizes, co
   return padding::TokenSizes(std::move(made));
 }
 
-// Fewer tokens are not worth it, and cannot be told from other sizes.
+// Shorter sequences cannot be told from other sizes.
 constexpr std::int64_t kLeastLength = 4;
 
-Result<padding::PackedGraph> best_packed(const graph::Graph& forward, const Symbols& sizes) {
+using Names = std::pair<std::string, std::string>;
+
+// Of the candidates that are not `done`; which one it is goes into `done`.
+Result<padding::PackedGraph> best_packed(const graph::Graph& forward, const Symbols& sizes,
+                                         std::set<Names>& done) {
   Result<padding::PackedGraph> best =
       unsupported("the graph has no input of tokens whose batch and length are open (dynamic=\"static\"?)");
+  Names best_names;
   for (const auto& [names, input] : candidates(forward)) {
-    if (sizes.at(names.second) < kLeastLength) continue;
+    if (done.contains(names) || sizes.at(names.second) < kLeastLength) continue;
     const auto graph = forward.clone();
     const padding::TokenSizes tried = trials(*graph, sizes, names.first, names.second);
     padding::ask_tokens_for_sizes(*graph, input, tried);
     auto packed = padding::pack_rows(*graph, input, trials(*graph, sizes, names.first, names.second));
     const bool is_better = packed.ok() && (!best.ok() || packed->products > best->products);
+    if (is_better) best_names = names;
     if (is_better || !best.ok()) best = std::move(packed);
   }
+  if (best.ok()) done.insert(best_names);
   return best;
 }
 
 }  // namespace
 
+bool tells_rows(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs) {
+  const Symbols sizes = symbols_of(*joint.graph, inputs);
+  const auto found = candidates(*joint.graph);
+  return found.empty() || std::ranges::any_of(found, [&](const auto& candidate) {
+           return sizes.at(candidate.first.second) >= kLeastLength;
+         });
+}
+
 Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs) {
-  const auto forward = forward_of(joint);
-  Symbols sizes = symbols_of(*forward, inputs);
+  auto graph = forward_of(joint);
+  Symbols sizes = symbols_of(*graph, inputs);
   PackedJoint made;
-  REKINDLE_ASSIGN_OR_RETURN(made.packed, best_packed(*forward, sizes));
-  const auto graph = std::move(made.packed.graph);
+  std::set<Names> done;
+  for (;;) {
+    auto packed = best_packed(*graph, sizes, done);
+    if (!packed.ok() && made.packings.empty()) return packed.error();
+    if (!packed.ok()) break;
+    graph = std::move(packed->graph);
+    for (const std::string& symbol : packed->symbols) sizes[symbol] = kLeastLength;
+    made.packings.push_back(*std::move(packed));
+  }
   std::vector<bool> needs_gradient(graph->inputs().size(), false);
   for (const std::size_t input : joint.gradient_of) needs_gradient[input] = true;
-  for (const char* rows : {padding::kRows, padding::kCountedRows}) sizes[rows] = kLeastLength;
   REKINDLE_ASSIGN_OR_RETURN(
       made.joint, pipeline::differentiate_and_simplify(
                       *graph, needs_gradient, [](const graph::Node& node) { return evaluate(node); },

@@ -14,14 +14,19 @@
 namespace rekindle::session {
 
 struct PackedJoint {
-  // With three more forward inputs, after the others: see padding::PackedGraph. Outputs, cotangents and
-  // gradients are those of the joint graph.
+  // With three more forward inputs for each packing, in order, after the others: see padding::PackedGraph.
+  // Outputs, cotangents and gradients are those of the joint graph.
   autodiff::JointGraph joint;
-  padding::PackedGraph packed;  // without its graph
+  // For tokens of each kind, such as an encoder's and a decoder's, without their graphs. The question graph
+  // of one takes the inputs of those before it, too.
+  std::vector<padding::PackedGraph> packings;
 };
 
-// How many inputs it has more.
+// How many inputs it has more for each packing.
 inline constexpr std::size_t kRowInputs = 3;
+
+// Whether the sizes of these inputs say enough of the graph: short sequences do not.
+bool tells_rows(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs);
 
 // `inputs`: of the call for which it is made first; it is for all sizes that the graph leaves open.
 // kUnsupported, saying why, when no row can be left out.

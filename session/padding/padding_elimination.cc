@@ -16,14 +16,19 @@ constexpr std::int64_t kLeastTokens = 64;
 // Where more of the rows are needed than this, taking them out costs more than it saves.
 constexpr double kDense = 0.9;
 
+double share_of(std::int64_t rows, std::int64_t all) {
+  return static_cast<double>(rows) / static_cast<double>(all);
+}
+
 thread_local int all_rows = 0;  // nested AllRows
 
 // As the session of the whole graph has them: numbers of tensors behind the inputs move.
-SessionOptions options_for(const SessionOptions& options, std::size_t forward_inputs) {
+SessionOptions options_for(const SessionOptions& options, std::size_t forward_inputs,
+                           std::size_t row_inputs) {
   SessionOptions packed = options;
   packed.padding_elimination = false;
   for (SavedTensor& saved : packed.saved_tensors) {
-    if (saved.tensor >= forward_inputs) saved.tensor += kRowInputs;
+    if (saved.tensor >= forward_inputs) saved.tensor += row_inputs;
   }
   return packed;
 }
@@ -45,19 +50,20 @@ PaddingElimination::Made PaddingElimination::make(std::span<const at::Tensor> in
   Made made;
   auto packed = packed_joint(joint_, inputs);
   if (!packed.ok()) return {.why_not = packed.error().message};
-  made.asked = std::move(packed->packed.questions);
-  made.tokens = packed->packed.tokens;
-  auto questions = question_session(std::move(packed->packed.question_graph));
-  if (!questions.ok()) return {.why_not = questions.error().message};
-  made.questions = *std::move(questions);
-  auto session = Session::create(std::move(packed->joint), options_for(options_, joint_.forward_inputs));
+  std::size_t results = 0;
+  for (padding::PackedGraph& each : packed->packings) {
+    auto questions = question_session(std::move(each.question_graph));
+    if (!questions.ok()) return {.why_not = questions.error().message};
+    made.packings.push_back({*std::move(questions), std::move(each.questions), each.tokens});
+    results += each.row_results;
+    if (!each.needs_all.empty()) log_debug("padding_elimination: all rows are needed by " + each.needs_all);
+  }
+  auto session = Session::create(std::move(packed->joint), options_for(options_, joint_.forward_inputs,
+                                                                       kRowInputs * made.packings.size()));
   if (!session.ok()) return {.why_not = session.error().message};
   made.packed = *std::move(session);
-  if (const std::string& node = packed->packed.needs_all; !node.empty())
-    log_debug("padding_elimination: all rows are needed by " + node);
-  if (packed->packed.row_results > 0)
-    log_info("padding_elimination: results with a row for each token (" +
-             std::to_string(packed->packed.row_results) +
+  if (results > 0)
+    log_info("padding_elimination: results with a row for each token (" + std::to_string(results) +
              ") are zero in the rows that the loss does not read");
   return made;
 }
@@ -68,11 +74,12 @@ std::shared_ptr<const PaddingElimination::Made> PaddingElimination::made(
     const std::lock_guard lock(mutex_);
     if (made_ != nullptr) return made_;
   }
+  if (!tells_rows(joint_, inputs)) return std::make_shared<Made>(Made{.why_not = "short sequences"});
   auto fresh = std::make_shared<Made>(make(inputs));
   if (!fresh->why_not.empty()) {
     log_info("padding_elimination leaves no row out: " + fresh->why_not);
   } else {
-    for (const auto& session : {fresh->questions, fresh->packed}) prepare(*session);
+    for (const auto& session : sessions_of(*fresh)) prepare(*session);
   }
   const std::lock_guard lock(mutex_);
   if (made_ == nullptr) made_ = std::move(fresh);
@@ -85,7 +92,7 @@ std::optional<PaddingElimination::Choice> PaddingElimination::choose(
   if (all_rows > 0) return std::nullopt;
   const auto ready = made(inputs, prepare);
   if (!ready->why_not.empty()) return std::nullopt;
-  const at::Tensor& tokens = inputs[ready->tokens];
+  const at::Tensor& tokens = inputs[ready->packings[0].tokens];
   if (tokens.numel() == 0 || tokens.size(0) * tokens.size(1) < kLeastTokens) return std::nullopt;
   try {
     return packed_call(*ready, inputs);
@@ -100,34 +107,42 @@ std::optional<PaddingElimination::Choice> PaddingElimination::choose(
 
 std::optional<PaddingElimination::Choice> PaddingElimination::packed_call(
     const Made& ready, std::span<const at::Tensor> inputs) {
-  const std::int64_t batch = inputs[ready.tokens].size(0), length = inputs[ready.tokens].size(1);
-  const NeededRows needed =
-      find_needed_rows(ready.asked, ready.questions->forward(inputs, /*record=*/false), batch, length);
-  const double all = static_cast<double>(batch * length);
-  const double density = static_cast<double>(needed.needed) / all,
-               counted = static_cast<double>(needed.counts) / all;
-  const bool packs = std::min(density, counted) <= kDense;
-  std::optional<Choice> choice;
-  if (packs) {
-    choice = {ready.packed, {inputs.begin(), inputs.end()}};
-    choice->inputs.insert(choice->inputs.end(), {needed.rows, needed.counted, needed.counted_among_rows});
-    ready.packed->prepare(choice->inputs, /*record=*/true);
+  Choice choice{ready.packed, {inputs.begin(), inputs.end()}};
+  std::int64_t all = 0, needed = 0, counts = 0;
+  bool packs = false;
+  for (const Packing& packing : ready.packings) {
+    const std::int64_t batch = inputs[packing.tokens].size(0), length = inputs[packing.tokens].size(1);
+    const NeededRows rows = find_needed_rows(
+        packing.asked, packing.questions->forward(choice.inputs, /*record=*/false), batch, length);
+    choice.inputs.insert(choice.inputs.end(), {rows.rows, rows.counted, rows.counted_among_rows});
+    all += batch * length;
+    needed += rows.needed;
+    counts += rows.counts;
+    packs = packs || share_of(std::min(rows.needed, rows.counts), batch * length) <= kDense;
   }
-  log_debug("padding_elimination: " + std::to_string(needed.needed) + " of " +
-            std::to_string(batch * length) + " rows are needed, " + std::to_string(needed.counts) +
-            " by the loss" + (packs ? "" : "; the call runs whole"));
+  if (packs) ready.packed->prepare(choice.inputs, /*record=*/true);
+  log_debug("padding_elimination: " + std::to_string(needed) + " of " + std::to_string(all) +
+            " rows are needed, " + std::to_string(counts) + " by the loss" +
+            (packs ? "" : "; the call runs whole"));
   const std::lock_guard lock(mutex_);
   ++stats_.calls;
   stats_.packed_calls += packs ? 1 : 0;
-  stats_.density = density;
-  stats_.counted_density = counted;
-  return choice;
+  stats_.density = share_of(needed, all);
+  stats_.counted_density = share_of(counts, all);
+  return packs ? std::optional(std::move(choice)) : std::nullopt;
+}
+
+std::vector<std::shared_ptr<Session>> PaddingElimination::sessions_of(const Made& made) {
+  std::vector<std::shared_ptr<Session>> sessions;
+  if (!made.why_not.empty()) return sessions;
+  for (const Packing& packing : made.packings) sessions.push_back(packing.questions);
+  sessions.push_back(made.packed);
+  return sessions;
 }
 
 std::vector<std::shared_ptr<Session>> PaddingElimination::sessions() const {
   const std::lock_guard lock(mutex_);
-  if (made_ == nullptr || !made_->why_not.empty()) return {};
-  return {made_->questions, made_->packed};
+  return made_ == nullptr ? std::vector<std::shared_ptr<Session>>() : sessions_of(*made_);
 }
 
 PaddingStats PaddingElimination::stats() const {

@@ -46,14 +46,20 @@ class PaddingElimination {
   PaddingStats stats() const;
 
  private:
+  // Leaves rows of tokens of one kind out.
+  struct Packing {
+    std::shared_ptr<Session> questions;
+    padding::RowQuestions asked;
+    std::size_t tokens = 0;  // an input that has their batch and length
+  };
   struct Made {
     std::string why_not = {};  // empty: it is there
-    std::shared_ptr<Session> questions = {}, packed = {};
-    padding::RowQuestions asked = {};
-    std::size_t tokens = 0;
+    std::vector<Packing> packings = {};
+    std::shared_ptr<Session> packed = {};
   };
   std::shared_ptr<const Made> made(std::span<const at::Tensor> inputs,
                                    const std::function<void(Session&)>& prepare);
+  static std::vector<std::shared_ptr<Session>> sessions_of(const Made& made);
   Made make(std::span<const at::Tensor> inputs) const;
   std::optional<Choice> packed_call(const Made& ready, std::span<const at::Tensor> inputs);
 

@@ -12,6 +12,7 @@
 // a loss, a selection or a chosen row needs. Results with a row for each token are zero in the other rows.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,13 +48,11 @@ struct RowQuestions {
   std::vector<Sight> sights;
 };
 
-// Symbols of the sizes of the packed graph's own inputs.
-inline constexpr const char *kRows = "rows", *kCountedRows = "counted_rows";
-
 struct PackedGraph {
   // The inputs of the whole graph, then int64 vectors: the rows that are needed, in increasing order; those
   // of them that losses and selections need; and where these stand among the former.
   std::unique_ptr<graph::Graph> graph;
+  std::array<std::string, 2> symbols;  // of how many rows are needed, and how many of these are counted
   // Takes the inputs of the whole graph and has no random draws.
   std::unique_ptr<graph::Graph> question_graph;
   RowQuestions questions;

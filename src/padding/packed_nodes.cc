@@ -32,12 +32,9 @@ class Packing {
       : sizes_(sizes), states_(states), needs_(needs), graph_(forward.clone(&clone_of_)) {
     for (const auto& [original, clone] : clone_of_) original_of_[clone] = original;
     tokens_ = graph_->inputs()[tokens];
-    const graph::TensorType vector{graph::DType::kInt64, std::vector<graph::Dim>{graph::Dim::named(kRows)}};
-    const graph::TensorType counted{graph::DType::kInt64,
-                                    std::vector<graph::Dim>{graph::Dim::named(kCountedRows)}};
-    rows_[RowSet::kNeeded] = graph_->add_input(kRows, vector);
-    rows_[RowSet::kCounted] = graph_->add_input(kCountedRows, counted);
-    counted_among_needed_ = graph_->add_input("counted_rows_among_rows", counted);
+    rows_[RowSet::kNeeded] = add_rows("rows");
+    rows_[RowSet::kCounted] = add_rows("counted_rows");
+    counted_among_needed_ = graph_->add_input("counted_rows_among_rows", rows_[RowSet::kCounted]->type());
   }
 
   Status run(const graph::Graph& forward, PackedGraph& packed) {
@@ -56,11 +53,19 @@ class Packing {
     if (products_ == 0)
       return unsupported("all rows are needed" + (packed.needs_all.empty() ? "" : " by " + packed.needs_all));
     packed.products = products_;
+    packed.symbols = {rows_[RowSet::kNeeded]->name(), rows_[RowSet::kCounted]->name()};
     packed.graph = std::move(graph_);
     return {};
   }
 
  private:
+  // An input of as many elements as its name, a symbol, says.
+  Value* add_rows(const char* name) {
+    Value* rows = graph_->add_input(name, {});
+    rows->set_type({graph::DType::kInt64, std::vector<graph::Dim>{graph::Dim::named(rows->name())}});
+    return rows;
+  }
+
   RowSet set_of(const Value* value) const {
     const auto found = sets_.find(value);
     return found == sets_.end() ? RowSet::kWhole : found->second;
