@@ -73,6 +73,8 @@ struct SessionOptions {
   // Whether forwards that record compute only the rows of tokens that the loss depends on, where the graph
   // says which these are (src/padding). Results with a row for each token are zero in the others.
   bool padding_elimination = false;
+  // The last so many outputs are what the graph writes to buffers and inputs: no row of them is left out.
+  std::size_t written_results = 0;
 };
 
 // Of a backward in which gradients of results are asked for, or changed by hooks: which results these are, by

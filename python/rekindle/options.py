@@ -7,6 +7,7 @@ OptionError that suggests "dynamic".
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import os
@@ -147,21 +148,24 @@ class Options:
             "excluded": list(self.exclude_attributes),
         }
 
+    def of_part(self) -> Options:
+        """Returns the options of a part of a module, whose results are read by what runs around it: no row may be missing."""
+        part = copy.copy(self)
+        object.__setattr__(part, "padding_elimination", False)
+        return part
+
     @property
     def session(self) -> dict[str, Any]:
         """Returns what a _native.Session that serves calls is made with."""
-        return self.budget | {"padding_elimination": self.padding_elimination}
-
-    @property
-    def budget(self) -> dict[str, Any]:
-        """Returns the memory budget, or what there is instead, as a _native.Session takes it."""
+        made: dict[str, Any] = {"padding_elimination": self.padding_elimination}
         if self.memory_plan is not None:
-            return {"memory_plan": (self.memory_plan.file, self.memory_plan.recompute)}
+            return made | {"memory_plan": (self.memory_plan.file, self.memory_plan.recompute)}
         if self.memory_level is not None:
-            return {"budget_time": _TIMES_OF_LEVELS[self.memory_level], "budget_anything": True}
+            return made | {"budget_time": _TIMES_OF_LEVELS[self.memory_level], "budget_anything": True}
         if self.memory_budget is None:
-            return {"budget_time": _TIME_FOR_MEMORY}
-        return {"budget_share" if isinstance(self.memory_budget, float) else "budget_bytes": self.memory_budget}
+            return made | {"budget_time": _TIME_FOR_MEMORY}
+        name = "budget_share" if isinstance(self.memory_budget, float) else "budget_bytes"
+        return made | {name: self.memory_budget}
 
     @property
     def cache_mode(self) -> str:

@@ -26,13 +26,14 @@ at::Tensor counted_rows(const RowQuestions& questions, const std::vector<at::Ten
   return counted;
 }
 
-// [B or 1, queries or 1, keys]: whether a query sees a key, in any head.
-at::Tensor shown(const at::Tensor& mask, Mask::How how) {
+// [B or 1, queries or 1, keys]: whether a query sees a key, in any head. `rank`: of the scores.
+at::Tensor shown(const at::Tensor& mask, Mask::How how, int rank) {
   at::Tensor shown = how == Mask::How::kAdded   ? mask.gt(padding::kHidden)
                      : how == Mask::How::kHides ? mask.logical_not()
                                                 : mask.to(at::kBool);
-  while (shown.dim() < 4) shown = shown.unsqueeze(0);
-  return shown.size(1) == 1 ? shown.squeeze(1) : shown.any(1);
+  while (shown.dim() < rank) shown = shown.unsqueeze(0);
+  while (shown.dim() > 3) shown = shown.size(1) == 1 ? shown.squeeze(1) : shown.any(1);
+  return shown;
 }
 
 // A query from which masks hide all keys weighs them all alike.
@@ -44,7 +45,7 @@ at::Tensor sight_of(const RowQuestions::Sight& sight, const std::vector<at::Tens
     seen = at.unsqueeze(0).le(at.unsqueeze(1)).unsqueeze(0);
   }
   for (const RowQuestions::MaskOutput& mask : sight.masks)
-    seen = seen.logical_and(shown(answers.at(mask.output), mask.how));
+    seen = seen.logical_and(shown(answers.at(mask.output), mask.how, sight.rank));
   return seen.logical_or(seen.any(-1, /*keepdim=*/true).logical_not());
 }
 

@@ -83,7 +83,7 @@ using Names = std::pair<std::string, std::string>;
 
 // Of the candidates that are not `done`; which one it is goes into `done`.
 Result<padding::PackedGraph> best_packed(const graph::Graph& forward, const Symbols& sizes,
-                                         std::set<Names>& done) {
+                                         std::size_t written_results, std::set<Names>& done) {
   Result<padding::PackedGraph> best =
       unsupported("the graph has no input of tokens whose batch and length are open (dynamic=\"static\"?)");
   Names best_names;
@@ -92,7 +92,8 @@ Result<padding::PackedGraph> best_packed(const graph::Graph& forward, const Symb
     const auto graph = forward.clone();
     const padding::TokenSizes tried = trials(*graph, sizes, names.first, names.second);
     padding::ask_tokens_for_sizes(*graph, input, tried);
-    auto packed = padding::pack_rows(*graph, input, trials(*graph, sizes, names.first, names.second));
+    auto packed =
+        padding::pack_rows(*graph, input, trials(*graph, sizes, names.first, names.second), written_results);
     const bool is_better = packed.ok() && (!best.ok() || packed->products > best->products);
     if (is_better) best_names = names;
     if (is_better || !best.ok()) best = std::move(packed);
@@ -111,13 +112,14 @@ bool tells_rows(const autodiff::JointGraph& joint, std::span<const at::Tensor> i
          });
 }
 
-Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs) {
+Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::size_t written_results,
+                                 std::span<const at::Tensor> inputs) {
   auto graph = forward_of(joint);
   Symbols sizes = symbols_of(*graph, inputs);
   PackedJoint made;
   std::set<Names> done;
   for (;;) {
-    auto packed = best_packed(*graph, sizes, done);
+    auto packed = best_packed(*graph, sizes, written_results, done);
     if (!packed.ok() && made.packings.empty()) return packed.error();
     if (!packed.ok()) break;
     graph = std::move(packed->graph);

@@ -28,8 +28,9 @@ inline constexpr std::size_t kRowInputs = 3;
 // Whether the sizes of these inputs say enough of the graph: short sequences do not.
 bool tells_rows(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs);
 
-// `inputs`: of the call for which it is made first; it is for all sizes that the graph leaves open.
-// kUnsupported, saying why, when no row can be left out.
-Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs);
+// `written_results`: as of SessionOptions. `inputs`: of the call for which it is made first; it is for all
+// sizes that the graph leaves open. kUnsupported, saying why, when no row can be left out.
+Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::size_t written_results,
+                                 std::span<const at::Tensor> inputs);
 
 }  // namespace rekindle::session

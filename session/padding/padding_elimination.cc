@@ -48,7 +48,7 @@ void AllRows::leave() { --all_rows; }
 
 PaddingElimination::Made PaddingElimination::make(std::span<const at::Tensor> inputs) const {
   Made made;
-  auto packed = packed_joint(joint_, inputs);
+  auto packed = packed_joint(joint_, options_.written_results, inputs);
   if (!packed.ok()) return {.why_not = packed.error().message};
   std::size_t results = 0;
   for (padding::PackedGraph& each : packed->packings) {

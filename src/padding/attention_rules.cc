@@ -28,7 +28,7 @@ bool is_of_scores(const State& state) { return state.is_tracked() && state.kind 
 std::optional<Rule> scores(const RuleContext& context, const Node& node) {
   const State &query = context.state(node, 0), &key = context.state(node, 1);
   const int rank = context.rank(node.output());
-  const bool keys = key.kind == Kind::kRows && key.flat < 0 && key.length == rank - 1 && key.batch < rank - 2;
+  const bool keys = key.kind == Kind::kRows && key.flat < 0 && key.length == rank - 1 && key.batch == 0;
   if (!keys || context.rank(node.input(0)) != rank || context.rank(node.input(1)) != rank)
     return std::nullopt;
   State out{Kind::kScores, key.batch};
@@ -49,7 +49,7 @@ std::optional<Rule> weighted_values(const RuleContext& context, const Node& node
       value.batch != weight.batch || context.rank(node.input(1)) != rank)
     return std::nullopt;
   const bool queries_are_rows = weight.length >= 0;
-  context.found.attentions.push_back({&node, weight.masks, /*causal=*/false, queries_are_rows});
+  context.found.attentions.push_back({&node, weight.masks, /*causal=*/false, queries_are_rows, rank});
   State out;
   if (queries_are_rows) out = {Kind::kRows, weight.batch, weight.length};
   return Rule{{Use::kAttention, -1}, {out}};

@@ -62,11 +62,12 @@ RowQuestions questions_of(const RowStates& states, const RowNeeds& needs, Asking
                                  selection.positions.end());
   }
   for (const Attention* attention : needs.attentions) {
-    RowQuestions::Sight sight{{}, attention->causal, attention->queries_are_rows};
+    RowQuestions::Sight sight{{}, attention->causal, attention->queries_are_rows, attention->rank};
     for (const std::size_t mask : attention->masks)
       sight.masks.push_back({asking.output_of(states.masks[mask].value), states.masks[mask].how});
     const auto same = [&](const RowQuestions::Sight& other) {
       return other.causal == sight.causal && other.queries_are_rows == sight.queries_are_rows &&
+             other.rank == sight.rank &&
              std::ranges::equal(other.masks, sight.masks, {}, &RowQuestions::MaskOutput::output,
                                 &RowQuestions::MaskOutput::output);
     };
@@ -83,9 +84,10 @@ bool asks_nothing(const RowQuestions& questions) {
 
 }  // namespace
 
-Result<PackedGraph> pack_rows(const graph::Graph& forward, std::size_t tokens, const TokenSizes& sizes) {
+Result<PackedGraph> pack_rows(const graph::Graph& forward, std::size_t tokens, const TokenSizes& sizes,
+                              std::size_t whole_results) {
   const RowStates states = find_row_states(forward, sizes);
-  const RowNeeds needs = find_row_needs(forward, states);
+  const RowNeeds needs = find_row_needs(forward, states, whole_results);
   Asking asking(forward);
   PackedGraph packed;
   packed.tokens = tokens;

@@ -41,6 +41,7 @@ struct RowQuestions {
     std::vector<MaskOutput> masks;
     bool causal = false;
     bool queries_are_rows = false;
+    int rank = 4;  // of the scores: [B, ..., L, S]
   };
   std::vector<Target> targets;
   std::vector<WeightOutput> weights;
@@ -62,8 +63,10 @@ struct PackedGraph {
   std::size_t row_results = 0;  // with zeros in rows that are left out
 };
 
-// `tokens`: the input of `forward` whose first two dimensions are those of the trials. kUnsupported, saying
-// why, when no row can be left out, or nothing says which.
-Result<PackedGraph> pack_rows(const graph::Graph& forward, std::size_t tokens, const TokenSizes& sizes);
+// `tokens`: the input of `forward` whose first two dimensions are those of the trials. `whole_results`: so
+// many outputs, the last ones, keep all rows. kUnsupported, saying why, when no row can be left out, or
+// nothing says which.
+Result<PackedGraph> pack_rows(const graph::Graph& forward, std::size_t tokens, const TokenSizes& sizes,
+                              std::size_t whole_results = 0);
 
 }  // namespace rekindle::padding

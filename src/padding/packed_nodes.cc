@@ -85,6 +85,7 @@ class Packing {
                        std::ranges::all_of(node.inputs(), [&](const Value* input) {
                          return !state(input).is_tracked() || state(input).leads();
                        });
+    if (node.is("MatMul") && sizes_.rank(node.input(1)) != 2) return false;  // another one for each sequence
     return works && (!node.is("Reshape") || row_shape(node)) && (!node.is("Dropout") || is_plain(node));
   }
 

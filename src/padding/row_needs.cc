@@ -13,10 +13,14 @@ using graph::Value;
 
 class Search {
  public:
-  Search(const graph::Graph& graph, const RowStates& states) : graph_(graph), states_(states) {}
+  Search(const graph::Graph& graph, const RowStates& states, std::size_t whole_results)
+      : graph_(graph), states_(states) {
+    const auto& outputs = graph.outputs();
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      (i + whole_results < outputs.size() ? results_ : whole_).insert(outputs[i]);
+  }
 
   RowNeeds run() {
-    for (const Value* output : graph_.outputs()) results_.insert(output);
     // Backwards, so that a value is seen after everything that uses it.
     for (const auto& node : graph_.nodes() | std::views::reverse) {
       for (const Value* output : node->outputs()) visit(output);
@@ -33,7 +37,7 @@ class Search {
   void visit(const Value* value) {
     const bool fits_result =
         states_.of(value).kind == Kind::kRows && graph::is_differentiable(value->type().dtype);
-    if (results_.contains(value) && !fits_result) return;
+    if (whole_.contains(value) || (results_.contains(value) && !fits_result)) return;
     const auto is_fine = [&](const graph::Use& use) { return tolerates(*use.node, use.index); };
     if (std::ranges::all_of(value->uses(), is_fine)) needs_.may_leave_out.insert(value);
   }
@@ -76,14 +80,14 @@ class Search {
 
   const graph::Graph& graph_;
   const RowStates& states_;
-  std::unordered_set<const Value*> results_;
+  std::unordered_set<const Value*> results_, whole_;
   RowNeeds needs_;
 };
 
 }  // namespace
 
-RowNeeds find_row_needs(const graph::Graph& graph, const RowStates& states) {
-  return Search(graph, states).run();
+RowNeeds find_row_needs(const graph::Graph& graph, const RowStates& states, std::size_t whole_results) {
+  return Search(graph, states, whole_results).run();
 }
 
 }  // namespace rekindle::padding

@@ -18,7 +18,8 @@ struct RowNeeds {
   std::unordered_set<const graph::Node*> before_attention;
 };
 
-// Results of the graph that have a row for each token may leave rows out: they are zero there.
-RowNeeds find_row_needs(const graph::Graph& graph, const RowStates& states);
+// Results of the graph that have a row for each token may leave rows out, but for the last `whole_results`:
+// they are zero there.
+RowNeeds find_row_needs(const graph::Graph& graph, const RowStates& states, std::size_t whole_results);
 
 }  // namespace rekindle::padding

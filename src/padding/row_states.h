@@ -59,6 +59,7 @@ struct Attention {
   std::vector<std::size_t> masks;
   bool causal = false;            // a query sees no later key
   bool queries_are_rows = false;  // otherwise each query counts
+  int rank = 4;                   // of the scores: [B, ..., L, S]
 };
 
 enum class Use : std::uint8_t {

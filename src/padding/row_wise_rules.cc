@@ -31,9 +31,11 @@ State moved(State state, Move move) {
   return state;
 }
 
-// What says by 0 or 1, or by false or true, which rows count; null for a value that may be anything else.
-Value* flags_of(const RuleContext& context, Value* value) {
-  Value* flags = value;
+// What says by 0 or 1, or by false or true, which rows count, where an input does, whose rows lie as those of
+// the output; null for one that may hold anything else.
+Value* flags_of(const RuleContext& context, const Node& node, std::size_t input) {
+  Value* flags = node.input(input);
+  if (context.found.of(flags).kind != Kind::kRows) return nullptr;
   while (graph::is_differentiable(flags->type().dtype) || !context.found.of(flags).leads()) {
     const Node* producer = flags->producer();
     if (producer == nullptr || !is_one_of(*producer, {"Cast", "Expand", "StopGradient", "Unsqueeze"}))
@@ -51,14 +53,14 @@ int add_weight(RowStates& found, Value* value, bool negated) {
 // Of an elementwise node: what makes rows of its output zero.
 int weight_of(const RuleContext& context, const Node& node) {
   if (node.is("Where")) {
-    Value* flags = flags_of(context, node.input(0));
+    Value* flags = flags_of(context, node, 0);
     const bool keeps = RuleContext::number(node.input(2)) == 0,
                hides = RuleContext::number(node.input(1)) == 0;
     return flags != nullptr && keeps != hides ? add_weight(context.found, flags, hides) : -1;
   }
   if (node.is("Mul")) {
-    for (Value* factor : node.inputs()) {
-      if (Value* flags = flags_of(context, factor))
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (Value* flags = flags_of(context, node, i))
         return add_weight(context.found, flags, /*negated=*/false);
     }
   }

@@ -191,6 +191,30 @@ TEST_CASE("a sum of rows with a weight needs those of which it is not zero", "[p
   CHECK(packed.question_graph->outputs()[0]->name() == "mask");
 }
 
+TEST_CASE("results that are asked for as a whole keep all rows", "[padding]") {
+  const std::string text = model(R"(
+  %z: float32[b, s, 8] = rekindle::Linear(%x, %w)
+  %y: float32[b, s, 8] = rekindle::Linear(%z, %w))",
+                                 "%loss, %z");
+  const auto graph = graph_from(text);
+  const auto some = pack_rows(*graph, 0, sizes_of(*graph)), whole = pack_rows(*graph, 0, sizes_of(*graph), 1);
+  CHECK(some->row_results == 1);
+  CHECK(some->products == 2);
+  CHECK(whole->row_results == 0);
+  CHECK(whole->products == 1);
+}
+
+TEST_CASE("a product with another matrix for each sequence is of whole values", "[padding]") {
+  const PackedGraph packed = pack(model(R"(
+  %one: int64[1] = Constant() {value = int64[1]{1}}
+  %m: float32[b, 1, 8] = ReduceMax(%x, %one)
+  %turned: float32[b, 8, 1] = Transpose(%m) {perm = [0, 2, 1]}
+  %v: float32[b, 8, 8] = MatMul(%turned, %m)
+  %z: float32[b, s, 8] = MatMul(%x, %v)
+  %y: float32[b, s, 8] = rekindle::Linear(%z, %w))"));
+  CHECK(nodes_of(*packed.graph).starts_with("Embedding ReduceMax Transpose MatMul MatMul PackRows Linear"));
+}
+
 TEST_CASE("without a loss or a selection nobody knows which rows count", "[padding]") {
   CHECK(why_not(R"(graph g(%ids: int64[b, s], %e: float32[50, 8], %w: float32[8, 8]) {
   opset 20, rekindle 1

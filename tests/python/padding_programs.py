@@ -110,6 +110,7 @@ FOREIGN: dict[str, Callable[[torch.Tensor, Mask], torch.Tensor]] = {
     "square": lambda x, p: x + (x.transpose(1, 2) @ x).mean(1, keepdim=True) * 0.01,
     "positions": lambda x, p: x + torch.arange(x.shape[1])[None, :, None] * 0.01,
     "of_batch": lambda x, p: x + torch.arange(x.shape[0])[:, None, None] * 0.01,
+    "projected": lambda x, p: x + (x @ x.mean(1)[:, :, None]) * 0.1,
     "outer": lambda x, p: x + (x[..., :1] * x[..., 0][:, None, :]).mean(-1, keepdim=True),
     "moved_sum": lambda x, p: x + (x * (~p)[..., None].float() + 0.1).sum(1, keepdim=True) / 20,
     "gated": lambda x, p: x * x.mean(-1, keepdim=True).sigmoid(),

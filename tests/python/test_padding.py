@@ -166,6 +166,38 @@ def test_a_gradient_of_rows_that_were_left_out_is_an_error():
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+def test_what_is_written_to_an_input_keeps_all_rows():
+    class Writing(Tagger):
+        def forward(self, tokens: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, seen: torch.Tensor) -> Any:  # type: ignore[override]
+            with torch.no_grad():
+                seen.copy_(self.layers(self.embedding(tokens)))
+            return super().forward(tokens, mask, labels)
+
+    eager, arguments, written = Writing(), tagged(LENGTHS), []
+    packed = wrap(eager, cache="off")
+    for model in (eager, packed):
+        written.append(torch.zeros(4, 24, 32))
+        model(*arguments, written[-1])
+    torch.testing.assert_close(written[1], written[0])
+    assert rekindle.status(packed).packed_calls == 1
+
+
+def test_parts_of_a_module_compute_all_rows():
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tagger = Tagger()
+
+        def forward(self, *arguments: torch.Tensor) -> Any:
+            loss, logits = self.tagger(*arguments)
+            return (loss if float(loss.detach()) > -1e9 else -loss, logits.detach().logsumexp(-1))
+
+    eager, arguments = Branching(), tagged(LENGTHS, labelled=0.5)
+    packed = rekindle.Module(copy.deepcopy(eager), rekindle.Options(padding_elimination=True, cache="off"))
+    torch.testing.assert_close(packed(*arguments), eager(*arguments))
+    assert rekindle.status(packed).packed_calls == 0
+
+
 def test_a_comparison_with_eager_reads_all_rows():
     model, arguments = wrap(Tagger(), cache="off"), tagged(LENGTHS, labelled=0.5)
     assert rekindle.verify(model, *arguments)

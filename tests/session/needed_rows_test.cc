@@ -81,6 +81,12 @@ TEST_CASE("heads differ: a key is needed that any of them shows", "[session][pad
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), keep}, 2, 4).rows, {0, 1, 3});
 }
 
+TEST_CASE("scores without heads have the batch first", "[session][padding]") {
+  const at::Tensor keep = flags({1, 1, 0, 0, 1, 1, 1, 1}, {2, 1, 4}).to(at::kBool);
+  const auto asked = questions({{{1, Mask::How::kKeeps}}, false, true, /*rank=*/3});
+  check_rows(find_needed_rows(asked, {flags(kTargets, {8}), keep}, 2, 4).rows, {0, 1});
+}
+
 TEST_CASE("queries that are no rows count all", "[session][padding]") {
   const at::Tensor keep = flags({1, 1, 0, 0, 0, 0, 1, 0}, {2, 1, 1, 4}).to(at::kBool);
   const auto asked = questions({{{1, Mask::How::kKeeps}}, false, false});

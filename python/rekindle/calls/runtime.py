@@ -249,7 +249,7 @@ class Runtime:
     def _part(self, name: str, module: nn.Module) -> Runtime:
         known = self._runtimes.get(name)
         if known is None or known._module is not module:
-            known = self._runtimes[name] = Runtime(module, self._options, is_part=True)
+            known = self._runtimes[name] = Runtime(module, self._options.of_part(), is_part=True)
         return known
 
     def serving_graph(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ReadyGraph | Bypass:

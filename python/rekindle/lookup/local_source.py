@@ -168,7 +168,8 @@ class LocalSource:
                 "saved_tensors",
                 "inner_results",
             )
-            session = _native.Session(entry.joint, **{name: getattr(made, name) for name in options}, **self._options.session)
+            given = {name: getattr(made, name) for name in options} | self._options.session
+            session = _native.Session(entry.joint, **given, written_results=len(made.writes))
             guards = _native.SizeQuestions(entry.sections["guards"]) if "guards" in entry.sections else None
             check_fit(made, session, call)
             graph = ReadyGraph(wanted.prekey, entry.observations, session, made, source, entry.id, guards)
