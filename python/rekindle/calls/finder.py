@@ -126,7 +126,8 @@ class Finder:
             raise
         if graph.source == "export":  # which took several times what the model holds
             _native.release_free_memory()
-        graph.arm(sought.fingerprint, call)
+        with collector_paused():
+            graph.arm(sought.fingerprint, call)
         self._kinds.add(kind, family, graph, plan.shapes)
         self._status.source = graph.source
         return graph

@@ -26,7 +26,7 @@ from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.patches import NAMESPACES
 from rekindle.key.values.callables import SINGLE_DISPATCH
 from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, TENSOR, VARIABLE, Cells, seen_only
-from rekindle.key.values.classes import one_pass, referred, walk_members
+from rekindle.key.values.classes import one_pass, referred, walked_members
 from rekindle.key.values.names import ABSENT
 from rekindle.key.values.walker import Walker, label, value_text
 from rekindle.process.origin import is_covered_class, is_covered_function
@@ -74,12 +74,12 @@ class Watched:
         self._tensors: dict[int, tuple[str, torch.Tensor]] = {}
         self._inputs = {id(tensor) for tensor in fingerprint.bound.values()}  # of the graph: their numbers are no constants of it
         self.registered: list[tuple[Any, str]] = []  # (value, digest) that only a registered digest function can compare
-        self._add_parts(fingerprint)
-        for _, namespace in NAMESPACES:
-            self._watch(namespace, CLASS) if isinstance(namespace, type) else self._watch(vars(namespace), ITEMS)
-        for namespace, name in PLACES:
-            self._add_item(namespace, name)
-        with one_pass():
+        with one_pass():  # one walk of each class, for all that lead to it
+            self._add_parts(fingerprint)
+            for _, namespace in NAMESPACES:
+                self._watch(namespace, CLASS) if isinstance(namespace, type) else self._watch(vars(namespace), ITEMS)
+            for namespace, name in PLACES:
+                self._add_item(namespace, name)
             for kind, module, name, _ in observations:
                 assert kind is not None and module is not None and name is not None
                 self._observe(kind, module, name)
@@ -223,7 +223,7 @@ class Watched:
             self._watch(base, CLASS)
             if not is_covered_class(base):
                 self._watch(base, _NAMES)
-                self._add_parts(walk_members(base), f"{label(base)}.")
+                self._add_parts(walked_members(base), f"{label(base)}.")
                 if "_abc_impl" in vars(base):
                     self._watch(base, _REGISTERED)
 

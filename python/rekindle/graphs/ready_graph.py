@@ -83,17 +83,18 @@ class ReadyGraph:
         self.served = self._served(described)
         watched = Watched(fingerprint, self.observations)
         self.registered = watched.registered
-        self.guard = _native.Guard([], self.state, watched.items, watched.cells, watched.weak)
+        cells = watched.cells
+        self.guard = _native.Guard([], self.state, watched.items, cells, watched.weak)
         self.modes = _modes(call.module)
         writes = [i - len(call.arguments) for i in self.writes]
         self.session.set_constants(self._saved_constants(watched.tensors))
-        constants = [value for value, how in watched.cells if how == "bytes"]
+        constants = [value for value, how in cells if how == "bytes"]
         self.memory = Memory(self.state, constants, call.arguments, writes, self.record)
         if any(i >= 0 for i in writes) and (shared := self.memory.shared([])) is not None:
             message = f"the forward writes in place to {self._name(shared)}, whose memory is also seen otherwise; clone it there"
             raise Bypass(Reason.BUFFER_MUTATED, message)
         if self.record:
-            containers = [value for value, how in watched.cells if how != "weak"]
+            containers = [value for value, how in cells if how != "weak"]
             snapshot = Snapshot(call.module, state.values(), containers, watched.weak, fingerprint.unread)
             self.session.set_replay(
                 DoubleBackward(call, self.contract, self.shapes, self.session.gradient_of, self.guard, snapshot)

@@ -46,7 +46,7 @@ class _Pass(threading.local):
     def __init__(self) -> None:
         self.depth = 0  # of passes inside of each other
         self.cached: dict[int, tuple[type, str]] = {}  # (class, digest), by identity
-        self.own_cached: dict[int, tuple[Any, str, list[Any]]] = {}  # (class or module, own digest, what it names), by identity
+        self.own_cached: dict[int, tuple[Any, str, Walker]] = {}  # (class or module, own digest, its walk), by identity
         self.known: dict[int, tuple[str, object]] = {}  # (path, object), by identity
 
 
@@ -131,11 +131,17 @@ def _own(owner: Any) -> tuple[str | None, list[Any]]:
     known = _pass.own_cached.get(id(owner))
     if known is None:
         walker = walk_members(owner)
-        known = (owner, digest_leaves(walker.leaves), walker.named)
+        known = (owner, digest_leaves(walker.leaves), walker)
         note(known[1], "", ((f".{path}", value) for path, value in walker.leaves))
         if _pass.depth:
             _pass.own_cached[id(owner)] = known
-    return known[1], known[2]
+    return known[1], known[2].named
+
+
+def walked_members(owner: Any) -> Walker:
+    """Returns what `walk_members` does, from a digest of this pass where there was one. Nothing is to be added to it."""
+    known = _pass.own_cached.get(id(owner))
+    return walk_members(owner) if known is None else known[2]
 
 
 def walk_members(owner: Any) -> Walker:
