@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rekindle.account.record import MemoryAccount
 from rekindle.module import Module, runtime_of, unwrap
+
+if TYPE_CHECKING:
+    from rekindle.account.record import MemoryAccount
 
 
 def memory(model: Module, *args: Any, optimizer: Any = None, **kwargs: Any) -> MemoryAccount:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rekindle.compare.report import Comparison
 from rekindle.module import Module, status, unwrap
+
+if TYPE_CHECKING:
+    from rekindle.compare.report import Comparison
 
 
 def verify(model: Module, *args: Any, **kwargs: Any) -> Comparison:
@@ -22,6 +24,7 @@ def verify(model: Module, *args: Any, **kwargs: Any) -> Comparison:
     if not isinstance(model, Module):
         raise TypeError(f"rekindle.verify takes a rekindle.Module, not a {type(model).__name__}")
     from rekindle.compare.compared_runs import compared_runs  # with what else only exports and comparisons need
+    from rekindle.compare.report import Comparison
 
     module = unwrap(model)
     rows = compared_runs(model, module, args, kwargs)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from rekindle.calls.runtime import Runtime
-from rekindle.lookup.explanation import Explanation
 from rekindle.memory_plan import MemoryPlan
 from rekindle.modules.proxy import WRAPPED, Proxy, Wrapping, adopt, as_unwrapped, kind_of, unwrapped, wrapping_of
 from rekindle.modules.status import Status
 from rekindle.options import Options
+
+if TYPE_CHECKING:
+    from rekindle.lookup.explanation import Explanation
 
 
 class Module(Proxy):

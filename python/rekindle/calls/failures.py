@@ -12,7 +12,7 @@ from rekindle import _native
 from rekindle.errors import FallbackError, first_line, ran_out_of_memory
 from rekindle.reasons import Bypass, OutOfMemory, Reason
 
-_PLACE = re.compile(r"while running node '.*")
+_PLACE = r"while running node '.*"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Failure:
     def of(error: Exception) -> Failure:
         """Returns what is kept of an error."""
         texts = [*reversed(getattr(error, "__notes__", ())), str(error)]
-        found = next(filter(None, (_PLACE.search(str(text)) for text in texts)), None)
+        found = next(filter(None, (re.search(_PLACE, str(text)) for text in texts)), None)
         return Failure(type(error), first_line(error), found and found[0])
 
     def explain(self, error: Exception) -> None:

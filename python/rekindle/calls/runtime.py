@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,7 +21,6 @@ from rekindle.graphs.call_key import kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
 from rekindle.key.values.walker import IMMUTABLE, handles, label
-from rekindle.lookup.explanation import Explanation
 from rekindle.lookup.source import GraphSource, OnGraph
 from rekindle.modules.partial_capture import Call, Part, Parts, allows_parts, run_eager
 from rekindle.modules.status import Status
@@ -31,6 +30,9 @@ from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import is_capturing, tracing_state
 from rekindle.reasons import Busy, Bypass, InBackground, Passing, Reason, SharedMemory, SizedByData, Waiting
+
+if TYPE_CHECKING:
+    from rekindle.lookup.explanation import Explanation
 
 _CAPTURED = Bypass(Reason.MODE_STACK, "a CUDA graph is captured around the call; a session's memory is no part of it")
 
@@ -280,6 +282,8 @@ class Runtime:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
+        from rekindle.lookup.explanation import Explanation  # which no hit needs
+
         kind = self._kinds.get(kind_key(args, kwargs, []))
         if kind is not None and kind.refusal is not None and kind.is_refused:
             return Explanation(label(type(self._module)), "bypass", str(kind.refusal.reason), kind.refusal.message)

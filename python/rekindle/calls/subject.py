@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,7 +14,6 @@ from rekindle.export.request import Call, ExportPlan
 from rekindle.functions.registry import registrations
 from rekindle.key.fingerprint import Fingerprint, LeftOut, describe
 from rekindle.key.values.walker import label
-from rekindle.lookup.explanation import Explanation
 from rekindle.lookup.store import Store
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.tensor_kinds import has_sessions
@@ -22,6 +21,9 @@ from rekindle.options import Options
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import contract
 from rekindle.sizes.shapes import Shapes
+
+if TYPE_CHECKING:
+    from rekindle.lookup.explanation import Explanation
 
 _GATHERS = (
     "DeepSpeed's ZeRO 3 gathers parameters by hooks on submodules; blocks run from graphs where it gathers them as a whole: "
@@ -102,6 +104,8 @@ class Subject:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why the call hits or misses; runs nothing of the module and changes nothing."""
+        from rekindle.lookup.explanation import Explanation  # which no hit needs
+
         again = lambda: self.fingerprint(args, kwargs)  # noqa: E731
         try:
             fingerprint = again()

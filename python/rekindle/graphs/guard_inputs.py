@@ -30,10 +30,10 @@ from rekindle.key.values.classes import one_pass, referred, walked_members
 from rekindle.key.values.names import ABSENT
 from rekindle.key.values.walker import Walker, label, value_text
 from rekindle.process.origin import is_covered_class, is_covered_function
+from rekindle.process.process_state import builtin_named
 from rekindle.process.world import ALL_NAMES, ALL_VALUES
 from rekindle.recording import cached_functions, queries
 from rekindle.recording.logger_reads import chain_of
-from rekindle.sizes.lengths import builtin_named
 
 _HEAP_TYPE = 1 << 9
 # Observations that stay as they are as long as the process lives, or whose change the results already follow.

@@ -18,10 +18,8 @@ from rekindle import _native
 from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
 from rekindle.export.request import ExportRequest
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.lookup.background import Offer
 from rekindle.lookup.entry_check import check_fit
 from rekindle.lookup.keep_refusal import keep_refusal
-from rekindle.lookup.ranks import Share
 from rekindle.lookup.refusal import Refusal
 from rekindle.lookup.store import Store, StoredEntry
 from rekindle.lookup.trials import Trials
@@ -33,7 +31,11 @@ from rekindle.process.single_flight import take_turn
 from rekindle.reasons import Bypass, Reason, Waiting
 
 if TYPE_CHECKING:
+    from rekindle.lookup.background import Offer
+    from rekindle.lookup.ranks import Share
     from rekindle.miss.pipeline import NewEntry
+
+    Shared = Share | Offer  # takes the entry for others
 
 _dice = random.Random()  # the process's own generator belongs to the user
 
@@ -43,7 +45,6 @@ _TRIED_ENOUGH = (
 )
 
 OnGraph = Callable[[str, bytes], None]
-Shared = Share | Offer  # takes the entry for others
 
 
 class LocalSource:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rekindle.key.values.ingredients import Parts
-from rekindle.lookup.explanation import differences_of
 
 _MOST = 64  # keys of a model that are compared
 _MOST_BYTES = 4 << 20  # of one of them; TCPStore takes at most 8 MB a value
@@ -35,6 +34,8 @@ def differing(store: Any, rank: int, model: str, prekey: str, leaves: Parts, ask
     text = json.dumps([rank, prekey, leaves])
     if len(text) > _MOST_BYTES:
         return None
+    from rekindle.lookup.explanation import differences_of  # which no hit needs
+
     number = store.add(place + "count", 1)
     store.set(f"{place}{number}", text)
     best: tuple[int, str] | None = None

@@ -10,21 +10,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from rekindle import _native
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.lookup import ranks, store
-from rekindle.lookup.agreed_switch import Following
-from rekindle.lookup.background import Background, Ended, Offer, why_here
-from rekindle.lookup.explanation import key_leaves
-from rekindle.lookup.local_source import LocalSource, OnGraph, Shared
+from rekindle.lookup.local_source import LocalSource, OnGraph
 from rekindle.lookup.refusal import Refusal
 from rekindle.lookup.store import model_label
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
+
+if TYPE_CHECKING:
+    from rekindle.lookup.background import Background, Ended, Offer
+    from rekindle.lookup.local_source import Shared
 
 
 class GraphSource:
@@ -38,7 +40,7 @@ class GraphSource:
         self._module = module
         self._options = options
         self._status = status
-        self._background = Background() if options.start == "background" and not options.forbids_eager else None
+        self._background = _background() if options.start == "background" and not options.forbids_eager else None
         self._local = LocalSource(module, options, status, on_graph)
         self.store = self._local.store
 
@@ -59,6 +61,8 @@ class GraphSource:
         try:
             graph = self._local.load(wanted, share) or self._from_rank(wanted, share.held_elsewhere, share)
             if graph is None:
+                from rekindle.lookup.explanation import key_leaves  # which no hit needs
+
                 share.tell_of_other_keys(model_label(wanted.fingerprint), wanted.prekey, key_leaves(wanted.fingerprint.fields))
                 self._begin_beside(wanted, share)
             return graph or self._local.make(wanted, share)
@@ -79,6 +83,8 @@ class GraphSource:
         wait = functools.partial(share.receive, self._options.wait_seconds, self._name)
         graph = graph or self._from_rank(wanted, wait)
         if graph is None and share.is_deferred and self._background is not None:
+            from rekindle.lookup.agreed_switch import Following
+
             self._background.follow(wanted.prekey, Following(share, self._options.wait_seconds, self._name))
         return graph
 
@@ -121,6 +127,8 @@ class GraphSource:
         """
         if self._background is None:
             return
+        from rekindle.lookup.background import why_here
+
         why = why_here(wanted.call.device.type)
         if why is None:
             try:
@@ -147,3 +155,9 @@ class GraphSource:
             return None
         _native.log_info(f"{self._name} runs from the graph that was made in the background{self._local.sloppiness()}")
         return graph
+
+
+def _background() -> Background:
+    from rekindle.lookup.background import Background  # which is for this one start
+
+    return Background()

@@ -21,7 +21,6 @@ from rekindle.errors import first_line
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup.entry import EntryMeta, InvalidEntry, StoredEntry
 from rekindle.lookup.entry_check import check_entry, check_observations
-from rekindle.lookup.explanation import Explanation, explain_lookup, leaf_tree
 from rekindle.lookup.refusal import SECTION, Refusal
 from rekindle.options import Options
 from rekindle.process.place_in_job import place_in_job
@@ -31,6 +30,7 @@ from rekindle.sizes.shapes import Shapes, sizes_of
 from rekindle.versions import __version__
 
 if TYPE_CHECKING:
+    from rekindle.lookup.explanation import Explanation
     from rekindle.miss.pipeline import NewEntry
 
 
@@ -118,6 +118,8 @@ class Store:
 
     def new_entry(self, fingerprint: Fingerprint, made: NewEntry) -> StoredEntry:
         """Returns the entry of an export, not published yet."""
+        from rekindle.lookup.explanation import leaf_tree  # which no hit needs
+
         model = model_label(fingerprint)
         texts = [observation for observation in made.observations if observation[0] != "answers"]  # they are no texts to compare
         fields, noted = fingerprint.fields, made.noted  # what else these hold is the module's, and not to be kept alive
@@ -131,6 +133,8 @@ class Store:
 
         bypass: with which an export of `seconds` ended
         """
+        from rekindle.lookup.explanation import leaf_tree
+
         model = model_label(fingerprint)
         observations = [*shapes.observations(), *(bypass.observations or ())]
         inputs = ", ".join(shapes.text(i) for i in range(len(shapes.dims)))
@@ -210,6 +214,8 @@ class Store:
 
         Raises RekindleError if the cache cannot be read, Bypass(disabled) if there is none.
         """
+        from rekindle.lookup.explanation import explain_lookup
+
         if self.directory is None:
             raise Bypass(Reason.DISABLED, "the cache is off, or its directory cannot be used; nothing is looked up")
         cache = _native.ExportCache(self.directory, True)

@@ -14,6 +14,7 @@ Locks are taken in this order: a runtime's, the lease of a key, this one. An exa
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import sys
@@ -159,6 +160,11 @@ def unpatched(value: Any) -> Any:
     """Returns what a function of torch or Python is when nobody exports."""
     found = _state.replaced.get(id(value))
     return value if found is None or found[1] is _ABSENT else found[1]
+
+
+def builtin_named(name: str, default: Any) -> Any:
+    """Returns what Python has under this name when nobody exports."""
+    return unpatched(vars(builtins).get(name, default))
 
 
 def acquire(lock: Any, limit: float = 600.0) -> None:

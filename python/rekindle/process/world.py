@@ -22,7 +22,7 @@ from rekindle import _native
 from rekindle.process.digest import digest128, digest_parts
 from rekindle.process.process_state import in_this_thread, replaced
 
-_SECRET = re.compile("token|key|secret|pass|cred|auth", re.IGNORECASE)
+_SECRET = "token|key|secret|pass|cred|auth"  # compiled when the first variable is observed
 _TEXT_LIMIT = 64
 _MOST_NAMES = 16  # in a set whose order is told by them
 # No variable can have such a name.
@@ -32,7 +32,7 @@ ALL_VALUES = "=values in os.environ"
 
 def is_secret(name: str) -> bool:
     """Tells whether a name says that its value should not be written down."""
-    return _SECRET.search(name) is not None
+    return re.search(_SECRET, name, re.IGNORECASE) is not None
 
 
 def env_text(name: str, value: str | None) -> str | None:

@@ -35,7 +35,6 @@ from rekindle.process.digest import digest_leaves
 from rekindle.process.origin import PURE_LIBRARIES, Origin, installed, is_covered_class, origin_of
 from rekindle.process.random_states import random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass, Reason
-from rekindle.sizes.traced_sizes import CLOSED, swapped
 
 _OPAQUE = "opaque"
 _MOST_ASKED_BY_TRIALS = 8  # of a function that no call has asked before
@@ -198,6 +197,8 @@ def _told(one: _Met, asked: Asked) -> list[Any] | None:
 
     Of an installed package, whose caches are its own concern, it returns None for those instead.
     """
+    from rekindle.sizes.traced_sizes import swapped  # which only exports and caches need
+
     try:
         return [describe_plain(swapped(part, int), one.path) for part in asked]
     except Bypass as bypass:
@@ -244,6 +245,8 @@ def _digest(value: Any) -> str:
 
 def _walked(value: Any) -> Walker | None:
     """Returns a walk over a question or an answer; None if it cannot be digested."""
+    from rekindle.sizes.traced_sizes import CLOSED, swapped
+
     walker = Walker()
     walker.excluded = frozenset({f"torch.Tensor.{CLOSED}"})
     walker.content_limit = _LARGEST_ANSWER

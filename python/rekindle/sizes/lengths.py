@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from rekindle.process.process_state import replaced, unpatched
+from rekindle.process.process_state import replaced
 from rekindle.sizes.traced_sizes import is_traced
 
 
@@ -36,11 +36,6 @@ def _length(value: Any, /) -> Any:
 
 # To whoever asks for whom code runs it is Python's own: what `len` calls runs for the caller of `len`.
 LENGTH = _length.__code__ = _length.__code__.replace(co_filename="<frozen len>")
-
-
-def builtin_named(name: str, default: Any) -> Any:
-    """Returns what Python has under this name when nothing is traced."""
-    return unpatched(vars(builtins).get(name, default))
 
 
 @contextlib.contextmanager

@@ -22,9 +22,9 @@ from rekindle.process.world import is_secret
 Parts = list[tuple[str, str]]
 
 _LIST, _SEQUENCE = "\x1f", "\x1e"  # kListMark and kSequenceMark
-_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+_DIGEST = r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"  # not compiled here: a hit takes nothing apart
 _LIST_LIMIT, _ITEM_LIMIT, _SEQUENCE_LIMIT = 200, 80, 600
-_OPAQUE_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])\S{16,}")  # a literal that may well be a secret
+_OPAQUE_TEXT = r"(?=.*\d)(?=.*[A-Za-z])\S{16,}"  # a literal that may well be a secret
 
 _thread = threading.local()  # noted: of the innermost `noting` of the thread
 
@@ -67,7 +67,7 @@ def reachable_parts(leaves: Parts, noted: dict[str, Parts]) -> dict[str, Parts]:
     todo = [leaves]
     while todo:
         for _, text in todo.pop():
-            for digest in _DIGEST.findall(text):
+            for digest in re.findall(_DIGEST, text):
                 if digest in found:
                     continue
                 parts = noted.get(digest)
@@ -141,6 +141,6 @@ def _constant(value: object) -> str:
     if type(value) is frozenset:
         return f"frozenset({sorted(map(repr, value))})"
     text = repr(value)
-    if type(value) in (str, bytes) and _OPAQUE_TEXT.search(text):
+    if type(value) in (str, bytes) and re.search(_OPAQUE_TEXT, text):
         return f"{type(value).__name__}[{len(value)}] {digest128(text.encode('utf-8', 'surrogatepass'))}"  # type: ignore[arg-type]
     return text

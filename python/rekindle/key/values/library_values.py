@@ -19,7 +19,7 @@ from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, opaque
 from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import CustomOperator
 
-_PLACES = re.compile(r" # [^\n]*")  # where the source of a node is
+_PLACES = r" # [^\n]*"  # where the source of a node is; compiled when it is used
 _OUTSIDE_OF_GRAPHS = ("prim::Print", "aten::warn", "= ^", "<Tensor>")  # Python code, and numbers that the text does not show
 _TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
 
@@ -52,7 +52,7 @@ def _device(walker: Walker, path: str, value: torch.device) -> None:
 @handles(torch.jit.ScriptFunction, cells=IMMUTABLE, attributes=False)
 def _script_function(walker: Walker, path: str, value: Any) -> None:
     """Adds a function that torch.jit.script has compiled, by its graph; raises Bypass for one that prints: no graph does."""
-    graph = _PLACES.sub("", str(value.inlined_graph))
+    graph = re.sub(_PLACES, "", str(value.inlined_graph))
     if (does := next((name for name in _OUTSIDE_OF_GRAPHS if name in graph), None)) is not None:
         raise opaque(path, value, f" with {does}")
     walker.leaves.append((path, f"script function {value.name} {digest128(graph.encode())}"))

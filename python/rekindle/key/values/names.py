@@ -18,8 +18,8 @@ from typing import Any
 from rekindle.key.code.code_objects import nested_code
 from rekindle.key.code.module_names import own_names, read_names
 from rekindle.key.values.callables import SINGLE_DISPATCH
+from rekindle.process.process_state import builtin_named
 from rekindle.process.torch_internals import CustomOperator
-from rekindle.sizes.lengths import builtin_named
 
 
 class Absent:
