@@ -39,7 +39,9 @@ def add_patches(walker: Walker) -> None:
     for owner, namespace in NAMESPACES:
         for name, value in list(vars(namespace).items()):
             if not name.startswith("__") or namespace is torch.Tensor:
-                _add_patch(walker, f"patched.{owner}.{name}", name, unpatched(value))
+                now = unpatched(value)
+                if not (type(now) in _C_FUNCTIONS and now.__name__ == name):  # torch's own, as most are: no leaf
+                    _add_patch(walker, f"patched.{owner}.{name}", name, now)
 
 
 def _add_patch(walker: Walker, path: str, name: str, value: Any) -> None:

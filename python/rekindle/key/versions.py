@@ -8,8 +8,7 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -29,9 +28,23 @@ _found: dict[str, str | None] = {}
 @functools.cache
 def _exporters() -> str:
     """Digests the code that makes a graph of a module, which no hit loads."""
-    root = Path(__file__).parents[1]
-    files = [path for room in _ROOMS_OF_A_MISS for path in sorted((root / room).rglob("*.py"))]
-    return digest_parts(path.read_bytes() for path in files)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return digest_parts(text for room in _ROOMS_OF_A_MISS for text in _sources(os.path.join(root, room)))
+
+
+def _sources(folder: str) -> Iterator[bytes]:
+    """Yields what the files of Python below a folder hold, in an order that is the same everywhere.
+
+    Path.rglob takes twice as long, in each process that finds a graph.
+    """
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.name.endswith(".py"):
+            with open(entry.path, "rb", buffering=0) as file:
+                yield file.readall()
+        elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+            yield from _sources(entry.path)
 
 
 def distribution_version(package: str) -> str | None:
