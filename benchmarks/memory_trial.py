@@ -24,7 +24,7 @@ from trial import memory_mib
 warnings.filterwarnings("ignore")
 _SHAPE = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4}
 _TEXT = _SHAPE | {"vocab_size": 2000}
-TOKENS = (16, 256)
+TOKENS, BASE_TOKENS = (16, 256), (8, 128)
 _STEPS = 6
 _WARM_UP = 3  # steps of these that no time is taken of
 
@@ -51,6 +51,7 @@ def _resnet50() -> torch.nn.Module:
 
 _MADE: dict[str, Callable[[], torch.nn.Module]] = {
     "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**_TEXT, intermediate_size=1024)),
+    "bert-base": lambda: transformers.BertForMaskedLM(transformers.BertConfig()),
     "gpt2": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(n_embd=256, n_layer=6, n_head=4, vocab_size=2000, use_cache=False)
     ),
@@ -74,12 +75,13 @@ def batch(model: str, density: float) -> dict[str, torch.Tensor]:
         return {"pixel_values": torch.randn(16, 3, 224, 224), "labels": torch.randint(0, 100, (16,))}
     if model == "resnet50":
         return {"images": torch.randn(16, 3, 160, 160), "labels": torch.randint(0, 1000, (16,))}
-    tokens = torch.randint(0, 2000, TOKENS)
+    batch, length = BASE_TOKENS if model == "bert-base" else TOKENS
+    tokens = torch.randint(0, 2000, (batch, length))
     if density == 1:
         return {"input_ids": tokens, "labels": tokens}
     spread = min(density, 1 - density)  # lengths of sequences differ as much as they can
-    lengths = torch.linspace(density - spread, density + spread, TOKENS[0]).mul(TOKENS[1]).round().clamp(min=1)
-    mask = (torch.arange(TOKENS[1])[None] < lengths[:, None]).long()
+    lengths = torch.linspace(density - spread, density + spread, batch).mul(length).round().clamp(min=1)
+    mask = (torch.arange(length)[None] < lengths[:, None]).long()
     return {"input_ids": tokens, "attention_mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
 
 
