@@ -18,7 +18,8 @@ from subjects import SUBJECTS, in_order, preloaded, why_absent
 from trial_process import Trial, TrialError, TrialProcess
 
 # Variables that would make another subject of every process: a subject has those that it names.
-_OF_SUBJECTS = ("REKINDLE_", "MALLOC_", "TORCHINDUCTOR_", "TORCH_CACHING_PRECOMPILE", "LD_PRELOAD")
+# PYTHONDONTWRITEBYTECODE: Rekindle would be compiled at each start, in 0.1 s, and PyTorch, which was installed, would not.
+_OF_SUBJECTS = ("REKINDLE_", "MALLOC_", "TORCHINDUCTOR_", "TORCH_CACHING_PRECOMPILE", "LD_PRELOAD", "PYTHONDONTWRITEBYTECODE")
 
 
 def drop_settings() -> None:
