@@ -20,7 +20,7 @@ from rekindle.errors import PythonOpError
 from rekindle.graphs.call_key import kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
-from rekindle.key.values.walker import IMMUTABLE, handles, label
+from rekindle.key.values.walker import IMMUTABLE, handles
 from rekindle.lookup.source import GraphSource, OnGraph
 from rekindle.modules.partial_capture import Call, Part, Parts, allows_parts, run_eager
 from rekindle.modules.status import Status
@@ -282,11 +282,9 @@ class Runtime:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
-        from rekindle.lookup.explanation import Explanation  # which no hit needs
-
         kind = self._kinds.get(kind_key(args, kwargs, []))
         if kind is not None and kind.refusal is not None and kind.is_refused:
-            return Explanation(label(type(self._module)), "bypass", str(kind.refusal.reason), kind.refusal.message)
+            return self._subject.explain_bypass(kind.refusal)
         return self._subject.explain(args, kwargs)
 
     def renew(self) -> None:

@@ -104,8 +104,6 @@ class Subject:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why the call hits or misses; runs nothing of the module and changes nothing."""
-        from rekindle.lookup.explanation import Explanation  # which no hit needs
-
         again = lambda: self.fingerprint(args, kwargs)  # noqa: E731
         try:
             fingerprint = again()
@@ -114,7 +112,13 @@ class Subject:
             store = Store.open(self._options, readonly=True)
             return store.explain(store.prekey(fingerprint), fingerprint, again, arguments)
         except Bypass as bypass:
-            return Explanation(label(type(self._module)), "bypass", str(bypass.reason), bypass.message)
+            return self.explain_bypass(bypass)
+
+    def explain_bypass(self, bypass: Bypass) -> Explanation:
+        """Says that calls are refused, and why."""
+        from rekindle.lookup.explanation import Explanation  # which no hit needs
+
+        return Explanation(label(type(self._module)), "bypass", str(bypass.reason), bypass.message)
 
 
 def _check_devices(arguments: list[torch.Tensor], state: dict[str, torch.Tensor]) -> None:

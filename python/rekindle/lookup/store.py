@@ -253,16 +253,9 @@ def model_label(fingerprint: Fingerprint) -> str:
 def _meta(made: NewEntry, class_name: str) -> EntryMeta:
     took = made.seconds
     return EntryMeta(
-        made.model,
-        class_name,
-        made.mode,
-        made.inputs,
-        int(time.time()),
-        took.export,
-        took.total,
-        str(torch.__version__),
-        __version__,
-    )
+        made.model, class_name, made.mode, made.inputs, int(time.time()), took.export, took.total,
+        str(torch.__version__), __version__,
+    )  # fmt: skip
 
 
 class _Writer:
