@@ -82,7 +82,10 @@ def batch(model: str, density: float) -> dict[str, torch.Tensor]:
     spread = min(density, 1 - density)  # lengths of sequences differ as much as they can
     lengths = torch.linspace(density - spread, density + spread, batch).mul(length).round().clamp(min=1)
     mask = (torch.arange(length)[None] < lengths[:, None]).long()
-    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens.masked_fill(mask == 0, -100)}
+    labels = tokens.masked_fill(mask == 0, -100)
+    if model.startswith("bert"):  # as masked language models have it, some tokens are to be guessed
+        labels = labels.masked_fill(torch.rand(tokens.shape) > 0.15, -100)
+    return {"input_ids": tokens, "attention_mask": mask, "labels": labels}
 
 
 def train(name: str, model: Any, density: float) -> float:
