@@ -37,7 +37,7 @@ class LogLevel(enum.IntEnum):
 
 _LOG = ("debug", "debug", "info", "warning", "error", "off")
 _READ = ("LOG_LEVEL", "SAVE_ONNX_PATH", "FALLBACK_POLICY", "CACHE_DIR", "MEMORY_OPT_LEVEL", "MEMORY_OPT_CONFIG")
-# Either has ORTModule leave rows out; it does without one, too, where results with a row for each token stay what they are here.
+# ORTModule has both on from the start. Here one has to be asked for: results with a row for each token get zeros.
 _SPARSE = ("ENABLE_EMBEDDING_SPARSE_OPTIMIZER", "ENABLE_LABEL_SPARSE_OPTIMIZER")
 # Safe by construction or chosen by measurement here: setting them changes nothing.
 _WITHOUT_MEANING = re.compile(
