@@ -103,6 +103,8 @@ NeededRows find_needed_rows(const RowQuestions& questions, const std::vector<at:
   taken.index_fill_(0, found.rows, at::Scalar(true));
   found.counted = filled(counted.flatten(), taken);
   found.counted_among_rows = taken.cumsum(0).sub(1).index_select(0, found.counted);
+  found.is_needed = needed.flatten().index_select(0, found.rows);
+  found.counts_itself = counted.flatten().index_select(0, found.counted);
   return found;
 }
 

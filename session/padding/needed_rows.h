@@ -11,11 +11,17 @@
 namespace rekindle::session {
 
 struct NeededRows {
-  // Vectors of int64, in increasing order: what a packed graph takes beside the whole graph's inputs.
-  at::Tensor rows, counted, counted_among_rows;
+  // What a packed graph takes beside the whole graph's inputs: vectors of int64, in increasing order, and of
+  // bool: of the first two, which rows do not only fill up.
+  at::Tensor rows, counted, counted_among_rows, is_needed, counts_itself;
   // How many rows losses, selections and what they see need, and how many the first two do. `rows` and
   // `counted` have a few more, so that few numbers of rows occur and plans serve many calls.
   std::int64_t needed = 0, counts = 0;
+
+  // In the order in which a packed graph takes them.
+  std::vector<at::Tensor> inputs() const {
+    return {rows, counted, counted_among_rows, is_needed, counts_itself};
+  }
 };
 
 // A row is needed if a loss or a selection reads it, or if a needed row sees it in an attention. `answers`:

@@ -14,7 +14,7 @@
 namespace rekindle::session {
 
 struct PackedJoint {
-  // With three more forward inputs for each packing, in order, after the others: see padding::PackedGraph.
+  // With more forward inputs for each packing, in order, after the others: see padding::PackedGraph.
   // Outputs, cotangents and gradients are those of the joint graph.
   autodiff::JointGraph joint;
   // For tokens of each kind, such as an encoder's and a decoder's, without their graphs. The question graph
@@ -23,7 +23,7 @@ struct PackedJoint {
 };
 
 // How many inputs it has more for each packing.
-inline constexpr std::size_t kRowInputs = 3;
+inline constexpr std::size_t kRowInputs = 5;
 
 // Whether the sizes of these inputs say enough of the graph: short sequences do not.
 bool tells_rows(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs);

@@ -114,7 +114,7 @@ std::optional<PaddingElimination::Choice> PaddingElimination::packed_call(
     const std::int64_t batch = inputs[packing.tokens].size(0), length = inputs[packing.tokens].size(1);
     const NeededRows rows = find_needed_rows(
         packing.asked, packing.questions->forward(choice.inputs, /*record=*/false), batch, length);
-    choice.inputs.insert(choice.inputs.end(), {rows.rows, rows.counted, rows.counted_among_rows});
+    for (at::Tensor& input : rows.inputs()) choice.inputs.push_back(std::move(input));
     all += batch * length;
     needed += rows.needed;
     counts += rows.counts;

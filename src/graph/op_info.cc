@@ -131,7 +131,7 @@ void add_own_ops(Table& table) {
   table.add({kOwn, "", 2, 3, 1, 2}, {"CrossEntropyLoss"});
   table.add({kOwn, "", 2, kAny, 1, kAny, {1}, kShapeOnlyTail | kView}, {"ConcatGradient"});
   table.add({kOwn, "", 3, 3, 1, 1}, {"DropoutGradient"});
-  table.add({kOwn, "", 3, 3, 1, 1, {2}}, {"PackRows", "UnpackRows"});
+  table.add({kOwn, "", 3, 4, 1, 1, {2}}, {"PackRows", "UnpackRows"});
   table.add({kOwn, "", 4, 4, 1, 2, {3}, kRandom}, {"DropoutRows"});
   table.add({kOwn, "", 3, 3, 1, 1, {2}}, {"GatherGradient"});
   table.add({kOwn, "", 3, 4, 1, 1, {2}, kAddsToLast}, {"EmbeddingGradient"});

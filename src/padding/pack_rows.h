@@ -50,8 +50,9 @@ struct RowQuestions {
 };
 
 struct PackedGraph {
-  // The inputs of the whole graph, then int64 vectors: the rows that are needed, in increasing order; those
-  // of them that losses and selections need; and where these stand among the former.
+  // The inputs of the whole graph, then vectors. Of int64: the rows that are needed, in increasing order;
+  // those of them that losses and selections need; where these stand among the former. Of bool, for the first
+  // and the second: which are needed, and do not only fill up.
   std::unique_ptr<graph::Graph> graph;
   std::array<std::string, 2> symbols;  // of how many rows are needed, and how many of these are counted
   // Takes the inputs of the whole graph and has no random draws.

@@ -35,6 +35,8 @@ class Packing {
     rows_[RowSet::kNeeded] = add_rows("rows");
     rows_[RowSet::kCounted] = add_rows("counted_rows");
     counted_among_needed_ = graph_->add_input("counted_rows_among_rows", rows_[RowSet::kCounted]->type());
+    for (const RowSet set : {RowSet::kNeeded, RowSet::kCounted})
+      counts_[set] = graph_->add_input("counts", {graph::DType::kBool, rows_[set]->type().dims});
   }
 
   Status run(const graph::Graph& forward, PackedGraph& packed) {
@@ -170,10 +172,16 @@ class Packing {
     Value*& known = unpacked_[{value, is_result}];
     if (known != nullptr) return known;
     const Value* original = original_of_.at(value);
-    known = own(kOwn, "UnpackRows", {value, rows_.at(set_of(value)), tokens_},
-                {{"flat", std::int64_t{state(original).flat == 0}}, {"result", std::int64_t{is_result}}},
-                before, value->type().dtype);
+    known = unpack(value, set_of(value), state(original).flat == 0, is_result, before);
     return known;
+  }
+
+  // Of a result only rows that count: those that fill a set up have not seen all that they would see.
+  Value* unpack(Value* value, RowSet set, bool flat, bool is_result, Node* before) {
+    std::vector<Value*> inputs{value, rows_.at(set), tokens_};
+    if (is_result) inputs.push_back(counts_.at(set));
+    return own(kOwn, "UnpackRows", std::move(inputs), {{"flat", std::int64_t{flat}}}, before,
+               value->type().dtype);
   }
 
   // A result, zero in the rows that it has not. Its gradient is not to say anything of these.
@@ -193,9 +201,7 @@ class Packing {
       back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
     if (!rows.leads()) value = own("", "Transpose", {value}, {{"perm", there}}, nullptr, dtype);
     Value* taken = packed(value, rows.flat >= 0, set, nullptr);
-    Value* result =
-        own(kOwn, "UnpackRows", {taken, rows_.at(set), tokens_},
-            {{"flat", std::int64_t{rows.flat >= 0}}, {"result", std::int64_t{1}}}, nullptr, dtype);
+    Value* result = unpack(taken, set, rows.flat >= 0, /*is_result=*/true, nullptr);
     return rows.leads() ? result : own("", "Transpose", {result}, {{"perm", back}}, nullptr, dtype);
   }
 
@@ -276,7 +282,7 @@ class Packing {
   std::unordered_map<const Value*, const Value*> original_of_;
   std::unique_ptr<graph::Graph> graph_;
   Value *tokens_ = nullptr, *counted_among_needed_ = nullptr;
-  std::map<RowSet, Value*> rows_;
+  std::map<RowSet, Value*> rows_, counts_;  // counts: which of the rows do not only fill the set up
   std::unordered_map<const Value*, RowSet> sets_;
   std::map<std::pair<const Value*, RowSet>, Value*> packed_;
   std::map<std::pair<const Value*, bool>, Value*> unpacked_;

@@ -111,10 +111,13 @@ TEST_CASE("rows are filled up to a number that occurs often", "[session][padding
   CHECK(none.rows.numel() == 4);  // 128 / 32
   CHECK(none.counted.numel() == 4);
   CHECK(none.needed == 0);
+  CHECK(!none.is_needed.any().item<bool>());
   for (const std::int64_t row : {5, 70, 71, 100, 127}) targets[row] = 1;
   const NeededRows five = find_needed_rows(asked, {targets}, 2, 64);
   CHECK(five.rows.numel() == 8);
   CHECK(at::equal(five.rows, std::get<0>(at::sort(five.rows))));
+  check_rows(five.rows.masked_select(five.is_needed), {5, 70, 71, 100, 127});
+  check_rows(five.counted.masked_select(five.counts_itself), {5, 70, 71, 100, 127});
   CHECK(five.rows.eq(127).any().item<bool>());
   CHECK(at::equal(five.rows.index_select(0, five.counted_among_rows), five.counted));
 }

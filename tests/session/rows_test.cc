@@ -31,9 +31,10 @@ constexpr const char* kPack = R"(graph g(%x: float32[b, s, 5], %r: int64[n], %t:
   return %y
 })";
 
-constexpr const char* kUnpack = R"(graph g(%x: float32[n, 5], %r: int64[n], %t: int64[3, 4]) {
+constexpr const char* kUnpack =
+    R"(graph g(%x: float32[n, 5], %r: int64[n], %t: int64[3, 4], %c: bool[n]) {
   opset 20, rekindle 1
-  %y: float32[3, 4, 5] = rekindle::UnpackRows(%x, %r, %t) {result = 1}
+  %y: float32[3, 4, 5] = rekindle::UnpackRows(%x, %r, %t, %c)
   return %y
 })";
 
@@ -65,18 +66,22 @@ TEST_CASE("rows are taken of values that lie in another order", "[session][paddi
   CHECK(at::equal(session->forward(Tensors{turned, rows(), tokens()}, false)[0], taken(turned)));
 }
 
-TEST_CASE("rows go to their places, with zeros between them", "[session][padding]") {
-  const auto session = session_of(kUnpack, {true, false, false});
-  const at::Tensor x = leaf({4, 5});
-  const at::Tensor y = session->forward(Tensors{x, rows(), tokens()}, true)[0];
-  CHECK(at::equal(taken(y.detach()), x));
-  CHECK(y.count_nonzero().item<std::int64_t>() == 20);
+TEST_CASE("rows that count go to their places, with zeros between them", "[session][padding]") {
+  const auto session = session_of(kUnpack, {true, false, false, false});
+  const at::Tensor x = leaf({4, 5}), counts = at::tensor({1, 1, 0, 1}).to(at::kBool);
+  const at::Tensor y = session->forward(Tensors{x, rows(), tokens(), counts}, true)[0];
+  CHECK(at::equal(taken(y.detach()), x.detach() * counts.view({4, 1})));
+  CHECK(y.count_nonzero().item<std::int64_t>() == 15);
   at::Tensor dy = at::zeros({3, 4, 5});
-  dy.view({12, 5}).index_fill_(0, rows(), 2);
+  dy.view({12, 5}).index_fill_(0, at::tensor({1, 2, 11}, at::kLong), 2);
   y.backward(dy, /*retain_graph=*/true);
-  CHECK(at::equal(x.grad(), at::full({4, 5}, 2)));
-  CHECK_THROWS_WITH(y.backward(at::ones({3, 4, 5})),
-                    Contains("padding_elimination") && Contains("[3, 4, 5]"));
+  CHECK(at::equal(x.grad(), at::full({4, 5}, 2) * counts.view({4, 1})));
+  for (const std::int64_t other : {0, 6}) {  // that is left out, and that only fills up
+    at::Tensor wrong = dy.clone();
+    wrong.view({12, 5})[other].fill_(1);
+    CHECK_THROWS_WITH(y.backward(wrong, /*retain_graph=*/true),
+                      Contains("padding_elimination") && Contains("[3, 4, 5]"));
+  }
 }
 
 TEST_CASE("a dropout of some rows drops what one of all rows drops", "[session][padding]") {

@@ -13,9 +13,8 @@ Status pack_rows_gradient(RuleContext& ctx) {
 }
 
 Status unpack_rows_gradient(RuleContext& ctx) {
-  ctx.set_dx(0, ctx.rekindle_op("PackRows", {ctx.dy(), ctx.x(1), ctx.x(2)},
-                                {{"flat", ctx.node().int_attribute("flat", 0)},
-                                 {"result", ctx.node().int_attribute("result", 0)}}));
+  ctx.set_dx(0, ctx.rekindle_op("PackRows", {ctx.dy(), ctx.x(1), ctx.x(2), ctx.x(3)},
+                                {{"flat", ctx.node().int_attribute("flat", 0)}}));
   return {};
 }
 
