@@ -51,7 +51,7 @@ class Packing {
       ++packed.row_results;
       graph_->set_output(i, result_of(*original, graph_->outputs()[i]));
     }
-    packed.needs_all = last_that_needs_all(forward);
+    packed.needs_all = last_that_needs_all(forward, states_);
     if (products_ == 0)
       return unsupported("all rows are needed" + (packed.needs_all.empty() ? "" : " by " + packed.needs_all));
     packed.products = products_;
@@ -256,23 +256,6 @@ class Packing {
         {std::move(op), std::string(domain), std::move(inputs), std::move(attributes), 1}, before);
     node->output()->set_type({dtype, std::nullopt});
     return node->output();
-  }
-
-  // "CumSum at model.py:12", what needs all rows and comes last: layers before it leave none out.
-  std::string last_that_needs_all(const graph::Graph& forward) const {
-    for (auto node = forward.nodes().rbegin(); node != forward.nodes().rend(); ++node) {
-      bool reads_rows = false;
-      for (std::size_t i = 0; i < (*node)->inputs().size(); ++i) {
-        const Value* input = (*node)->input(i);
-        reads_rows =
-            reads_rows || (input != nullptr && !graph::is_shape_only(**node, i) &&
-                           state(input).is_tracked() && graph::is_differentiable(input->type().dtype));
-      }
-      if (reads_rows && states_.of(node->get()).use == Use::kUnknown)
-        return graph::qualified_name((*node)->domain(), (*node)->op_type()) +
-               ((*node)->source().empty() ? "" : " at " + (*node)->source());
-    }
-    return "";
   }
 
   const TokenSizes& sizes_;

@@ -84,7 +84,26 @@ class Search {
   RowNeeds needs_;
 };
 
+bool reads_rows(const Node& node, const RowStates& states) {
+  for (std::size_t i = 0; i < node.inputs().size(); ++i) {
+    const Value* input = node.input(i);
+    if (input != nullptr && !graph::is_shape_only(node, i) && states.of(input).is_tracked() &&
+        graph::is_differentiable(input->type().dtype))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string last_that_needs_all(const graph::Graph& graph, const RowStates& states) {
+  for (const auto& node : graph.nodes() | std::views::reverse) {
+    if (states.of(node.get()).use == Use::kUnknown && reads_rows(*node, states))
+      return graph::qualified_name(node->domain(), node->op_type()) +
+             (node->source().empty() ? "" : " at " + node->source());
+  }
+  return "";
+}
 
 RowNeeds find_row_needs(const graph::Graph& graph, const RowStates& states, std::size_t whole_results) {
   return Search(graph, states, whole_results).run();

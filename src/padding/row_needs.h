@@ -1,6 +1,7 @@
 // RowNeeds: which values may leave rows out, and who says which rows are needed.
 #pragma once
 
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -21,5 +22,9 @@ struct RowNeeds {
 // Results of the graph that have a row for each token may leave rows out, but for the last `whole_results`:
 // they are zero there.
 RowNeeds find_row_needs(const graph::Graph& graph, const RowStates& states, std::size_t whole_results);
+
+// "CumSum at model.py:12": what needs all rows and comes last, so that nothing before it leaves any out;
+// empty where nothing does.
+std::string last_that_needs_all(const graph::Graph& graph, const RowStates& states);
 
 }  // namespace rekindle::padding

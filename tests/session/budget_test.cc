@@ -85,6 +85,7 @@ void check_same(const Tensors& a, const Tensors& b) {
 TEST_CASE("twenty budgets are kept to the byte and no smaller one takes more", "[session][budget]") {
   const Tensors given = inputs();
   const auto free = session_with(6, {});
+  step(free, given);  // the first products of a process: MKL may divide them otherwise, to other bits
   const Tensors expected = step(free, given);
   const std::size_t full = free->memory(given, true).activation_bytes;
   std::size_t before = full;
