@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(
-    str(Path(__file__).resolve().parent.parent / "examples")
-)  # after this directory, whose files have names of theirs
+# Behind this directory, whose files have names of theirs.
+sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
 
 import text
 import torch

@@ -70,8 +70,8 @@ struct SessionOptions {
   MemoryBudget memory_budget = {};
   // Takes the place of the budget. Kinds that the graph has not got are one warning.
   std::optional<MemoryPlan> memory_plan = std::nullopt;
-  // Whether forwards that record compute only the rows of tokens that the loss depends on, where the graph
-  // says which these are (src/padding). Results with a row for each token are zero in the others.
+  // True lets forwards that record leave out rows of tokens on which the loss does not depend, where the
+  // graph says which these are (src/padding). Results with a row for each token are zero in those rows.
   bool padding_elimination = false;
   // The last so many outputs are what the graph writes to buffers and inputs: no row of them is left out.
   std::size_t written_results = 0;
@@ -110,7 +110,6 @@ struct SessionStats {
 };
 
 struct PaddingStats {
-  std::string why_not;           // no row can be left out; empty where that is not known yet, too
   std::size_t calls = 0;         // that asked which rows they need
   std::size_t packed_calls = 0;  // of these, those that left rows out
   double density = 0;            // of the last of them: the share of the rows that it needs,

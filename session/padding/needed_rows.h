@@ -11,8 +11,8 @@
 namespace rekindle::session {
 
 struct NeededRows {
-  // What a packed graph takes beside the whole graph's inputs: vectors of int64, in increasing order, and of
-  // bool: of the first two, which rows do not only fill up.
+  // A packed graph takes these vectors beside the whole graph's inputs. The first three are of int64, in
+  // increasing order; the last two, of bool, tell which of `rows` and of `counted` do not only fill up.
   at::Tensor rows, counted, counted_among_rows, is_needed, counts_itself;
   // How many rows losses, selections and what they see need, and how many the first two do. `rows` and
   // `counted` have a few more, so that few numbers of rows occur and plans serve many calls.

@@ -25,7 +25,8 @@ struct PackedJoint {
 // How many inputs it has more for each packing.
 inline constexpr std::size_t kRowInputs = 5;
 
-// Whether the sizes of these inputs say enough of the graph: short sequences do not.
+// Returns whether packed_joint() can tell batch and length from other sizes by these inputs; it cannot by
+// sequences of fewer than four tokens.
 bool tells_rows(const autodiff::JointGraph& joint, std::span<const at::Tensor> inputs);
 
 // `written_results`: as of SessionOptions. `inputs`: of the call for which it is made first; it is for all

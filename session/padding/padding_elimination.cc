@@ -83,7 +83,6 @@ std::shared_ptr<const PaddingElimination::Made> PaddingElimination::made(
   }
   const std::lock_guard lock(mutex_);
   if (made_ == nullptr) made_ = std::move(fresh);
-  stats_.why_not = made_->why_not;
   return made_;
 }
 

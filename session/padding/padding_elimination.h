@@ -32,7 +32,7 @@ class PaddingElimination {
   PaddingElimination(const autodiff::JointGraph& joint, SessionOptions options)
       : joint_(joint), options_(std::move(options)) {}
 
-  // What runs a call that records: a session that computes fewer rows, with its inputs.
+  // Names the session that runs a call with fewer rows, and the inputs that this session takes.
   struct Choice {
     std::shared_ptr<Session> session;
     std::vector<at::Tensor> inputs;
@@ -41,7 +41,7 @@ class PaddingElimination {
   // is called with each session that is made.
   std::optional<Choice> choose(std::span<const at::Tensor> inputs,
                                const std::function<void(Session&)>& prepare);
-  // Those that have been made.
+  // Returns the sessions that have been made so far, so that their owner can hand on what it is given.
   std::vector<std::shared_ptr<Session>> sessions() const;
   PaddingStats stats() const;
 

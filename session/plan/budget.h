@@ -28,7 +28,8 @@ struct Fitted {
 
 Fitted fit_budget(const PlanRequest& request, Claimed claimed);
 
-// What a backward could make again, and how much of that `made` does. Throws c10::Error.
+// Returns the kinds of values that a backward could make again, and how many of each `made` makes. Throws
+// c10::Error.
 std::vector<SubgraphKind> recomputable_kinds(const PlanRequest& request, const Recomputation& made);
 
 }  // namespace rekindle::session

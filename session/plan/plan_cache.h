@@ -41,8 +41,8 @@ class PlanCache {
   // As of Session.
   void set_functions(HostFunctions functions);
   std::shared_ptr<const HostFunctions> functions() const;
-  // What the plan's backward could make again. Lowers the graph once more: plans that nobody asks need not
-  // know.
+  // Returns the kinds of values that the plan's backward could make again. It lowers the graph once more, so
+  // that plans which nobody asks about cost nothing.
   std::vector<SubgraphKind> subgraphs_of(const Plan& plan) const;
   SessionStats stats() const;
   std::string describe_last() const;

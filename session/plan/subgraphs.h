@@ -6,7 +6,7 @@
 // before it back to what is there anyway. The kind is the subgraph's ops in their order, joined by '+'.
 //
 // An example: of `h = Linear(x, w); y = Tanh(h)` the backward reads y, not h: the kind of y is "Linear+Tanh".
-// Of `h = Linear(x, w); y = Gelu(h); z = Linear(y, v)` it reads h and y: the kinds are "Linear" and "Gelu".
+// In `h = Linear(x, w); y = Gelu(h); z = Linear(y, v)` it reads h and y: their kinds are "Linear" and "Gelu".
 // Layers that are alike have places of the same kinds.
 #pragma once
 

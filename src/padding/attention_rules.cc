@@ -10,7 +10,6 @@
 //
 // PyTorch's own, with dropout, sets what is -inf in all of a row to 0, before and after the Softmax.
 #include <algorithm>
-#include <limits>
 
 #include "src/padding/row_rules.h"
 

@@ -65,13 +65,8 @@ RowQuestions questions_of(const RowStates& states, const RowNeeds& needs, Asking
     RowQuestions::Sight sight{{}, attention->causal, attention->queries_are_rows, attention->rank};
     for (const std::size_t mask : attention->masks)
       sight.masks.push_back({asking.output_of(states.masks[mask].value), states.masks[mask].how});
-    const auto same = [&](const RowQuestions::Sight& other) {
-      return other.causal == sight.causal && other.queries_are_rows == sight.queries_are_rows &&
-             other.rank == sight.rank &&
-             std::ranges::equal(other.masks, sight.masks, {}, &RowQuestions::MaskOutput::output,
-                                &RowQuestions::MaskOutput::output);
-    };
-    if (std::ranges::none_of(questions.sights, same)) questions.sights.push_back(std::move(sight));
+    if (std::ranges::find(questions.sights, sight) == questions.sights.end())
+      questions.sights.push_back(std::move(sight));
   }
   return questions;
 }

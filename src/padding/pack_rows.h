@@ -36,12 +36,14 @@ struct RowQuestions {
   struct MaskOutput {
     std::size_t output = 0;
     Mask::How how = Mask::How::kAdded;
+    bool operator==(const MaskOutput&) const = default;
   };
   struct Sight {  // what the queries of attentions see
     std::vector<MaskOutput> masks;
     bool causal = false;
     bool queries_are_rows = false;
     int rank = 4;  // of the scores: [B, ..., L, S]
+    bool operator==(const Sight&) const = default;
   };
   std::vector<Target> targets;
   std::vector<WeightOutput> weights;

@@ -12,7 +12,7 @@ namespace rekindle::padding {
 struct RowNeeds {
   // Values of which nobody needs a row that is left out.
   std::unordered_set<const graph::Value*> may_leave_out;
-  // Of the attentions of RowStates those whose keys and values may leave rows out.
+  // The keys and values of these attentions, of those in RowStates, may leave rows out.
   std::vector<const Attention*> attentions;
   // Nodes before such an attention: their rows are those that it needs, too. Others need those of losses and
   // selections only.

@@ -9,13 +9,13 @@
 
 namespace rekindle::padding {
 
-// What a rule says of one node: its use, and the states of its outputs where it knows them.
+// A rule answers with this: how the node uses rows, and the states of its outputs where it knows them.
 struct Rule {
   NodeUse use;
   std::vector<State> outputs;
 };
 
-// What rules may ask, and where they note what they find.
+// Gives a rule what it may ask about the graph, and a place to note what it finds.
 struct RuleContext {
   const graph::Graph& graph;
   const TokenSizes& sizes;
@@ -23,7 +23,7 @@ struct RuleContext {
 
   const State& state(const graph::Node& node, std::size_t input) const { return found.of(node.input(input)); }
   int rank(const graph::Value* value) const { return sizes.rank(value); }
-  // Whether no input but these is tracked.
+  // Returns true if no input is tracked, except those listed.
   bool only_tracked(const graph::Node& node, std::initializer_list<std::size_t> inputs) const;
   // The ints of a constant input; nullopt when it is absent or not constant.
   static std::optional<std::vector<std::int64_t>> ints(const graph::Node& node, std::size_t input);

@@ -160,6 +160,29 @@ TEST_CASE("two masks on the same scores hide what either hides, each in its own 
   CHECK(packed.questions.sights[0].masks.size() == 2);
 }
 
+TEST_CASE("a mask that shows keys to one attention and hides them from another is asked twice", "[padding]") {
+  const std::string both = model(R"(
+  %split: int64[4] = Constant() {value = int64[4]{0, 0, 2, 4}}
+  %heads: float32[b, s, 2, 4] = Reshape(%x, %split))" +
+                                 std::string(kAttention) + R"(
+  %low: float32[] = Constant() {value = float32[]{-inf}}
+  %shown: float32[b, 2, s, s] = Where(%keep, %products, %low)
+  %hidden: float32[b, 2, s, s] = Where(%keep, %low, %products)
+  %p: float32[b, 2, s, s] = Softmax(%shown) {axis = -1}
+  %q: float32[b, 2, s, s] = Softmax(%hidden) {axis = -1}
+  %u: float32[b, 2, s, 4] = MatMul(%p, %order)
+  %v: float32[b, 2, s, 4] = MatMul(%q, %order)
+  %z: float32[b, 2, s, 4] = Add(%u, %v)
+  %back: float32[b, s, 2, 4] = Transpose(%z) {perm = [0, 2, 1, 3]}
+  %join: int64[3] = Constant() {value = int64[3]{0, 0, -1}}
+  %joined: float32[b, s, 8] = Reshape(%back, %join)
+  %y: float32[b, s, 8] = rekindle::Linear(%joined, %w))");
+  const PackedGraph packed = pack(both);
+  REQUIRE(packed.questions.sights.size() == 2);
+  CHECK(packed.questions.sights[0].masks[0].how == Mask::How::kKeeps);
+  CHECK(packed.questions.sights[1].masks[0].how == Mask::How::kHides);
+}
+
 TEST_CASE("what works along the length needs all rows", "[padding]") {
   const std::string axis = "  %one: int64[1] = Constant() {value = int64[1]{1}}\n";
   for (const std::string body :
