@@ -107,6 +107,24 @@ TEST_CASE("alike layers have places of the same kinds", "[session][subgraphs]") 
   CHECK(session_with(MemoryPlan())->memory(given, false).subgraphs.empty());
 }
 
+TEST_CASE("a linear layer is a third of its forward and backward, narrow or wide", "[session][subgraphs]") {
+  for (const std::int64_t width : {64, 512, 4096}) {
+    INFO("width " << width);
+    const std::string wide = std::to_string(width);
+    SessionOptions options;
+    options.memory_plan = MemoryPlan();
+    const auto session =
+        session_of("graph g(%x: float32[n, 512], %w: float32[" + wide +
+                       ", 512]) {\n  opset 20, rekindle 1\n  %h: float32[n, " + wide +
+                       "] = rekindle::Linear(%x, %w)\n  %y: float32[n, " + wide +
+                       "] = Gelu(%h)\n  %l: float32[] = ReduceSum(%y) {keepdims = 0}\n  return %l\n}\n",
+                   {true, true}, std::move(options));
+    const Tensors given = {at::randn({1024, 512}).requires_grad_(), at::randn({width, 512}).requires_grad_()};
+    const double share = row(session->memory(given, true), "Linear").share;
+    CHECK((share > 0.25 && share < 0.35));
+  }
+}
+
 TEST_CASE("each number of places of each kind frees what the table says", "[session][subgraphs]") {
   const Tensors given = inputs();
   const auto free = session_with(MemoryPlan());
