@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/memory.h"
+#include "device/workspace.h"
 
 namespace rekindle::device {
 namespace {
@@ -37,7 +38,7 @@ std::size_t ArenaPool::release_all() {
     const std::lock_guard lock(all.mutex);
     for (auto& [device, pool] : all.by_device) every.push_back(&pool);
   }
-  std::size_t bytes = 0;
+  std::size_t bytes = Workspace::release_all();
   for (ArenaPool* const pool : every) bytes += pool->release();
   return bytes;
 }

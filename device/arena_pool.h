@@ -38,7 +38,8 @@ class ArenaPool {
   // one. Throws c10::OutOfMemoryError, or what else the device's allocator does; the pool is then as before.
   std::unique_ptr<Arena> take(std::size_t bytes);
   void give_back(std::unique_ptr<Arena> arena);
-  // Frees the idle arenas, of all devices or of this one; returns their bytes.
+  // Frees the idle arenas, of all devices (and the idle workspaces, workspace.h) or of this one; returns
+  // their bytes.
   static std::size_t release_all();
   std::size_t release();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "session/lower/placed.h"
 #include "session/lower/plan_mismatch.h"
 #include "session/lower/run_lowering.h"
 #include "session/session.h"
@@ -104,11 +105,16 @@ at::Tensor owned(const at::Tensor& result, const std::vector<at::Tensor>& inputs
   return shared ? plain.clone(at::MemoryFormat::Contiguous) : plain.contiguous();
 }
 
+Tensors inputs_of(const Args& args, std::size_t count) {
+  Tensors inputs;
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
+  return inputs;
+}
+
 // Gives one result for each of `planned`; `check`: whether they must have those layouts.
 Kernel calling(Function function, std::size_t inputs, std::vector<Layout> planned, bool check) {
   return [function = std::move(function), inputs, planned = std::move(planned), check](const Args& args) {
-    std::vector<at::Tensor> given;
-    for (std::size_t i = 0; i < inputs; ++i) given.push_back(args.in(i));
+    const Tensors given = inputs_of(args, inputs);
     const std::vector<at::Tensor> results = function(given);
     if (results.size() < planned.size())
       throw PlanMismatch(c10::str(results.size(), " results where ", planned.size(), " were planned"));
@@ -127,7 +133,7 @@ Kernel calling(Function function, std::size_t inputs, std::vector<Layout> planne
 
 Lowering functional(const LowerContext& context, Function function, bool sized_by_data) {
   Lowering lowering;
-  lowering.gives = true;
+  lowering.gives = context.running() || !can_place(context.device());
   const std::size_t inputs = context.num_inputs(), outputs = context.num_outputs();
   if (sized_by_data && !context.running()) {
     std::vector<at::Tensor> constants;
@@ -149,7 +155,15 @@ Lowering functional(const LowerContext& context, Function function, bool sized_b
         lowering.outputs.push_back({result.scalar_type(), result.sizes().vec(), {}});
     }
   }
-  lowering.kernel = calling(std::move(function), inputs, lowering.outputs, !context.running());
+  lowering.kernel = lowering.gives
+                        ? calling(std::move(function), inputs, lowering.outputs, !context.running())
+                        : placed(
+                              [function = std::move(function), inputs, outputs](const Args& args) {
+                                Tensors results = function(inputs_of(args, inputs));
+                                results.resize(std::min(results.size(), outputs));
+                                return results;
+                              },
+                              lowering.outputs, {}, context.node().op_type());
   return lowering;
 }
 

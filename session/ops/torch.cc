@@ -1,9 +1,10 @@
-// Operators of PyTorch's dispatcher and their gradients: PyTorch runs them, allocates their results and
-// differentiates them. Layouts are those that the graph records, or else those of a run on meta tensors; a
-// result that comes in another layout is copied.
+// Operators of PyTorch's dispatcher and their gradients: PyTorch runs them, allocates their results (on the
+// CPU in memory of the plan, where it can be) and differentiates them. Layouts are those that the graph
+// records, or else those of a run on meta tensors; a result that comes in another layout is copied.
 #include <ATen/ops/zeros.h>
 
 #include "session/lower/op.h"
+#include "session/lower/placed.h"
 #include "session/lower/plan_mismatch.h"
 #include "session/lower/recorded_results.h"
 #include "session/lower/settled.h"
@@ -119,10 +120,17 @@ Lowering lower_torch(const LowerContext& context) {
   if (!context.running()) lowering.outputs = layouts_of(context, *op);
   const Results to(node, lowering.outputs);
   lowering.outputs.resize(to.count);
-  lowering.gives = true;
   lowering.held = graph::has_tape(node) ? 1 : 0;
   lowering.keeps_inputs = lowering.held == 1 && context.recording();
   const std::size_t count = context.num_inputs();
+  // A library's own operators may keep what they return.
+  if (lowering.held == 0 && !context.running() && can_place(context.device()) &&
+      node.op_type().starts_with("aten.")) {
+    lowering.kernel = placed([op, count](const Args& args) { return op->call(inputs_of(args, count)); },
+                             to.planned, to.unused, to.name);
+    return lowering;
+  }
+  lowering.gives = true;
   if (!lowering.keeps_inputs) {
     lowering.kernel = [op, count, to](const Args& args) {
       const std::vector<at::Tensor> inputs = inputs_of(args, count);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <variant>
 
+#include "session/lower/placed.h"
 #include "session/lower/settled.h"
 #include "session/lower/tensor_types.h"
 
@@ -27,24 +28,36 @@ Wanted wanted_of(const LowerContext& context) {
   return wanted;
 }
 
+Tensors wanted_ones(Gradients all, const Wanted& wanted) {
+  auto& [first, second, third] = all;
+  const std::array<at::Tensor*, 3> found{&first, &second, &third};
+  Tensors gradients;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (wanted[i]) gradients.push_back(std::move(*found[i]));
+  }
+  return gradients;
+}
+
 // The gradients that `compute` returns, of which those that are wanted have the layouts `all`.
-Lowering gradients(const Wanted& wanted, const std::array<Layout, 3>& all, std::string name,
-                   std::function<Gradients(const Args&)> compute) {
+Lowering gradients(const LowerContext& context, const Wanted& wanted, const std::array<Layout, 3>& all,
+                   std::string name, std::function<Gradients(const Args&)> compute) {
   Lowering lowering;
-  lowering.gives = true;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (wanted[i]) lowering.outputs.push_back(all[i]);
   }
-  lowering.kernel = [wanted, planned = lowering.outputs, name = std::move(name),
-                     compute = std::move(compute)](const Args& args) {
-    auto [first, second, third] = compute(args);
-    const std::array<at::Tensor*, 3> found{&first, &second, &third};
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (!wanted[i]) continue;
-      args.out(next) = settled_gradient(std::move(*found[i]), planned[next], name);
-      ++next;
-    }
+  auto some = [wanted, compute = std::move(compute)](const Args& args) {
+    return wanted_ones(compute(args), wanted);
+  };
+  if (can_place(context.device())) {
+    lowering.kernel = placed(std::move(some), lowering.outputs, {}, std::move(name));
+    return lowering;
+  }
+  lowering.gives = true;
+  lowering.kernel = [some = std::move(some), planned = lowering.outputs,
+                     name = std::move(name)](const Args& args) {
+    Tensors found = some(args);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      args.out(i) = settled_gradient(std::move(found[i]), planned[i], name);
   };
   return lowering;
 }
@@ -58,7 +71,8 @@ Lowering lower_convolution_gradient(const LowerContext& context) {
   TORCH_CHECK(context.rank(2) >= 2, "the weight of a convolution has ", context.rank(2), " dimensions");
   const Sizes weight = context.sizes(2), bias = {transposed ? weight[1] * groups : weight[0]};
   return gradients(
-      wanted, {layout_of(context.meta(1)), layout_of(context.meta(2)), Layout{context.dtype(2), bias, {}}},
+      context, wanted,
+      {layout_of(context.meta(1)), layout_of(context.meta(2)), Layout{context.dtype(2), bias, {}}},
       "the gradient of a convolution",
       [=, stride = ints("stride"), padding = ints("padding"), dilation = ints("dilation"),
        output_padding = ints("output_padding")](const Args& args) {
@@ -80,13 +94,13 @@ Lowering lower_batch_norm_gradient(const LowerContext& context) {
   TORCH_CHECK(context.rank(1) >= 2, "a batch norm of a tensor with ", context.rank(1), " dimensions");
   const bool scaled = context.has(4);
   const Layout parameter{scaled ? context.dtype(4) : context.dtype(1), {context.sizes(1)[1]}, {}};
-  return gradients(wanted, {layout_of(context.meta(1)), parameter, parameter}, "the gradient of a batch norm",
-                   [wanted, scaled, epsilon = epsilon_of(context.node())](const Args& args) {
-                     const std::optional<at::Tensor> scale =
-                         scaled ? std::optional(args.in(4)) : std::nullopt;
-                     return at::native_batch_norm_backward(args.in(0), args.in(1), scale, {}, {}, args.in(2),
-                                                           args.in(3), /*train=*/true, epsilon, wanted);
-                   });
+  return gradients(
+      context, wanted, {layout_of(context.meta(1)), parameter, parameter}, "the gradient of a batch norm",
+      [wanted, scaled, epsilon = epsilon_of(context.node())](const Args& args) {
+        const std::optional<at::Tensor> scale = scaled ? std::optional(args.in(4)) : std::nullopt;
+        return at::native_batch_norm_backward(args.in(0), args.in(1), scale, {}, {}, args.in(2), args.in(3),
+                                              /*train=*/true, epsilon, wanted);
+      });
 }
 
 }  // namespace
