@@ -3,8 +3,9 @@
 Transformers of 6 layers, width 256 and few words, a vision transformer and ResNet-50 train for six steps of AdamW, in eager and,
 with a filled cache, in Rekindle, each in a fresh process; with --budgets, in Rekindle with memory budgets, too, and with
 --compile in torch.compile, with its own activation_memory_budget of the same shares. With --density, sequences are padded, and
-Rekindle trains with padding_elimination as well. Measured is by how much the process grows
-from before the first step to its peak: activations, gradients, the optimizer's state and the arena; and the time of a step.
+Rekindle trains with padding_elimination as well. With --checkpoint, each layer is in an activation checkpoint, in all subjects.
+Measured is by how much the process grows from before the first step to its peak: activations, gradients, the optimizer's state
+and the arena; and the time of a step.
 Nothing is written but standard output.
 """
 
@@ -41,16 +42,18 @@ def _variants(budgets: list[float], compiled: bool, padded: bool) -> Iterator[tu
             yield f"compile {budget:g}", "compile", ["--budget", str(budget)]
 
 
-def measure(models: list[str], budgets: list[float], compiled: bool, density: float) -> dict[str, dict[str, dict[str, Any]]]:
+def measure(
+    models: list[str], budgets: list[float], compiled: bool, density: float, checkpointed: bool
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Returns what trials measured, by model and subject; peaks and times also as ratios to eager's."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as directory:
         for model in models:
-            padded = ["--density", str(density)]
-            trial(model, "rekindle", directory, *padded)
+            common = ["--density", str(density), *(["--checkpoint"] if checkpointed else [])]
+            trial(model, "rekindle", directory, *common)
             found[model] = {}
             for name, variant, more in _variants(budgets, compiled, density < 1):
-                of = found[model][name] = trial(model, variant, directory, *more, *padded)
+                of = found[model][name] = trial(model, variant, directory, *more, *common)
                 if variant == "rekindle" and of["source"] != "local":
                     raise TrialError(f"{model} was to be found in the cache, its graph came from {of['source']}")
                 eager = found[model]["eager"]
@@ -92,9 +95,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--budgets", type=_shares, default=[], help="memory budgets as shares, such as 0.7,0.5,0.3")
     parser.add_argument("--compile", action="store_true", help="run torch.compile as well; takes minutes")
     parser.add_argument("--density", type=_share, default=1.0, help="share of the tokens that are no padding, such as 0.3")
+    parser.add_argument("--checkpoint", action="store_true", help="with each layer of transformers in a checkpoint")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
-    found = measure(options.model or [*_MODELS], options.budgets, options.compile, options.density)
+    models = options.model or [model for model in _MODELS if not (options.checkpoint and model == "resnet50")]
+    found = measure(models, options.budgets, options.compile, options.density, options.checkpoint)
     import torch
 
     print_result({"target": _TARGET, "peaks": found}, torch.get_num_threads(), options.json, lambda: print_table(found))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes one measurement of `scripts/bench memory`, in a process of its own; prints one line of JSON.
 
-memory_trial.py MODEL VARIANT DIR [--budget SHARE] [--density SHARE] [--leave-padding-out]
+memory_trial.py MODEL VARIANT DIR [--budget SHARE] [--density SHARE] [--leave-padding-out] [--checkpoint]
     VARIANT: eager, compile, or rekindle with the cache directory DIR
 """
 
@@ -121,9 +121,14 @@ def main() -> None:
     parser.add_argument("--budget", type=float, help="share of the activations without one")
     parser.add_argument("--density", type=float, default=1.0, help="share of the tokens that are no padding")
     parser.add_argument("--leave-padding-out", action="store_true", help="train with padding_elimination")
+    parser.add_argument("--checkpoint", action="store_true", help="wrap each layer into torch.utils.checkpoint")
     options = parser.parse_args()
     torch.manual_seed(0)
     plain = model = _MADE[options.model]().train()
+    if options.checkpoint:
+        plain.gradient_checkpointing_enable()
+        with torch.no_grad():  # a first call changes classes of transformers
+            plain(**{name: tensor[:1] for name, tensor in batch(options.model, options.density).items()})
     found: dict[str, Any] = {"source": options.variant}
     if options.variant == "compile":
         model = _compiled(plain, options.budget)

@@ -49,11 +49,45 @@ std::string user_place() {
   return {};
 }
 
+// The calls of torch.utils.checkpoint.checkpoint that a trace has met, in their order. Their frames are held,
+// so that a later one is another object.
+thread_local std::vector<py::object> checkpoints;
+// Set once, when the exporter is imported; never freed, as Python may be gone by then.
+py::object& checkpoint_code() {
+  static auto* const code = new py::object;
+  return *code;
+}
+
+// The number of the outermost checkpoint that the thread is in, from 1; 0 for none.
+std::size_t checkpoint_number() {
+  const py::gil_scoped_acquire gil;
+  py::object outermost;
+  for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+       frame;) {
+    auto* at = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
+    if (code.is(checkpoint_code())) outermost = frame;
+    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
+  }
+  if (!outermost) return 0;
+  const auto known =
+      std::ranges::find_if(checkpoints, [&](const py::object& frame) { return frame.is(outermost); });
+  const auto number = static_cast<std::size_t>(known - checkpoints.begin()) + 1;
+  if (known == checkpoints.end()) checkpoints.push_back(outermost);
+  return number;
+}
+
+// As src/graph/onnx/origin.h has it.
+std::string origin() {
+  const std::size_t checkpoint = checkpoint_number();
+  return checkpoint == 0 ? user_place() : user_place() + "\nin checkpoint " + std::to_string(checkpoint);
+}
+
 // As torch has it, in a function of libtorch_python's own: the Python stack, one line a frame.
 void record_place(torch::jit::Node* node) {
   if (!places_wanted) return;
   if (!stacks_wanted) {
-    std::string place = user_place();
+    std::string place = origin();
     const std::size_t size = place.size();
     auto source = std::make_shared<torch::jit::Source>(std::move(place), std::nullopt, 0);
     node->setSourceRange(torch::jit::SourceRange(std::move(source), 0, size));
@@ -130,6 +164,7 @@ void forget_failed_call() {
 bool record_stacks(bool wanted) {
   static const bool installed = (tracer::setRecordSourceLocation(&record_place), true);
   (void)installed;
+  checkpoints.clear();
   return std::exchange(stacks_wanted, wanted);
 }
 
@@ -145,6 +180,9 @@ void bind_tracer(py::module_& m) {
       [](std::vector<std::string> directories) { library_directories = std::move(directories); },
       py::arg("directories"),
       "Where the code of torch and of this package lies, each with a separator at its end.");
+  m.def(
+      "set_checkpoint_code", [](py::object code) { checkpoint_code() = std::move(code); }, py::arg("code"),
+      "The code object whose frames are activation checkpoints of the user's.");
   m.def("user_place", &user_place,
         "\"model.py:12 in forward\": the innermost frame of this thread outside of the library directories; "
         "empty without one.");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/memory.h"
+#include "session/plan/checkpoints.h"
 #include "session/plan/recompute_search.h"
 #include "session/plan/repeat_instructions.h"
 #include "session/plan/step_of.h"
@@ -22,12 +23,14 @@ class Fitting {
   Fitting(const PlanRequest& request, Programs programs)
       : request_(request),
         programs_(std::move(programs)),
-        step_(step_of(programs_, *request.kept, rule_of(request), device::alignment_of(request.device))),
+        step_(step_of(programs_, *request.kept, rule_of(request, programs_),
+                      device::alignment_of(request.device))),
         search_(step_) {}
 
   Fitted run() {
     if (request_.dropped != nullptr) return drop_as_before();
     if (request_.memory_plan != nullptr) return follow_plan();
+    if (follows_checkpoints(request_, programs_)) return follow_checkpoints();
     if (!request_.budget) return spend();
     Fitted best = measured(search_.schedule());
     const std::size_t without = best.recomputation.activation_bytes;
@@ -51,9 +54,9 @@ class Fitting {
   }
 
  private:
-  static DropRule rule_of(const PlanRequest& request) {
+  static DropRule rule_of(const PlanRequest& request, const Programs& programs) {
     const bool asked = request.budget || request.budget.anything || request.dropped != nullptr ||
-                       request.memory_plan != nullptr;
+                       request.memory_plan != nullptr || follows_checkpoints(request, programs);
     return asked ? DropRule() : DropRule{kMaxKeptBytes, true};
   }
 
@@ -109,6 +112,12 @@ class Fitting {
     Fitted made = fitted(search_.schedule());
     made.recomputation.unmet = std::move(planned.unmet);
     return made;
+  }
+
+  // What the user has wrapped into torch.utils.checkpoint, and nothing else.
+  Fitted follow_checkpoints() {
+    search_.drop(checkpointed_values(programs_));
+    return fitted(search_.schedule());
   }
 
   Fitted fitted(const StepSchedule& schedule) const {

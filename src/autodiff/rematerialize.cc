@@ -98,7 +98,7 @@ class Rematerializer {
     }
     spec.attributes[std::string(kRecomputes)] = value->name();
     Node* copy = graph_.create_node(std::move(spec), user);
-    copy->set_source(node.source());
+    copy->set_origin(node);
     copy->output()->set_type(value->type());
     return again_[value] = copy->output();
   }

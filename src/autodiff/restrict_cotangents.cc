@@ -107,7 +107,7 @@ class Restriction {
                                      .attributes = node.attributes(),
                                      .outputs = node.outputs().size()},
                                     before);
-    copy->set_source(node.source());
+    copy->set_origin(node);
     for (std::size_t i = 0; i < node.outputs().size(); ++i) {
       copy->output(i)->set_type(node.output(i)->type());
       zeros_[node.output(i)] = copy->output(i);

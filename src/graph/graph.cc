@@ -160,7 +160,7 @@ std::unique_ptr<Graph> Graph::clone(std::unordered_map<const Value*, Value*>* ma
     for (const Value* input : node->inputs())
       spec.inputs.push_back(input == nullptr ? nullptr : copies.at(input));
     Node* node_copy = copy->create_node(std::move(spec));
-    node_copy->set_source(node->source());
+    node_copy->set_origin(*node);
     for (const Value* output : node->outputs()) {
       // Made with its name, so that a fresh name can never take one that comes later.
       Value* output_copy = copy->new_value(output->name(), output->type());

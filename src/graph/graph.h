@@ -93,10 +93,20 @@ class Node {
   // messages; may be empty. Not part of equality.
   const std::string& source() const { return source_; }
   void set_source(std::string source) { source_ = std::move(source); }
+  // Which of the user's activation checkpoints the node is in (the outermost one), from 1; 0: in none. A wish
+  // to compute the node again rather than hold what it makes; not part of equality.
+  std::uint32_t checkpoint() const { return checkpoint_; }
+  void set_checkpoint(std::uint32_t number) { checkpoint_ = number; }
+  // Takes over the source and the checkpoint of the node that this one stands for.
+  void set_origin(const Node& node) {
+    source_ = node.source_;
+    checkpoint_ = node.checkpoint_;
+  }
 
  private:
   friend class Graph;
   std::string op_type_, domain_, source_;
+  std::uint32_t checkpoint_ = 0;
   std::map<std::string, Attribute, std::less<>> attributes_;
   std::vector<Value*> inputs_, outputs_;
   std::list<std::unique_ptr<Node>>::iterator position_;

@@ -212,7 +212,7 @@ class Packing {
                                       {},
                                       node.outputs().size()},
                                      &node);
-    made->set_source(node.source());
+    made->set_origin(node);
     for (std::size_t i = 0; i < node.outputs().size(); ++i) {
       Value *before = node.output(i), *after = made->output(i);
       after->set_type(before->type());

@@ -47,7 +47,7 @@ bool fuse(graph::Graph& graph, Node* sum, Order& order) {
     spec.inputs.push_back(sum->input(1 - side));
     Node* fused = graph.create_node(std::move(spec), sum);
     order[fused] = order.at(sum);
-    fused->set_source(maker->source());
+    fused->set_origin(*maker);
     fused->output()->set_type(sum->output()->type());
     substitute(graph, sum->output(), fused->output());
     graph.erase_node(sum);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "src/graph/onnx/attribute.h"
+#include "src/graph/onnx/origin.h"
 #include "src/graph/verify.h"
 
 namespace rekindle::graph {
@@ -35,7 +36,7 @@ void node_to_onnx(const Node& node, onnx::NodeProto& proto) {
   for (const Value* input : node.inputs()) proto.add_input(input == nullptr ? "" : input->name());
   for (const Value* output : node.outputs()) proto.add_output(output->name());
   for (const auto& [name, attribute] : node.attributes()) attribute_to_onnx(name, attribute, proto);
-  if (!node.source().empty()) proto.set_doc_string(node.source());
+  if (const std::string origin = origin_text(node); !origin.empty()) proto.set_doc_string(origin);
 }
 
 }  // namespace

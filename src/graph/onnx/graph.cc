@@ -7,6 +7,7 @@
 #include "src/graph/onnx/attribute.h"
 #include "src/graph/onnx/function.h"
 #include "src/graph/onnx/normalize.h"
+#include "src/graph/onnx/origin.h"
 #include "src/graph/onnx/tensor.h"
 #include "src/graph/op_info.h"
 
@@ -38,12 +39,12 @@ bool is_body(const onnx::AttributeProto& attribute) {
 }
 
 // Where the exporter says the node came from.
-std::string source_of(const onnx::NodeProto& node) {
-  if (!node.doc_string().empty()) return node.doc_string();
+void set_origin(const onnx::NodeProto& node, Node& to) {
+  if (!node.doc_string().empty()) return read_origin(node.doc_string(), to);
   for (const auto& entry : node.metadata_props()) {
-    if (entry.key() == "pkg.torch.onnx.stack_trace") return entry.value();
+    if (entry.key() == "pkg.torch.onnx.stack_trace") return to.set_source(entry.value());
   }
-  return node.name();
+  to.set_source(node.name());
 }
 
 // The literal that an attribute of a Constant node stands for; nullopt for an attribute that is none.
@@ -220,7 +221,7 @@ Status OnnxGraphImporter::import_node(const onnx::NodeProto& proto, int position
   if (spec.op_type == "Constant" && spec.domain.empty())
     REKINDLE_RETURN_IF_ERROR(normalize_constant(what, spec.attributes));
   Node* node = graph_->create_node(std::move(spec));
-  node->set_source(source_of(proto));
+  set_origin(proto, *node);
   REKINDLE_RETURN_IF_ERROR(name_outputs(proto, *node, what));
   return check_attribute_names(*node, what);
 }

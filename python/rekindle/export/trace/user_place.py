@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
+from torch.utils.checkpoint import checkpoint
+
 from rekindle import _native
 from rekindle.process.origin import REKINDLE_DIRECTORY, TORCH_DIRECTORY
 
 _native.set_library_directories([TORCH_DIRECTORY, REKINDLE_DIRECTORY])
+_native.set_checkpoint_code(inspect.unwrap(checkpoint).__code__)
 
 
 def user_place() -> str:
