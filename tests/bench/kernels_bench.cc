@@ -10,7 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <tuple>
+#include <utility>
 
+#include "kernels/batch_norm.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding_gradient.h"
@@ -124,11 +127,57 @@ void bench_layer_norm(std::int64_t rows, std::int64_t columns, at::ScalarType dt
       });
 }
 
+// 4 samples; with a relu after it, or none.
+void bench_batch_norm(std::int64_t channels, std::int64_t size, bool relu) {
+  const at::Tensor x = at::randn({4, channels, size, size}), dy = at::randn_like(x);
+  const auto of_channels = [&] { return at::rand({channels}); };
+  const at::Tensor weight = of_channels(), bias = of_channels() - 0.5, old_mean = of_channels();
+  at::Tensor theirs_mean = of_channels(), theirs_var = of_channels(), running_mean = of_channels(),
+             running_var = of_channels(), mean = of_channels(), inv_std = of_channels(),
+             factor = of_channels(), offset = of_channels(), dweight = of_channels(), dbias = of_channels(),
+             dx = at::empty_like(x), y = at::empty_like(x);
+  const std::string name = relu ? "batch_norm, relu " : "batch_norm ";
+  at::Tensor eager_y, eager_mean, eager_inv_std;
+  compare(
+      label((name + "forward").c_str(), x.sizes(), at::kFloat),
+      [&] {
+        std::tie(eager_y, eager_mean, eager_inv_std) =
+            at::native_batch_norm(x, weight, bias, theirs_mean, theirs_var, true, 0.1, 1e-5);
+        if (relu) eager_y.relu_();
+      },
+      [&] {
+        kernels::batch_statistics(x, {old_mean, old_mean, weight, bias}, {},
+                                  {mean, inv_std, running_mean, running_var, factor, offset});
+        kernels::batch_normalize(x, {mean, factor, offset}, relu, y);
+      });
+  const at::Tensor none, &saved_factor = relu ? factor : none, &saved_offset = relu ? offset : none;
+  compare(
+      label((name + "backward").c_str(), x.sizes(), at::kFloat),
+      [&] {
+        at::native_batch_norm_backward(relu ? at::threshold_backward(dy, eager_y, 0) : dy, x, weight, {}, {},
+                                       eager_mean, eager_inv_std, true, 1e-5, {true, true, true});
+      },
+      [&] {
+        kernels::batch_norm_backward(dy, x, {mean, inv_std, weight, saved_factor, saved_offset},
+                                     {dx, dweight, dbias});
+      });
+}
+
+// The batch norms of ResNet-50: each once.
+void bench_batch_norms() {
+  bench_batch_norm(64, 112, true);
+  for (const auto& [channels, size] : {std::pair{64, 56}, {128, 28}, {256, 14}, {512, 7}}) {
+    bench_batch_norm(channels, size, true);
+    bench_batch_norm(4 * channels, size, false);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
   std::printf("%d threads%35s %9s %9s %8s\n", at::get_num_threads(), "", "eager ms", "ours ms", "ratio");
+  bench_batch_norms();
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
     bench_cross_entropy(256, 50257, dtype);
     bench_cross_entropy(4096, 256, dtype);

@@ -1,0 +1,215 @@
+#include "kernels/batch_norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/batch_norm_update_stats.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/threshold_backward.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "kernels/backends.h"
+#include "kernels/check.h"
+
+namespace rekindle::kernels {
+namespace {
+
+void check_planes(const at::Tensor& x) {
+  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble,
+              "batch_norm: x must be float32 or float64, got ", x.scalar_type());
+  TORCH_CHECK(x.dim() >= 2, "batch_norm: x must have at least 2 dimensions, got shape ", x.sizes());
+  check_tensor("batch_norm: x", x, x.scalar_type(), x.sizes(), x);
+  TORCH_CHECK(x.numel() > 0 || x.size(1) == 0, "batch_norm: x has no elements in a channel, got shape ",
+              x.sizes());
+}
+
+void check_channels(const char* name, const at::Tensor& tensor, const at::Tensor& x) {
+  check_tensor(name, tensor, x.scalar_type(), {x.size(1)}, x);
+}
+
+void check_if_defined(const char* name, const at::Tensor& tensor, const at::Tensor& x) {
+  if (tensor.defined()) check_channels(name, tensor, x);
+}
+
+// The sizes in which what belongs to channels broadcasts over x.
+at::Tensor over(const at::Tensor& channels, const at::Tensor& x) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.dim()), 1);
+  sizes[1] = x.size(1);
+  return channels.view(sizes);
+}
+
+// All dimensions but that of the channels.
+std::vector<std::int64_t> within_channel(const at::Tensor& x) {
+  std::vector<std::int64_t> dims{0};
+  for (std::int64_t d = 2; d < x.dim(); ++d) dims.push_back(d);
+  return dims;
+}
+
+double channel_size(const at::Tensor& x) {
+  return static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+}
+
+// Of a constant channel without epsilon, eager's is 0.
+at::Tensor inverse_deviation(const at::Tensor& variance, const BatchNormOptions& options) {
+  const at::Tensor found = (variance + options.epsilon).sqrt_().reciprocal_();
+  return options.epsilon == 0 ? found.masked_fill(variance == 0, 0) : found;
+}
+
+void write_line(const BatchNormChannels& channels, const BatchNormStatistics& statistics) {
+  statistics.factor.copy_(channels.weight.defined() ? statistics.inv_std * channels.weight
+                                                    : statistics.inv_std);
+  if (channels.bias.defined()) {
+    statistics.offset.copy_(channels.bias);
+  } else {
+    statistics.offset.zero_();
+  }
+}
+
+// Where a row has an element of each channel, eager sums in x's dtype, in an order that depends on threads.
+bool has_kernel_for_statistics(const at::Tensor& x) {
+  return x.is_cpu() && x.numel() != x.size(0) * x.size(1);
+}
+
+// With two elements in a channel, dx is what rounding leaves of a difference: that of eager is left by ATen
+// only.
+bool has_kernel_for_gradient(const at::Tensor& x) { return x.is_cpu() && x.numel() > 2 * x.size(1); }
+
+}  // namespace
+
+void batch_statistics(const at::Tensor& x, const BatchNormChannels& channels, const BatchNormOptions& options,
+                      const BatchNormStatistics& statistics) {
+  check_planes(x);
+  check_channels("batch_norm: running_mean", channels.running_mean, x);
+  check_channels("batch_norm: running_var", channels.running_var, x);
+  check_if_defined("batch_norm: weight", channels.weight, x);
+  check_if_defined("batch_norm: bias", channels.bias, x);
+  check_channels("batch_norm: mean", statistics.mean, x);
+  check_channels("batch_norm: inv_std", statistics.inv_std, x);
+  check_channels("batch_norm: the new running_mean", statistics.running_mean, x);
+  check_channels("batch_norm: the new running_var", statistics.running_var, x);
+  check_channels("batch_norm: factor", statistics.factor, x);
+  check_channels("batch_norm: offset", statistics.offset, x);
+  if (has_kernel_for_statistics(x)) return cpu::batch_statistics(x, channels, options, statistics);
+  if (x.is_cpu() || x.is_cuda()) return batch_statistics_by_torch(x, channels, options, statistics);
+  batch_statistics_reference(x, channels, options, statistics);
+}
+
+void batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y) {
+  check_planes(x);
+  check_channels("batch_norm: mean", line.mean, x);
+  check_channels("batch_norm: factor", line.factor, x);
+  check_channels("batch_norm: offset", line.offset, x);
+  check_tensor("batch_norm: y", y, x.scalar_type(), x.sizes(), x);
+  if (x.is_cpu()) return cpu::batch_normalize(x, line, relu, y);
+  batch_normalize_reference(x, line, relu, y);
+}
+
+void batch_norm_backward(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
+                         const BatchNormGradients& gradients) {
+  check_planes(x);
+  check_tensor("batch_norm: dy", dy, x.scalar_type(), x.sizes(), x);
+  check_channels("batch_norm: mean", saved.mean, x);
+  check_channels("batch_norm: inv_std", saved.inv_std, x);
+  check_if_defined("batch_norm: weight", saved.weight, x);
+  check_if_defined("batch_norm: factor", saved.factor, x);
+  if (saved.factor.defined()) check_channels("batch_norm: offset", saved.offset, x);
+  if (gradients.dx.defined()) check_tensor("batch_norm: dx", gradients.dx, x.scalar_type(), x.sizes(), x);
+  check_if_defined("batch_norm: dweight", gradients.dweight, x);
+  check_if_defined("batch_norm: dbias", gradients.dbias, x);
+  if (has_kernel_for_gradient(x)) return cpu::batch_norm_backward(dy, x, saved, gradients);
+  if (x.is_cpu() || x.is_cuda()) return batch_norm_backward_by_torch(dy, x, saved, gradients);
+  batch_norm_backward_reference(dy, x, saved, gradients);
+}
+
+void batch_statistics_by_torch(const at::Tensor& x, const BatchNormChannels& channels,
+                               const BatchNormOptions& options, const BatchNormStatistics& statistics) {
+  const at::NoGradGuard no_grad;
+  if (x.numel() == 0) return;
+  statistics.running_mean.copy_(channels.running_mean);
+  statistics.running_var.copy_(channels.running_var);
+  const auto [mean, variance] =
+      at::batch_norm_update_stats(x, statistics.running_mean, statistics.running_var, options.momentum);
+  statistics.mean.copy_(mean);
+  statistics.inv_std.copy_(inverse_deviation(variance.to(at::kDouble), options));
+  write_line(channels, statistics);
+}
+
+void batch_statistics_reference(const at::Tensor& x, const BatchNormChannels& channels,
+                                const BatchNormOptions& options, const BatchNormStatistics& statistics) {
+  const at::NoGradGuard no_grad;
+  if (x.numel() == 0) return;
+  const double count = channel_size(x);
+  const at::Tensor precise = x.to(at::kDouble);
+  const at::Tensor mean = precise.mean(within_channel(x));
+  const at::Tensor squares = (precise - over(mean, x)).square_().sum(within_channel(x));
+  const auto mixed = [&](const at::Tensor& batch, const at::Tensor& running) {
+    return batch * options.momentum + running * (1 - options.momentum);
+  };
+  const at::Tensor running_var = mixed(squares / (count - 1), channels.running_var);
+  statistics.running_mean.copy_(mixed(mean, channels.running_mean));
+  statistics.running_var.copy_(running_var);
+  statistics.mean.copy_(mean);
+  statistics.inv_std.copy_(inverse_deviation(squares / count, options));
+  write_line(channels, statistics);
+}
+
+void batch_normalize_reference(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y) {
+  const at::NoGradGuard no_grad;
+  y.copy_((x - over(line.mean, x)).mul_(over(line.factor, x)).add_(over(line.offset, x)));
+  if (relu) y.relu_();
+}
+
+namespace {
+
+// dy where y is not 0 or less.
+at::Tensor counted(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved) {
+  if (!saved.factor.defined()) return dy;
+  at::Tensor y = at::empty_like(x);
+  batch_normalize(x, {saved.mean, saved.factor, saved.offset}, /*relu=*/false, y);
+  return at::threshold_backward(dy, y, 0);
+}
+
+}  // namespace
+
+void batch_norm_backward_by_torch(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
+                                  const BatchNormGradients& gradients) {
+  const at::NoGradGuard no_grad;
+  if (x.numel() == 0) return;
+  const std::array<bool, 3> wanted{gradients.dx.defined(), gradients.dweight.defined(),
+                                   gradients.dbias.defined()};
+  const std::optional<at::Tensor> weight =
+      saved.weight.defined() ? std::optional(saved.weight) : std::nullopt;
+  const auto [dx, dweight, dbias] =
+      at::native_batch_norm_backward(counted(dy, x, saved), x, weight, {}, {}, saved.mean, saved.inv_std,
+                                     /*train=*/true, /*eps=*/0, wanted);
+  if (wanted[0]) gradients.dx.copy_(dx);
+  if (wanted[1]) gradients.dweight.copy_(dweight);
+  if (wanted[2]) gradients.dbias.copy_(dbias);
+}
+
+void batch_norm_backward_reference(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
+                                   const BatchNormGradients& gradients) {
+  const at::NoGradGuard no_grad;
+  if (x.numel() == 0) return;
+  const at::Tensor masked = counted(dy, x, saved);
+  const at::Tensor centred = x - over(saved.mean, x);
+  const at::Tensor sum = masked.sum(within_channel(x), false, at::kDouble);
+  const at::Tensor product = (centred * masked).sum(within_channel(x), false, at::kDouble);
+  if (gradients.dx.defined()) {
+    const double count = channel_size(x);
+    const auto narrow = [&](const at::Tensor& channels) { return over(channels.to(x.scalar_type()), x); };
+    const at::Tensor share = narrow(product / count * saved.inv_std * saved.inv_std);
+    const at::Tensor factor = saved.weight.defined() ? saved.inv_std * saved.weight : saved.inv_std;
+    gradients.dx.copy_((masked - narrow(sum / count) - centred * share) * over(factor, x));
+  }
+  if (gradients.dweight.defined()) gradients.dweight.copy_(product * saved.inv_std);
+  if (gradients.dbias.defined()) gradients.dbias.copy_(sum);
+}
+
+}  // namespace rekindle::kernels
