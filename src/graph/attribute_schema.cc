@@ -38,7 +38,7 @@ const std::map<std::string_view, AttributeKind>& kinds() {
       {"output_shape", kInts}, {"output_width", kInt}, {"p", kFloat}, {"padding_idx", kInt},
       {"padding_mode", kString}, {"pads", kInts}, {"periodic", kInt}, {"perm", kInts}, {"pool_int64s", kInts},
       {"pooled_shape", kInts}, {"precision", kInt}, {"q_num_heads", kInt}, {"qk_matmul_output_mode", kInt},
-      {"recomputes", kString}, {"reduction", kString}, {"reverse", kInt}, {"right_window_size", kInt}, {"rotary_embedding_dim", kInt},
+      {"recomputes", kString}, {"reduction", kString}, {"relu", kInt}, {"reverse", kInt}, {"right_window_size", kInt}, {"rotary_embedding_dim", kInt},
       {"round_mode", kString}, {"sample_size", kInt}, {"sampling_ratio", kInt}, {"saturate", kInt}, {"scale", kFloat},
       {"scan_input_axes", kInts}, {"scan_input_directions", kInts}, {"scan_output_axes", kInts},
       {"scan_output_directions", kInts}, {"seed", kFloat}, {"select_last_index", kInt}, {"shape", kInts},
@@ -79,6 +79,7 @@ std::optional<AttributeKind> expected_kind(const Node& node, std::string_view at
   // The operator's own schema says of what kind its arguments are; the session knows it.
   if (is_torch(node) && !attribute.starts_with('_')) return std::nullopt;
   if (node.is("Dropout") && attribute == "seed") return kInt;
+  if (node.is("BatchStatistics", kRekindleDomain) && attribute == "momentum") return kConstant;
   if (node.is("LpPool") || node.is("LpNormalization") || node.is("GlobalLpPool")) {
     if (attribute == "p") return kInt;
   }

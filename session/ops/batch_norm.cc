@@ -1,0 +1,128 @@
+// Batch norms in training, of one dtype: statistics, the line from x to y, and their gradient.
+//
+// Results lie as in eager: as x does, or row-major where x has gaps. In channels-last, the kernels see one
+// row of all channels for each place.
+#include <ATen/ops/empty.h>
+
+#include "kernels/batch_norm.h"
+#include "session/lower/op.h"
+#include "session/ops/torch_gradients.h"
+
+namespace rekindle::session {
+namespace {
+
+// `x`, or a copy, as a contiguous tensor [N, C, ...]; x has sizes [N, C, ...].
+at::Tensor rows_of(const at::Tensor& x, at::MemoryFormat format) {
+  const at::Tensor dense = x.contiguous(format);
+  if (format == at::MemoryFormat::Contiguous) return dense;
+  const std::int64_t channels = x.size(1), rows = channels == 0 ? 0 : x.numel() / channels;
+  return dense.movedim(1, -1).view({rows, channels});
+}
+
+// The same of memory that is written to.
+at::Tensor written_rows(const at::Tensor& out, at::MemoryFormat format) {
+  TORCH_CHECK(out.is_contiguous(format), "a batch norm's result was planned with strides ", out.strides());
+  return rows_of(out, format);
+}
+
+Layout layout_in(const at::Tensor& x, at::MemoryFormat format) {
+  Layout layout{x.scalar_type(), x.sizes().vec(), {}};
+  if (format == at::MemoryFormat::Contiguous) return layout;
+  layout.strides = at::empty(x.sizes(), x.options().device(at::kMeta), format).strides().vec();
+  return layout;
+}
+
+at::Tensor contiguous_or_none(const Args& args, bool there, std::size_t i) {
+  return there ? args.in(i).contiguous() : at::Tensor();
+}
+
+void check_batch_norm(const LowerContext& context, std::size_t x) {
+  TORCH_CHECK(context.rank(x) >= 2, "a batch norm of a tensor with ", context.rank(x), " dimensions");
+}
+
+// Inputs: x, running_mean, running_var, scale?, bias?. Outputs: mean, inv_std_dev, the new running
+// statistics, factor, offset.
+Lowering lower_batch_statistics(const LowerContext& context) {
+  check_batch_norm(context, 0);
+  const auto format = context.meta(0).suggest_memory_format();
+  const kernels::BatchNormOptions options{number_of(context.node(), "momentum"),
+                                          number_of(context.node(), "eps")};
+  Lowering lowering;
+  lowering.outputs.assign(6, Layout{context.dtype(0), {context.sizes(0)[1]}, {}});
+  lowering.kernel = [format, options, scaled = context.has(3), shifted = context.has(4)](const Args& args) {
+    // In eager's words; the kernel takes x without channels.
+    TORCH_CHECK(args.in(0).numel() != 0,
+                "input tensor must have at least one element, but got input_sizes = ", args.in(0).sizes());
+    kernels::batch_statistics(rows_of(args.in(0), format),
+                              {args.in(1).contiguous(), args.in(2).contiguous(),
+                               contiguous_or_none(args, scaled, 3), contiguous_or_none(args, shifted, 4)},
+                              options,
+                              {args.out(0), args.out(1), args.out(2), args.out(3), args.out(4), args.out(5)});
+  };
+  return lowering;
+}
+
+// Inputs: x, mean, factor, offset.
+Lowering lower_batch_normalize(const LowerContext& context) {
+  check_batch_norm(context, 0);
+  const auto format = context.meta(0).suggest_memory_format();
+  const bool relu = context.int_attribute("relu", 0) != 0;
+  Lowering lowering = computed(
+      context.dtype(0), context.sizes(0),
+      [format, relu](const Args& args) {
+        at::Tensor y = written_rows(args.out(), format);
+        kernels::batch_normalize(rows_of(args.in(0), format), {args.in(1), args.in(2), args.in(3)}, relu, y);
+      },
+      {0});
+  lowering.outputs = {layout_in(context.meta(0), format)};
+  return lowering;
+}
+
+// Whether all are of a dtype that the kernel computes in.
+bool has_batch_norm_kernel(const LowerContext& context) {
+  const at::ScalarType dtype = context.dtype(1);
+  if (dtype != at::kFloat && dtype != at::kDouble) return false;
+  for (std::size_t i = 0; i < context.num_inputs(); ++i)
+    if (context.has(i) && context.dtype(i) != dtype) return false;
+  return context.sizes(0) == context.sizes(1);
+}
+
+// Inputs: dy, x, mean, inv_std_dev, scale?, factor?, offset?. Outputs: those of dx, dscale, dbias that are
+// wanted.
+Lowering lower_batch_norm_gradient(const LowerContext& context) {
+  check_batch_norm(context, 1);
+  const bool relu = context.int_attribute("relu", 0) != 0, scaled = context.has(4);
+  TORCH_CHECK(!relu || (context.has(5) && context.has(6)), "a batch norm's relu has no factor or no offset");
+  if (!has_batch_norm_kernel(context)) {
+    TORCH_CHECK(!relu, "a batch norm with a relu is of ", context.dtype(1), " and other dtypes");
+    return batch_norm_gradient_by_torch(context);
+  }
+  const Wanted wanted = wanted_of(context);
+  const auto format = context.meta(1).suggest_memory_format();
+  Lowering lowering;
+  if (wanted[0]) {
+    lowering.outputs.push_back(layout_in(context.meta(1), format));
+    lowering.in_place = {0, 1};
+  }
+  lowering.outputs.resize(context.num_outputs(), Layout{context.dtype(1), {context.sizes(1)[1]}, {}});
+  lowering.kernel = [format, wanted, relu, scaled](const Args& args) {
+    std::size_t next = 0;
+    at::Tensor dx = wanted[0] ? written_rows(args.out(next++), format) : at::Tensor();
+    at::Tensor dscale = wanted[1] ? args.out(next++) : at::Tensor();
+    at::Tensor dbias = wanted[2] ? args.out(next++) : at::Tensor();
+    kernels::batch_norm_backward(
+        rows_of(args.in(0), format), rows_of(args.in(1), format),
+        {args.in(2).contiguous(), args.in(3).contiguous(), contiguous_or_none(args, scaled, 4),
+         contiguous_or_none(args, relu, 5), contiguous_or_none(args, relu, 6)},
+        {dx, dscale, dbias});
+  };
+  return lowering;
+}
+
+}  // namespace
+
+REKINDLE_OP("rekindle", "BatchStatistics", lower_batch_statistics);
+REKINDLE_OP("rekindle", "BatchNormalize", lower_batch_normalize);
+REKINDLE_OP("rekindle", "BatchNormGradient", lower_batch_norm_gradient);
+
+}  // namespace rekindle::session
