@@ -41,9 +41,9 @@ const std::vector<std::string_view>& forward_passes() {
 }
 
 const std::vector<std::string_view>& joint_passes() {
-  static const std::vector<std::string_view> passes{"eliminate_identity", "fold_constants",
-                                                    "eliminate_common_subexpressions", "split_batch_norms",
-                                                    "fuse_accumulation", "eliminate_dead_nodes"};
+  static const std::vector<std::string_view> passes{
+      "eliminate_identity", "fold_constants",    "eliminate_common_subexpressions",
+      "split_batch_norms",  "fuse_accumulation", "eliminate_dead_nodes"};
   return passes;
 }
 

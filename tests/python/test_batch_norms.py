@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,46 @@ class First(nn.Module):
         return y, z, torch.relu(self.last(z))
 
 
+class Random(nn.Module):
+    """Convolutions, batch norms of all kinds, relus, sums and pools in a random order; each reads a random earlier value."""
+
+    def __init__(self, choose: random.Random, length: int = 12) -> None:
+        super().__init__()
+        self.steps: list[tuple[str, int, int]] = []
+        self.layers = nn.ModuleList()
+        for i in range(length):
+            kind = choose.choice(("conv", "norm", "norm", "relu", "relu", "inplace", "sum", "tanh"))
+            self.steps.append((kind, max(0, i - choose.choice((0, 0, 0, 1, 3))), choose.randint(0, i)))
+            layer: nn.Module = nn.Identity()
+            if kind == "conv":
+                layer = nn.Conv2d(5, 5, 3, padding=1, groups=choose.choice((1, 5)), bias=choose.random() < 0.5)
+            elif kind == "norm":
+                layer = nn.BatchNorm2d(5, **choose.choice(list(VARIANTS.values())))
+                layer.train(choose.random() < 0.9)
+            for parameter in layer.parameters():
+                parameter.requires_grad_(choose.random() < 0.8)
+            self.layers.append(layer)
+        self.first = nn.Conv2d(3, 5, 3)
+        self.returned = choose.randint(0, length)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values = [self.first(x)]
+        for (kind, source, other), layer in zip(self.steps, self.layers, strict=True):
+            value = values[source]
+            if kind == "relu":
+                value = F.relu(value)
+            elif kind == "inplace":
+                value = F.relu(value * 1.5, inplace=True)
+            elif kind == "sum":
+                value = value + values[other]
+            elif kind == "tanh":
+                value = torch.tanh(value)
+            else:
+                value = layer(value)
+            values.append(value)
+        return values[-1].mean((2, 3)), values[self.returned] * 1
+
+
 def data(step: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(step), dtype=dtype) * 2 + 0.5
 
@@ -67,6 +108,21 @@ def stepped(module: nn.Module, make: Callable[[int], torch.Tensor], steps: int =
             optimizer.zero_grad()
         twins.compare()
     return twins
+
+
+def measured(model: Any, module: nn.Module, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Returns results, gradients and buffers of three steps, in float64."""
+    found: list[torch.Tensor] = []
+    for step in range(3):
+        x = data(step, 3, 3, 8, 7).to(dtype).requires_grad_()
+        module.zero_grad()
+        result, other = model(x)
+        (
+            (result * result.detach().cos()).sum() + (other * torch.linspace(-1, 1, 6 * 5, dtype=dtype).view(6, 5)).mean()
+        ).backward()
+        found += [result, other, x.grad, *(each.grad for each in module.parameters() if each.grad is not None), *module.buffers()]
+        found = [each.detach().double().clone() for each in found]
+    return found
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -198,3 +254,16 @@ def test_gradients_are_the_same_bit_for_bit_with_a_budget() -> None:
         wrapped(data(0, 4, 3, 32, 32)).square().sum().backward()
         found.append([each.grad for each in model.parameters()] + list(model.buffers()))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("budget", (None, 0.5))
+@pytest.mark.parametrize("seed", range(10))
+def test_random_nets_are_as_exact_as_eager(seed: int, budget: float | None) -> None:
+    torch.manual_seed(seed)
+    module = Random(random.Random(seed))
+    ours, theirs, exact = (copy.deepcopy(module) for _ in range(3))
+    wrapped = rekindle.Module(ours, rekindle.Options(fallback="error", log="error", memory_budget=budget))
+    found = measured(wrapped, ours, torch.float32), measured(theirs, theirs, torch.float32)
+    for mine, others, right in zip(*found, measured(exact.double(), exact, torch.float64), strict=True):
+        allowed = 4 * (others - right).abs().max() + 1e-5 * right.abs().max() + 1e-6
+        assert (mine - right).abs().max() <= allowed
