@@ -75,9 +75,10 @@ struct BatchNormGradients {
 void batch_norm_backward(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
                          const BatchNormGradients& gradients);
 
-// The same by PyTorch's kernels, on the CPU and CUDA: their rounding is eager's.
+// The same by PyTorch's kernels, on the CPU and CUDA (batch_normalize: CUDA only): their rounding is eager's.
 void batch_statistics_by_torch(const at::Tensor& x, const BatchNormChannels& channels,
                                const BatchNormOptions& options, const BatchNormStatistics& statistics);
+void batch_normalize_by_torch(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y);
 void batch_norm_backward_by_torch(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
                                   const BatchNormGradients& gradients);
 

@@ -62,7 +62,7 @@ void split(Graph& graph, Node* norm) {
                         norm);
   const std::vector<Value*> line{x, statistics->output(0), statistics->output(4), statistics->output(5)};
   Node* normalize = graph.create_node({"BatchNormalize", std::string(kRekindleDomain), line, {}, 1}, norm);
-  for (Node* made : {statistics, normalize}) made->set_source(norm->source());
+  for (Node* made : {statistics, normalize}) made->set_origin(*norm);
   for (Value* made : statistics->outputs()) made->set_type(norm->input(3)->type());
   normalize->output()->set_type(x->type());
   substitute(graph, norm->output(0), normalize->output());
@@ -121,7 +121,7 @@ void add_relu_gradient(Graph& graph, Node* relu, Node* gradient) {
   spec.inputs.insert(spec.inputs.end(), {normalize->input(2), normalize->input(3)});
   spec.attributes["relu"] = std::int64_t{1};
   Node* both = graph.create_node(std::move(spec), gradient);
-  both->set_source(gradient->source());
+  both->set_origin(*gradient);
   for (std::size_t i = 0; i < both->outputs().size(); ++i) {
     both->output(i)->set_type(gradient->output(i)->type());
     substitute(graph, gradient->output(i), both->output(i));
