@@ -44,6 +44,20 @@ TEST_CASE("a graph survives ONNX, exact floats and sources included", "[graph]")
   CHECK(again->nodes().front()->source() == "model.py:1 forward\nmain.py:2");
 }
 
+TEST_CASE("a node's checkpoint survives ONNX, and only a number is one", "[graph]") {
+  const auto graph = graph_from(kOnnxOnly);
+  for (const char* source :
+       {"model.py:1 forward", "", "a.py:1 f\nin checkpoint ", "a.py:1 f\nin checkpoint 3 or 4"}) {
+    for (const std::uint32_t checkpoint : {0U, 7U}) {
+      graph->nodes().front()->set_source(source);
+      graph->nodes().front()->set_checkpoint(checkpoint);
+      const auto again = through_onnx(*graph);
+      CHECK(again->nodes().front()->source() == source);
+      CHECK(again->nodes().front()->checkpoint() == checkpoint);
+    }
+  }
+}
+
 TEST_CASE("odd graphs survive ONNX", "[graph]") {
   for (const char* text :
        {"graph \"\"() {\n  return\n}\n",

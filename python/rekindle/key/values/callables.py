@@ -21,12 +21,11 @@ from typing import Any
 
 from rekindle.key.code.binaries import build_of
 from rekindle.key.code.code_objects import code_digest
-from rekindle.key.values.cells import ANSWERS, FUNCTION, ITEMS, OBJECT, VARIABLE, seen_only
+from rekindle.key.values.cells import ANSWERS, FUNCTION, ITEMS, OBJECT, VARIABLE, VOLATILE_ATTRIBUTES, seen_only
 from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
 from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
 
 SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
-_VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id"})  # an address, differs from process to process
 _HEAP_TYPE = 1 << 9
 _DESCRIPTORS = (
     types.WrapperDescriptorType,
@@ -79,7 +78,7 @@ def _function(walker: Walker, path: str, value: types.FunctionType) -> None:
                 continue
             walker.walk(f"{path}.{name}", content)
     for name, item in vars(value).items():
-        if name not in _VOLATILE_ATTRIBUTES:
+        if name not in VOLATILE_ATTRIBUTES:
             walker.walk(f"{path}.{name}", item)
 
 

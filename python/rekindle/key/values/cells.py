@@ -118,9 +118,14 @@ def _put_back_class(value: type, parts: tuple[Any, ...]) -> None:
 _OF_FUNCTIONS = ("__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__")
 
 
+# Of functions: an address, which differs from process to process; and what torch's first call of one keeps for the next ones.
+VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id", "__dynamo_disable"})
+
+
 def _function_parts(value: types.FunctionType) -> tuple[Any, ...]:
     cells = tuple(map(_cell_content, value.__closure__ or ()))
-    return (len(cells), *cells, *(getattr(value, name) for name in _OF_FUNCTIONS), *_items(vars(value).items()))
+    attributes = _items(item for item in vars(value).items() if item[0] not in VOLATILE_ATTRIBUTES)
+    return (len(cells), *cells, *(getattr(value, name) for name in _OF_FUNCTIONS), *attributes)
 
 
 def _cell_content(cell: types.CellType) -> Any:
