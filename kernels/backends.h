@@ -40,8 +40,6 @@ namespace cpu {
 void batch_statistics(const at::Tensor& x, const BatchNormChannels& channels, const BatchNormOptions& options,
                       const BatchNormStatistics& statistics);
 void batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y);
-void batch_norm_backward(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
-                         const BatchNormGradients& gradients);
 
 void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
                            const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp);

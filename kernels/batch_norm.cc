@@ -5,15 +5,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm_elemt.h>
 #include <ATen/ops/batch_norm_update_stats.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
-#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/threshold_backward.h>
 
-#include <array>
-#include <optional>
 #include <vector>
 
 #include "kernels/backends.h"
@@ -78,10 +73,6 @@ bool has_kernel_for_statistics(const at::Tensor& x) {
   return x.is_cpu() && x.numel() != x.size(0) * x.size(1);
 }
 
-// With two elements in a channel, dx is what rounding leaves of a difference: that of eager is left by ATen
-// only.
-bool has_kernel_for_gradient(const at::Tensor& x) { return x.is_cpu() && x.numel() > 2 * x.size(1); }
-
 }  // namespace
 
 void batch_statistics(const at::Tensor& x, const BatchNormChannels& channels, const BatchNormOptions& options,
@@ -111,23 +102,6 @@ void batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, 
   if (x.is_cpu()) return cpu::batch_normalize(x, line, relu, y);
   if (x.is_cuda()) return batch_normalize_by_torch(x, line, relu, y);
   batch_normalize_reference(x, line, relu, y);
-}
-
-void batch_norm_backward(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
-                         const BatchNormGradients& gradients) {
-  check_planes(x);
-  check_tensor("batch_norm: dy", dy, x.scalar_type(), x.sizes(), x);
-  check_channels("batch_norm: mean", saved.mean, x);
-  check_channels("batch_norm: inv_std", saved.inv_std, x);
-  check_if_defined("batch_norm: weight", saved.weight, x);
-  check_if_defined("batch_norm: factor", saved.factor, x);
-  if (saved.factor.defined()) check_channels("batch_norm: offset", saved.offset, x);
-  if (gradients.dx.defined()) check_tensor("batch_norm: dx", gradients.dx, x.scalar_type(), x.sizes(), x);
-  check_if_defined("batch_norm: dweight", gradients.dweight, x);
-  check_if_defined("batch_norm: dbias", gradients.dbias, x);
-  if (has_kernel_for_gradient(x)) return cpu::batch_norm_backward(dy, x, saved, gradients);
-  if (x.is_cpu() || x.is_cuda()) return batch_norm_backward_by_torch(dy, x, saved, gradients);
-  batch_norm_backward_reference(dy, x, saved, gradients);
 }
 
 void batch_statistics_by_torch(const at::Tensor& x, const BatchNormChannels& channels,
@@ -174,53 +148,6 @@ void batch_normalize_reference(const at::Tensor& x, const BatchNormLine& line, b
   const at::NoGradGuard no_grad;
   y.copy_((x - over(line.mean, x)).mul_(over(line.factor, x)).add_(over(line.offset, x)));
   if (relu) y.relu_();
-}
-
-namespace {
-
-// dy where y is not 0 or less.
-at::Tensor counted(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved) {
-  if (!saved.factor.defined()) return dy;
-  at::Tensor y = at::empty_like(x);
-  batch_normalize(x, {saved.mean, saved.factor, saved.offset}, /*relu=*/false, y);
-  return at::threshold_backward(dy, y, 0);
-}
-
-}  // namespace
-
-void batch_norm_backward_by_torch(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
-                                  const BatchNormGradients& gradients) {
-  const at::NoGradGuard no_grad;
-  if (x.numel() == 0) return;
-  const std::array<bool, 3> wanted{gradients.dx.defined(), gradients.dweight.defined(),
-                                   gradients.dbias.defined()};
-  const std::optional<at::Tensor> weight =
-      saved.weight.defined() ? std::optional(saved.weight) : std::nullopt;
-  const auto [dx, dweight, dbias] =
-      at::native_batch_norm_backward(counted(dy, x, saved), x, weight, {}, {}, saved.mean, saved.inv_std,
-                                     /*train=*/true, /*eps=*/0, wanted);
-  if (wanted[0]) gradients.dx.copy_(dx);
-  if (wanted[1]) gradients.dweight.copy_(dweight);
-  if (wanted[2]) gradients.dbias.copy_(dbias);
-}
-
-void batch_norm_backward_reference(const at::Tensor& dy, const at::Tensor& x, const BatchNormSaved& saved,
-                                   const BatchNormGradients& gradients) {
-  const at::NoGradGuard no_grad;
-  if (x.numel() == 0) return;
-  const at::Tensor masked = counted(dy, x, saved);
-  const at::Tensor centred = x - over(saved.mean, x);
-  const at::Tensor sum = masked.sum(within_channel(x), false, at::kDouble);
-  const at::Tensor product = (centred * masked).sum(within_channel(x), false, at::kDouble);
-  if (gradients.dx.defined()) {
-    const double count = channel_size(x);
-    const auto narrow = [&](const at::Tensor& channels) { return over(channels.to(x.scalar_type()), x); };
-    const at::Tensor share = narrow(product / count * saved.inv_std * saved.inv_std);
-    const at::Tensor factor = saved.weight.defined() ? saved.inv_std * saved.weight : saved.inv_std;
-    gradients.dx.copy_((masked - narrow(sum / count) - centred * share) * over(factor, x));
-  }
-  if (gradients.dweight.defined()) gradients.dweight.copy_(product * saved.inv_std);
-  if (gradients.dbias.defined()) gradients.dbias.copy_(sum);
 }
 
 }  // namespace rekindle::kernels

@@ -70,6 +70,13 @@ std::optional<Sizes> LowerContext::ints_or_attribute(std::size_t i, const char* 
   return std::nullopt;
 }
 
+double LowerContext::number_attribute(const char* name) const {
+  const graph::Attribute* attribute = node_.attribute(name);
+  const auto* number = attribute == nullptr ? nullptr : std::get_if<graph::ConstantPtr>(attribute);
+  TORCH_CHECK(number != nullptr && *number != nullptr && (*number)->numel() == 1, name, " is not a number");
+  return graph::scalar_value(**number);
+}
+
 std::int64_t LowerContext::axis(std::int64_t axis, std::int64_t rank) const {
   const std::int64_t positive = axis < 0 ? axis + rank : axis;
   TORCH_CHECK(positive >= 0 && positive < rank, "axis ", axis, " is out of range for rank ", rank);

@@ -136,6 +136,8 @@ class LowerContext {
   std::string string_attribute(const char* name, const char* fallback) const {
     return node_.string_attribute(name, fallback);
   }
+  // The constant attribute `name`, which has to be one number.
+  double number_attribute(const char* name) const;
   // `axis` of an input of that rank, negative ones counted from the end.
   std::int64_t axis(std::int64_t axis, std::int64_t rank) const;
   // The same where PyTorch gives a 0-dim tensor one axis, 0: no index into its sizes.

@@ -1,4 +1,4 @@
-// Batch norms in training, of one dtype: statistics, the line from x to y, and their gradient.
+// Batch norms in training, of one dtype: statistics, and the line from x to y.
 //
 // Results lie as in eager: as x does, or row-major where x has gaps. In channels-last, the kernels see one
 // row of all channels for each place.
@@ -6,7 +6,6 @@
 
 #include "kernels/batch_norm.h"
 #include "session/lower/op.h"
-#include "session/ops/torch_gradients.h"
 
 namespace rekindle::session {
 namespace {
@@ -45,8 +44,8 @@ void check_batch_norm(const LowerContext& context, std::size_t x) {
 Lowering lower_batch_statistics(const LowerContext& context) {
   check_batch_norm(context, 0);
   const auto format = context.meta(0).suggest_memory_format();
-  const kernels::BatchNormOptions options{number_of(context.node(), "momentum"),
-                                          number_of(context.node(), "eps")};
+  const kernels::BatchNormOptions options{context.number_attribute("momentum"),
+                                          context.number_attribute("eps")};
   Lowering lowering;
   lowering.outputs.assign(6, Layout{context.dtype(0), {context.sizes(0)[1]}, {}});
   lowering.kernel = [format, options, scaled = context.has(3), shifted = context.has(4)](const Args& args) {
@@ -78,51 +77,9 @@ Lowering lower_batch_normalize(const LowerContext& context) {
   return lowering;
 }
 
-// Whether all are of a dtype that the kernel computes in.
-bool has_batch_norm_kernel(const LowerContext& context) {
-  const at::ScalarType dtype = context.dtype(1);
-  if (dtype != at::kFloat && dtype != at::kDouble) return false;
-  for (std::size_t i = 0; i < context.num_inputs(); ++i)
-    if (context.has(i) && context.dtype(i) != dtype) return false;
-  return context.sizes(0) == context.sizes(1);
-}
-
-// Inputs: dy, x, mean, inv_std_dev, scale?, factor?, offset?. Outputs: those of dx, dscale, dbias that are
-// wanted.
-Lowering lower_batch_norm_gradient(const LowerContext& context) {
-  check_batch_norm(context, 1);
-  const bool relu = context.int_attribute("relu", 0) != 0, scaled = context.has(4);
-  TORCH_CHECK(!relu || (context.has(5) && context.has(6)), "a batch norm's relu has no factor or no offset");
-  if (!has_batch_norm_kernel(context)) {
-    TORCH_CHECK(!relu, "a batch norm with a relu is of ", context.dtype(1), " and other dtypes");
-    return batch_norm_gradient_by_torch(context);
-  }
-  const Wanted wanted = wanted_of(context);
-  const auto format = context.meta(1).suggest_memory_format();
-  Lowering lowering;
-  if (wanted[0]) {
-    lowering.outputs.push_back(layout_in(context.meta(1), format));
-    lowering.in_place = {0, 1};
-  }
-  lowering.outputs.resize(context.num_outputs(), Layout{context.dtype(1), {context.sizes(1)[1]}, {}});
-  lowering.kernel = [format, wanted, relu, scaled](const Args& args) {
-    std::size_t next = 0;
-    at::Tensor dx = wanted[0] ? written_rows(args.out(next++), format) : at::Tensor();
-    at::Tensor dscale = wanted[1] ? args.out(next++) : at::Tensor();
-    at::Tensor dbias = wanted[2] ? args.out(next++) : at::Tensor();
-    kernels::batch_norm_backward(
-        rows_of(args.in(0), format), rows_of(args.in(1), format),
-        {args.in(2).contiguous(), args.in(3).contiguous(), contiguous_or_none(args, scaled, 4),
-         contiguous_or_none(args, relu, 5), contiguous_or_none(args, relu, 6)},
-        {dx, dscale, dbias});
-  };
-  return lowering;
-}
-
 }  // namespace
 
 REKINDLE_OP("rekindle", "BatchStatistics", lower_batch_statistics);
 REKINDLE_OP("rekindle", "BatchNormalize", lower_batch_normalize);
-REKINDLE_OP("rekindle", "BatchNormGradient", lower_batch_norm_gradient);
 
 }  // namespace rekindle::session

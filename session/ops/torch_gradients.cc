@@ -1,13 +1,11 @@
 // Gradients of operators of PyTorch's dispatcher, computed by PyTorch, as autograd would have it do: the same
 // calls as in its derivatives.yaml.
-#include "session/ops/torch_gradients.h"
-
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 
 #include <algorithm>
+#include <array>
 #include <tuple>
-#include <variant>
 
 #include "session/lower/placed.h"
 #include "session/lower/settled.h"
@@ -17,6 +15,17 @@ namespace rekindle::session {
 namespace {
 
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Wanted = std::array<bool, 3>;
+
+Wanted wanted_of(const LowerContext& context) {
+  const Sizes flags = context.node().ints_attribute("wanted", {});
+  TORCH_CHECK(flags.size() == 3, "wanted has ", flags.size(), " flags, not 3");
+  const Wanted wanted{flags[0] != 0, flags[1] != 0, flags[2] != 0};
+  const auto count = static_cast<std::size_t>(std::count(wanted.begin(), wanted.end(), true));
+  TORCH_CHECK(count == context.num_outputs(), count, " gradients are wanted, but the node has ",
+              context.num_outputs(), " outputs");
+  return wanted;
+}
 
 Tensors wanted_ones(Gradients all, const Wanted& wanted) {
   auto& [first, second, third] = all;
@@ -71,38 +80,24 @@ Lowering lower_convolution_gradient(const LowerContext& context) {
       });
 }
 
-}  // namespace
-
-Wanted wanted_of(const LowerContext& context) {
-  const Sizes flags = context.node().ints_attribute("wanted", {});
-  TORCH_CHECK(flags.size() == 3, "wanted has ", flags.size(), " flags, not 3");
-  const Wanted wanted{flags[0] != 0, flags[1] != 0, flags[2] != 0};
-  const auto count = static_cast<std::size_t>(std::count(wanted.begin(), wanted.end(), true));
-  TORCH_CHECK(count == context.num_outputs(), count, " gradients are wanted, but the node has ",
-              context.num_outputs(), " outputs");
-  return wanted;
-}
-
-double number_of(const graph::Node& node, const char* name) {
-  const graph::Attribute* attribute = node.attribute(name);
-  const auto* number = attribute == nullptr ? nullptr : std::get_if<graph::ConstantPtr>(attribute);
-  TORCH_CHECK(number != nullptr && *number != nullptr && (*number)->numel() == 1, name, " is not a number");
-  return graph::scalar_value(**number);
-}
-
-Lowering batch_norm_gradient_by_torch(const LowerContext& context) {
+// Inputs: dy, x, mean, inv_std_dev, scale?. Outputs: those of dx, dscale, dbias that are wanted.
+Lowering lower_batch_norm_gradient(const LowerContext& context) {
   const Wanted wanted = wanted_of(context);
+  TORCH_CHECK(context.rank(1) >= 2, "a batch norm of a tensor with ", context.rank(1), " dimensions");
   const bool scaled = context.has(4);
   const Layout parameter{scaled ? context.dtype(4) : context.dtype(1), {context.sizes(1)[1]}, {}};
   return gradients(
       context, wanted, {layout_of(context.meta(1)), parameter, parameter}, "the gradient of a batch norm",
-      [wanted, scaled, epsilon = number_of(context.node(), "eps")](const Args& args) {
+      [wanted, scaled, epsilon = context.number_attribute("eps")](const Args& args) {
         const std::optional<at::Tensor> scale = scaled ? std::optional(args.in(4)) : std::nullopt;
         return at::native_batch_norm_backward(args.in(0), args.in(1), scale, {}, {}, args.in(2), args.in(3),
                                               /*train=*/true, epsilon, wanted);
       });
 }
 
+}  // namespace
+
 REKINDLE_OP("rekindle", "ConvolutionGradient", lower_convolution_gradient);
+REKINDLE_OP("rekindle", "BatchNormGradient", lower_batch_norm_gradient);
 
 }  // namespace rekindle::session

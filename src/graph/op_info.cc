@@ -142,7 +142,7 @@ void add_own_ops(Table& table) {
   table.add({kOwn, "", 3, 3, 1, 3}, {"ConvolutionGradient"});
   table.add({kOwn, "", 3, 5, 6, 6}, {"BatchStatistics"});
   table.add({kOwn, "", 4, 4, 1, 1, {}, kCheap}, {"BatchNormalize"});
-  table.add({kOwn, "", 4, 7, 1, 3}, {"BatchNormGradient"});
+  table.add({kOwn, "", 4, 5, 1, 3}, {"BatchNormGradient"});
   table.add({kOwn, "", 6, 7, 1, 3}, {"ScaledDotProductAttentionGradient"});
   table.add({kOwn, "", 3, kAny, 1, kAny, {}, kAbsentInputs}, {"TorchGradient"});
   table.add({kOwn, "", 3, 3, 1, 1}, {"MatMulBnb4Gradient"});

@@ -1,9 +1,9 @@
 // Splits a batch norm in training into its statistics and the line from x to y, which costs one reading of
 // memory: the backward then makes y again rather than holding it. A relu that alone reads y becomes part of
-// the line, and its gradient a part of the batch norm's.
+// the line.
 //
-// Only one dtype, float32 or float64: otherwise, the types of statistics are PyTorch's own. Statistics of the
-// batch that anything but the gradient reads keep the operator that made them.
+// Only in float32, where sums are in float64 and round to eager's bits whatever their order. Statistics of
+// the batch that anything but the gradient reads keep the operator that made them.
 #include <algorithm>
 #include <vector>
 
@@ -40,7 +40,7 @@ bool can_split(const Graph& graph, const Node& node) {
   if (!is_number(node.attribute("momentum")) || !is_number(node.attribute("eps"))) return false;
   if (node.input(0) == nullptr || node.input(3) == nullptr) return false;
   const graph::TensorType& x = node.input(0)->type();
-  if (x.dtype != graph::DType::kFloat32 && x.dtype != graph::DType::kFloat64) return false;
+  if (x.dtype != graph::DType::kFloat32) return false;
   if (!x.dims || x.dims->size() < 2) return false;
   const bool one_dtype = std::ranges::all_of(
       node.inputs(), [&](const Value* input) { return input == nullptr || input->type().dtype == x.dtype; });
@@ -90,46 +90,6 @@ void add_relu(Graph& graph, Node* normalize, Node* relu) {
   graph.erase_node(relu);
 }
 
-// Whether nobody outside of the graph has the value's memory: what is computed from it again is what it was.
-bool is_private(const Graph& graph, const Value* value) {
-  return value->producer() != nullptr && !graph.is_output(value);
-}
-
-// The gradient of a batch norm, if `node` is the gradient of the relu in it and nothing else reads that.
-Node* norm_gradient_after(const Graph& graph, const Node& node) {
-  if (!node.is("ReluGradient", kRekindleDomain)) return nullptr;
-  const Node* normalize = node.input(1)->producer();
-  if (normalize == nullptr || !normalize->is("BatchNormalize", kRekindleDomain)) return nullptr;
-  const Value* masked = node.output();
-  if (normalize->int_attribute("relu", 0) == 0 || !is_private(graph, normalize->output()) ||
-      !is_private(graph, normalize->input(0)))
-    return nullptr;
-  if (graph.is_output(masked) || masked->uses().size() != 1) return nullptr;
-  const graph::Use use = masked->uses()[0];
-  if (!is_gradient(*use.node) || use.index != 0 || use.node->int_attribute("relu", 0) != 0) return nullptr;
-  const bool is_of_norm =
-      use.node->input(1) == normalize->input(0) && use.node->input(2) == normalize->input(1);
-  return is_of_norm ? use.node : nullptr;
-}
-
-void add_relu_gradient(Graph& graph, Node* relu, Node* gradient) {
-  const Node* normalize = relu->input(1)->producer();
-  graph::NodeSpec spec{gradient->op_type(), gradient->domain(), gradient->inputs(), gradient->attributes(),
-                       gradient->outputs().size()};
-  spec.inputs.resize(5, nullptr);
-  spec.inputs[0] = relu->input(0);
-  spec.inputs.insert(spec.inputs.end(), {normalize->input(2), normalize->input(3)});
-  spec.attributes["relu"] = std::int64_t{1};
-  Node* both = graph.create_node(std::move(spec), gradient);
-  both->set_origin(*gradient);
-  for (std::size_t i = 0; i < both->outputs().size(); ++i) {
-    both->output(i)->set_type(gradient->output(i)->type());
-    substitute(graph, gradient->output(i), both->output(i));
-  }
-  graph.erase_node(gradient);
-  graph.erase_node(relu);
-}
-
 Result<bool> run(Graph& graph, const PassContext&) {
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes()) nodes.push_back(node.get());
@@ -143,14 +103,6 @@ Result<bool> run(Graph& graph, const PassContext&) {
     Node* relu = relu_after(graph, **position);
     if (relu == nullptr) continue;
     add_relu(graph, position->get(), relu);
-    changed = true;
-  }
-  for (auto position = graph.nodes().begin(); position != graph.nodes().end();) {
-    Node* node = (position++)->get();
-    Node* gradient = norm_gradient_after(graph, *node);
-    if (gradient == nullptr) continue;
-    if (position->get() == gradient) ++position;
-    add_relu_gradient(graph, node, gradient);
     changed = true;
   }
   return changed;

@@ -129,13 +129,12 @@ void bench_layer_norm(std::int64_t rows, std::int64_t columns, at::ScalarType dt
 
 // 4 samples; with a relu after it, or none.
 void bench_batch_norm(std::int64_t channels, std::int64_t size, bool relu) {
-  const at::Tensor x = at::randn({4, channels, size, size}), dy = at::randn_like(x);
+  const at::Tensor x = at::randn({4, channels, size, size});
   const auto of_channels = [&] { return at::rand({channels}); };
   const at::Tensor weight = of_channels(), bias = of_channels() - 0.5, old_mean = of_channels();
   at::Tensor theirs_mean = of_channels(), theirs_var = of_channels(), running_mean = of_channels(),
              running_var = of_channels(), mean = of_channels(), inv_std = of_channels(),
-             factor = of_channels(), offset = of_channels(), dweight = of_channels(), dbias = of_channels(),
-             dx = at::empty_like(x), y = at::empty_like(x);
+             factor = of_channels(), offset = of_channels(), y = at::empty_like(x);
   const std::string name = relu ? "batch_norm, relu " : "batch_norm ";
   at::Tensor eager_y, eager_mean, eager_inv_std;
   compare(
@@ -149,17 +148,6 @@ void bench_batch_norm(std::int64_t channels, std::int64_t size, bool relu) {
         kernels::batch_statistics(x, {old_mean, old_mean, weight, bias}, {},
                                   {mean, inv_std, running_mean, running_var, factor, offset});
         kernels::batch_normalize(x, {mean, factor, offset}, relu, y);
-      });
-  const at::Tensor none, &saved_factor = relu ? factor : none, &saved_offset = relu ? offset : none;
-  compare(
-      label((name + "backward").c_str(), x.sizes(), at::kFloat),
-      [&] {
-        at::native_batch_norm_backward(relu ? at::threshold_backward(dy, eager_y, 0) : dy, x, weight, {}, {},
-                                       eager_mean, eager_inv_std, true, 1e-5, {true, true, true});
-      },
-      [&] {
-        kernels::batch_norm_backward(dy, x, {mean, inv_std, weight, saved_factor, saved_offset},
-                                     {dx, dweight, dbias});
       });
 }
 

@@ -9,7 +9,7 @@ namespace kernels = rekindle::kernels;
 namespace {
 
 struct Case {
-  at::Tensor x, dy, running_mean, running_var, weight, bias;
+  at::Tensor x, running_mean, running_var, weight, bias;
   bool relu = false;
   BatchNormOptions options = {};
 
@@ -17,20 +17,17 @@ struct Case {
 };
 
 struct Outputs {
-  at::Tensor mean, inv_std, running_mean, running_var, factor, offset, y, dx, dweight, dbias;
+  at::Tensor mean, inv_std, running_mean, running_var, factor, offset, y;
 
   kernels::BatchNormStatistics statistics() {
     return {mean, inv_std, running_mean, running_var, factor, offset};
   }
-  std::vector<at::Tensor> all() const {
-    return {mean, inv_std, running_mean, running_var, y, dx, dweight, dbias};
-  }
+  std::vector<at::Tensor> all() const { return {mean, inv_std, running_mean, running_var, y}; }
 };
 
 Case make_case(at::IntArrayRef sizes, at::ScalarType dtype, bool affine, bool relu) {
   const at::IntArrayRef channels = sizes.slice(1, 1);
   Case c{(random_normal(sizes) * 3 + 1).to(dtype),
-         random_normal(sizes, dtype),
          random_normal(channels, dtype),
          at::rand(channels, dtype),
          {},
@@ -45,43 +42,31 @@ Case make_case(at::IntArrayRef sizes, at::ScalarType dtype, bool affine, bool re
 
 Outputs make_outputs(const Case& c) {
   const auto channels = [&] { return at::full_like(c.running_var, NAN); };
-  return {channels(), channels(),          channels(),          channels(), channels(),
-          channels(), at::empty_like(c.x), at::empty_like(c.x), channels(), channels()};
+  return {channels(), channels(), channels(), channels(), channels(), channels(), at::empty_like(c.x)};
 }
 
-template <typename Statistics, typename Normalize, typename Backward>
-Outputs run_by(const Case& c, Statistics statistics, Normalize normalize, Backward backward) {
+template <typename Statistics, typename Normalize>
+Outputs run_by(const Case& c, Statistics statistics, Normalize normalize) {
   Outputs o = make_outputs(c);
   statistics(c.x, c.channels(), c.options, o.statistics());
   normalize(c.x, {o.mean, o.factor, o.offset}, c.relu, o.y);
-  const at::Tensor none, &factor = c.relu ? o.factor : none, &offset = c.relu ? o.offset : none;
-  backward(c.dy, c.x, {o.mean, o.inv_std, c.weight, factor, offset}, {o.dx, o.dweight, o.dbias});
   return o;
 }
 
-Outputs run(const Case& c) {
-  return run_by(c, kernels::batch_statistics, kernels::batch_normalize, kernels::batch_norm_backward);
-}
+Outputs run(const Case& c) { return run_by(c, kernels::batch_statistics, kernels::batch_normalize); }
 
 Outputs run_reference(const Case& c) {
-  return run_by(c, kernels::batch_statistics_reference, kernels::batch_normalize_reference,
-                kernels::batch_norm_backward_reference);
+  return run_by(c, kernels::batch_statistics_reference, kernels::batch_normalize_reference);
 }
 
-// Eager in `dtype`; absent parameters are ones and zeros, so that their gradients exist.
 Outputs run_eager(const Case& c, at::ScalarType dtype) {
-  const auto leaf = [&](const at::Tensor& given, double value) {
-    const auto tensor = given.defined() ? given.to(dtype) : at::full({c.x.size(1)}, value, dtype);
-    return tensor.detach().clone().requires_grad_(true);
+  const auto given = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor.to(dtype)) : std::nullopt;
   };
-  const auto x = leaf(c.x, 0), weight = leaf(c.weight, 1), bias = leaf(c.bias, 0);
   const auto [y, mean, inv_std, running_mean, running_var] = at::_native_batch_norm_legit_functional(
-      x, weight, bias, c.running_mean.to(dtype), c.running_var.to(dtype), true, c.options.momentum,
-      c.options.epsilon);
-  const auto result = c.relu ? y.relu() : y;
-  result.backward(c.dy.to(dtype));
-  return {mean.detach(),   inv_std.detach(), running_mean,  running_var, {}, {},
-          result.detach(), x.grad(),         weight.grad(), bias.grad()};
+      c.x.to(dtype), given(c.weight), given(c.bias), c.running_mean.to(dtype), c.running_var.to(dtype), true,
+      c.options.momentum, c.options.epsilon);
+  return {mean, inv_std, running_mean, running_var, {}, {}, c.relu ? y.relu() : y};
 }
 
 void check_close(const Outputs& ours, const Outputs& eager, const Outputs& exact) {
@@ -139,27 +124,9 @@ TEST_CASE("a batch norm whose channels have one element in a sample has eager's 
       CHECK(bitwise_equal(ours.inv_std, eager.inv_std));
       CHECK(bitwise_equal(ours.running_var, eager.running_var));
       CHECK(bitwise_equal(ours.y, eager.y));
-      if (shape[0] == 2) CHECK(bitwise_equal(ours.dx, eager.dx));
     }
   }
   at::set_num_threads(threads);
-}
-
-TEST_CASE("with a relu, dy counts where the forward's result is more than 0", "[kernels]") {
-  const auto dtype = GENERATE(at::kFloat, at::kDouble);
-  // Elements next to the corner, where a rounding decides; rows with and without a rest.
-  for (const auto& shape : std::vector<std::vector<std::int64_t>>{{2, 3, 1031}, {2, 3, 61}, {700, 5}}) {
-    Case c = make_case(shape, dtype, true, true);
-    c.bias.zero_();
-    const at::Tensor close = at::rand(shape, c.x.options()) < 0.7;
-    c.x = at::where(close, c.x.mean() + 1e-6 * at::randn_like(c.x), c.x).contiguous();
-    c.dy.fill_(1);
-    const Outputs ours = run(c);
-    const at::Tensor counts = (ours.y > 0).to(at::kDouble);
-    const std::vector<std::int64_t> dims =
-        shape.size() == 2 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 2};
-    CHECK(at::equal(ours.dbias.to(at::kDouble), counts.sum(dims)));
-  }
 }
 
 TEST_CASE("a batch norm of infinities and nans is eager's", "[kernels]") {
@@ -167,7 +134,6 @@ TEST_CASE("a batch norm of infinities and nans is eager's", "[kernels]") {
   const double value = GENERATE(INFINITY, -INFINITY, NAN);
   Case c = make_case({2, 4, 5, 67}, at::kFloat, true, relu);
   c.x[0][1].view({-1})[0] = value;
-  c.dy[0][2].view({-1})[3] = value;
   c.weight[3] = value;
   const auto ours = run(c).all(), eager = run_eager(c, at::kFloat).all();
   for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -188,31 +154,11 @@ TEST_CASE("a batch norm does not depend on the number of threads, nor on what it
     if (shape.size() > 2) {
       for (std::size_t i = 0; i < one.all().size(); ++i) CHECK(bitwise_equal(one.all()[i], four.all()[i]));
     }
-    at::Tensor y = c.x.clone(), dx = c.dy.clone();
-    const at::Tensor none, &factor = relu ? one.factor : none, &offset = relu ? one.offset : none;
+    at::Tensor y = c.x.clone();
     kernels::batch_normalize(y, {one.mean, one.factor, one.offset}, relu, y);
     CHECK(bitwise_equal(y, one.y));
-    kernels::batch_norm_backward(dx, c.x, {one.mean, one.inv_std, c.weight, factor, offset},
-                                 {dx, one.dweight, one.dbias});
-    CHECK(bitwise_equal(dx, one.dx));
   }
   at::set_num_threads(threads);
-}
-
-TEST_CASE("the gradients of a batch norm that are not wanted are not made", "[kernels]") {
-  const Case c = make_case({2, 5, 8, 9}, at::kFloat, true, true);
-  Outputs o = run(c);
-  const Outputs all = o;
-  for (int wanted = 0; wanted < 8; ++wanted) {
-    at::Tensor dx = wanted & 1 ? at::empty_like(c.x) : at::Tensor();
-    at::Tensor dweight = wanted & 2 ? at::empty_like(c.weight) : at::Tensor();
-    at::Tensor dbias = wanted & 4 ? at::empty_like(c.weight) : at::Tensor();
-    kernels::batch_norm_backward(c.dy, c.x, {o.mean, o.inv_std, c.weight, o.factor, o.offset},
-                                 {dx, dweight, dbias});
-    if (dx.defined()) CHECK(bitwise_equal(dx, all.dx));
-    if (dweight.defined()) CHECK(bitwise_equal(dweight, all.dweight));
-    if (dbias.defined()) CHECK(bitwise_equal(dbias, all.dbias));
-  }
 }
 
 TEST_CASE("a batch norm of no channels does nothing", "[kernels]") {
@@ -235,5 +181,4 @@ TEST_CASE("a batch norm names the argument that is wrong", "[kernels]") {
   CHECK_THROWS_WITH(run(with(&Case::running_mean, at::zeros({4}))),
                     Contains("running_mean must have shape [3]"));
   CHECK_THROWS_WITH(run(with(&Case::weight, at::zeros({3}, at::kDouble))), Contains("weight must be Float"));
-  CHECK_THROWS_WITH(run(with(&Case::dy, at::zeros({2, 3}))), Contains("dy must have shape"));
 }

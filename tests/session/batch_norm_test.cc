@@ -15,15 +15,15 @@ using rekindle::session::session_of;
 using rekindle::session::TestedSession;
 
 struct Model {
-  std::string dtype, sizes;
+  std::string sizes;
   std::int64_t channels;
   bool affine, relu;
 };
 
 // x goes through an op of its own, so that its memory is the session's. PyTorch's operators keep layouts.
 std::string text_of(const Model& model) {
-  const std::string all = ": " + model.dtype + model.sizes,
-                    row = ": " + model.dtype + "[" + std::to_string(model.channels) + "]";
+  const std::string all = ": float32" + model.sizes,
+                    row = ": float32[" + std::to_string(model.channels) + "]";
   const std::string parameters = model.affine ? "%s, %b" : "_, _";
   const auto unary = [&](const std::string& y, const std::string& op, const std::string& x) {
     return "  %" + y + all + " = torch::aten." + op + ".default(%" + x +
@@ -47,7 +47,6 @@ std::shared_ptr<TestedSession> split_session(const Model& model) {
   const std::string_view pass = "split_batch_norms";
   REQUIRE(rekindle::passes::run_passes(*joint.graph, std::span(&pass, 1), {}).ok());
   CHECK(count(joint, "BatchNormalize") == 1);
-  CHECK(count(joint, "ReluGradient") == 0);
   return session_of(std::move(joint));
 }
 
@@ -83,25 +82,23 @@ void check_session(const Model& model, const at::Tensor& x) {
 }  // namespace
 
 TEST_CASE("a split batch norm is eager's, in every layout", "[session]") {
-  const auto [name, type] =
-      GENERATE(table<std::string, at::ScalarType>({{"float32", at::kFloat}, {"float64", at::kDouble}}));
   const bool affine = GENERATE(true, false), relu = GENERATE(true, false);
-  const Model image{name, "[2, 3, 4, 5]", 3, affine, relu}, row{name, "[6, 33]", 33, affine, relu},
-      volume{name, "[2, 3, 4, 5, 6]", 3, affine, relu}, point{name, "[4, 5, 1, 1]", 5, affine, relu};
-  const at::Tensor x = at::randn({2, 3, 4, 5}, type), y = at::randn({2, 3, 4, 5, 6}, type);
+  const Model image{"[2, 3, 4, 5]", 3, affine, relu}, row{"[6, 33]", 33, affine, relu},
+      volume{"[2, 3, 4, 5, 6]", 3, affine, relu}, point{"[4, 5, 1, 1]", 5, affine, relu};
+  const at::Tensor x = at::randn({2, 3, 4, 5}), y = at::randn({2, 3, 4, 5, 6});
   check_session(image, x);
   check_session(image, x.contiguous(at::MemoryFormat::ChannelsLast));
-  check_session(image, at::randn({2, 4, 3, 5}, type).transpose(1, 2));
-  check_session(row, at::randn({6, 33}, type));
-  check_session(row, at::randn({33, 6}, type).t());
+  check_session(image, at::randn({2, 4, 3, 5}).transpose(1, 2));
+  check_session(row, at::randn({6, 33}));
+  check_session(row, at::randn({33, 6}).t());
   check_session(volume, y);
   check_session(volume, y.contiguous(at::MemoryFormat::ChannelsLast3d));
-  check_session(point, at::randn({4, 5, 1, 1}, type));
-  check_session(point, at::randn({4, 5, 1, 1}, type).contiguous(at::MemoryFormat::ChannelsLast));
+  check_session(point, at::randn({4, 5, 1, 1}));
+  check_session(point, at::randn({4, 5, 1, 1}).contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 TEST_CASE("a split batch norm of nothing raises as eager does", "[session][host]") {
-  const auto session = split_session({"float32", "[n, 3, 4, 5]", 3, true, true});
+  const auto session = split_session({"[n, 3, 4, 5]", 3, true, true});
   const at::Tensor channels = at::rand({3});
   CHECK_THROWS_WITH(
       session->forward(std::vector{at::rand({0, 3, 4, 5}), channels, channels, channels, channels}, false),
