@@ -50,6 +50,13 @@ def frozen() -> nn.Module:
     return model
 
 
+def frozen_in_a_row() -> nn.Module:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1), nn.ConvTranspose2d(5, 4, 3), nn.Conv2d(4, 2, 3))
+    for layer in model[1:3]:
+        layer.requires_grad_(False)
+    return model
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv1d": (lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1), (2, 4, 11)),
     "conv2d": (lambda: nn.Conv2d(3, 8, 3, padding="same", dilation=2), (2, 3, 12, 10)),
@@ -66,6 +73,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "in place": (InPlace, (2, 3, 8, 8)),
     "shared": (shared, (2, 4, 7, 7)),
     "frozen": (frozen, (3, 3, 9, 9)),
+    "frozen in a row": (frozen_in_a_row, (2, 3, 9, 9)),
 }
 
 

@@ -98,8 +98,7 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
 
 
 def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None:
-    inputs = [value.type().requires_grad() for value in made.inputs() if isinstance(value.type(), TensorType)]
-    below = node.kind() in _BELOW_AUTOGRAD and any(inputs)
+    below = node.kind() in _BELOW_AUTOGRAD and any(map(_requires_grad, made.inputs()))
     made.i_("_results", len(results))
     made.is_("_differentiable", [i for i, value in enumerate(results) if below or value.type().requires_grad()])
     made.is_("_unused", [i for i, value in enumerate(results) if not _is_used(value)])
@@ -110,6 +109,15 @@ def _describe(made: Node, node: Node, schema: Any, results: list[Value]) -> None
     if (sizes := input_sizes(made)) is not None:
         made.is_("_sizes", sizes)
     made.i_("_random", int(_may_draw(schema)))
+
+
+def _requires_grad(value: Value) -> bool:
+    """Tells whether a tensor depends differentiably on what needs a gradient, which the trace does not say below autograd."""
+    if not isinstance(value.type(), TensorType):
+        return False
+    maker = value.node()
+    described = maker.kind().startswith(f"{DOMAIN}::") and maker.hasAttribute("_differentiable")
+    return value.type().requires_grad() or (described and value.offset() in getattr(maker, "is")("_differentiable"))
 
 
 def input_sizes(made: Node) -> list[int] | None:
