@@ -4,15 +4,47 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "kernels/backends.h"
-#include "kernels/cpu/batch_norm_planes.h"
 #include "kernels/cpu/vector.h"
 
 namespace rekindle::kernels::cpu {
 namespace {
+
+constexpr std::int64_t kGrain = 1 << 14;  // fewer elements are not worth another thread
+constexpr std::int64_t kLongRow = 256;    // whose sum is worth several parts
+
+// x seen as [outer, channels, inner]. Where inner is 1, a row has an element of each channel, and loops run
+// over channels; else, they run along a row of one channel.
+struct Planes {
+  std::int64_t outer, channels, inner;
+  explicit Planes(const at::Tensor& x)
+      : outer(x.size(0)), channels(x.size(1)), inner(x.numel() == 0 ? 0 : x.numel() / outer / channels) {}
+  std::int64_t count() const { return outer * inner; }
+};
+
+std::int64_t grain_of(std::int64_t elements) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
+}
+
+template <typename T>
+const T* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
+}
+
+// From x to y: y = x * factor + shift.
+template <typename T>
+struct Line {
+  const T *mean, *factor, *offset;
+  explicit Line(const BatchNormLine& line)
+      : mean(line.mean.const_data_ptr<T>()),
+        factor(line.factor.const_data_ptr<T>()),
+        offset(line.offset.const_data_ptr<T>()) {}
+  REKINDLE_INLINE T shift(std::int64_t c) const { return offset[c] - mean[c] * factor[c]; }
+};
 
 // The sum of term(i) for i < n; of a long row, in four parts that do not wait for each other.
 template <typename Term>
@@ -92,7 +124,7 @@ template <typename T>
 void statistics_of(const T* x, const Planes& planes, const Finish<T>& finish) {
   const std::int64_t count = planes.count();
   T* mean = finish.mean();
-  for_channels(planes, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, planes.channels, grain_of(count), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t c = begin; c < end; ++c) {
       const T* from = x + c * planes.inner;
       mean[c] = static_cast<T>(sum_channel(from, planes) / static_cast<double>(count));
@@ -129,13 +161,13 @@ template <bool kRelu, typename T>
 void normalize(const T* x, const Planes& planes, const Line<T>& line, T* y) {
   const std::int64_t channels = planes.channels;
   if (planes.inner == 1) {
-    at::parallel_for(0, planes.outer, batch_norm_grain(channels), [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, planes.outer, grain_of(channels), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n)
         normalize_together<kRelu>(x + n * channels, channels, line, y + n * channels);
     });
     return;
   }
-  at::parallel_for(0, planes.outer * channels, batch_norm_grain(planes.inner),
+  at::parallel_for(0, planes.outer * channels, grain_of(planes.inner),
                    [&](std::int64_t begin, std::int64_t end) {
                      normalize_rows<kRelu>(x, planes, line, {begin, end}, y);
                    });
@@ -154,7 +186,7 @@ void batch_statistics(const at::Tensor& x, const BatchNormChannels& channels, co
 void batch_normalize(const at::Tensor& x, const BatchNormLine& line, bool relu, at::Tensor& y) {
   if (x.numel() == 0) return;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "batch_normalize", [&] {
-    const Line<scalar_t> values(line.mean, line.factor, line.offset);
+    const Line<scalar_t> values(line);
     const auto* from = x.const_data_ptr<scalar_t>();
     auto* to = y.mutable_data_ptr<scalar_t>();
     relu ? normalize<true>(from, Planes(x), values, to) : normalize<false>(from, Planes(x), values, to);
