@@ -98,6 +98,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--checkpoint", action="store_true", help="with each layer of transformers in a checkpoint")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
+    if options.checkpoint and "resnet50" in (options.model or ()):
+        parser.error("--checkpoint: resnet50 is no model of transformers")
     models = options.model or [model for model in _MODELS if not (options.checkpoint and model == "resnet50")]
     found = measure(models, options.budgets, options.compile, options.density, options.checkpoint)
     import torch

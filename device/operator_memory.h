@@ -11,8 +11,8 @@
 //     turns = memory.turns_of({result});
 //   }
 //
-// What it needs meanwhile comes from a workspace that all such operators share, one after the other. Between
-// small and lasting tensors on the heap it would leave holes into which the next one does not fit: ResNet-50
+// Its other large allocations lie in a workspace, which all such operators use one after the other. On the heap
+// they would leave holes between small tensors that stay, and the next ones would not fit into these: ResNet-50
 // grew by 1.3 GiB where tensors had 0.85 (scripts/bench memory --model resnet50).
 #pragma once
 
@@ -43,7 +43,7 @@ class OperatorMemory {
 
   // From here on no memory is given: before somebody else computes in the scope.
   void close();
-  // `results`: what the operator has returned.
+  // Returns, for each of the operator's results, which of the allocations of its size it lies in; kNone for none.
   std::vector<int> turns_of(const std::vector<at::Tensor>& results) const;
 
  private:
@@ -79,7 +79,7 @@ class OperatorMemory {
   bool is_open_ = true;
 };
 
-// Whether a tensor still uses memory that was given to it in such a scope. Thread-safe.
+// Returns whether a tensor still uses this memory, which an OperatorMemory gave to it. Thread-safe.
 bool is_given(const void* memory);
 
 }  // namespace rekindle::device

@@ -22,7 +22,8 @@ struct BatchNormOptions {
   double epsilon = 1e-5;  // added to the variance
 };
 
-// What a batch norm has of its channels. An undefined weight or bias means ones, or zeros.
+// Holds a value per channel: the statistics so far and the parameters. An undefined weight stands for ones,
+// an undefined bias for zeros.
 struct BatchNormChannels {
   const at::Tensor& running_mean;
   const at::Tensor& running_var;
@@ -30,8 +31,8 @@ struct BatchNormChannels {
   const at::Tensor& bias;
 };
 
-// What batch_statistics writes. factor is inv_std * weight; offset is the bias, or zeros: what a later write
-// to the parameters does not change.
+// Names the tensors that batch_statistics writes. factor is inv_std * weight, and offset a copy of the bias,
+// or zeros: a later write to the parameters changes neither.
 struct BatchNormStatistics {
   at::Tensor& mean;
   at::Tensor& inv_std;

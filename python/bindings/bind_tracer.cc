@@ -32,21 +32,31 @@ bool is_library(std::string_view file) {
                              [&](const std::string& directory) { return file.starts_with(directory); });
 }
 
-// "model.py:12 in forward": the innermost frame outside of the library directories. Empty without one.
-std::string user_place() {
-  const py::gil_scoped_acquire gil;
+// Calls visit(frame, code) for the frames of this thread, the innermost first, until it returns false.
+template <typename Visit>
+void visit_frames(const Visit& visit) {
   for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
        frame;) {
     auto* at = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
-    const std::string file = py::cast<std::string>(code.attr("co_filename"));
-    if (!is_library(file)) {
-      return file.substr(file.rfind('/') + 1) + ":" + std::to_string(PyFrame_GetLineNumber(at)) + " in " +
-             py::cast<std::string>(code.attr("co_name"));
-    }
+    if (!visit(frame, py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)))))
+      return;
     frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
   }
-  return {};
+}
+
+// "model.py:12 in forward": the innermost frame outside of the library directories. Empty without one.
+std::string user_place() {
+  const py::gil_scoped_acquire gil;
+  std::string place;
+  visit_frames([&](const py::object& frame, const py::object& code) {
+    const std::string file = py::cast<std::string>(code.attr("co_filename"));
+    if (is_library(file)) return true;
+    const int line = PyFrame_GetLineNumber(reinterpret_cast<PyFrameObject*>(frame.ptr()));
+    place = file.substr(file.rfind('/') + 1) + ":" + std::to_string(line) + " in " +
+            py::cast<std::string>(code.attr("co_name"));
+    return false;
+  });
+  return place;
 }
 
 // The calls of torch.utils.checkpoint.checkpoint that a trace has met, in their order. Their frames are held,
@@ -62,13 +72,10 @@ py::object& checkpoint_code() {
 std::size_t checkpoint_number() {
   const py::gil_scoped_acquire gil;
   py::object outermost;
-  for (py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-       frame;) {
-    auto* at = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
+  visit_frames([&](const py::object& frame, const py::object& code) {
     if (code.is(checkpoint_code())) outermost = frame;
-    frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
-  }
+    return true;
+  });
   if (!outermost) return 0;
   const auto known =
       std::ranges::find_if(checkpoints, [&](const py::object& frame) { return frame.is(outermost); });

@@ -87,6 +87,12 @@ std::int64_t LowerContext::axis_or_scalar(std::int64_t axis, std::int64_t rank) 
   return this->axis(axis, std::max<std::int64_t>(rank, 1));
 }
 
+Tensors inputs_of(const Args& args, std::size_t count) {
+  Tensors inputs;
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
+  return inputs;
+}
+
 Sizes broadcast_sizes(const Sizes& a, const Sizes& b) { return at::infer_size(a, b); }
 
 std::int64_t product(const Sizes& sizes) {
@@ -110,12 +116,6 @@ at::Tensor owned(const at::Tensor& result, const std::vector<at::Tensor>& inputs
     return input.defined() && plain.is_alias_of(input);
   });
   return shared ? plain.clone(at::MemoryFormat::Contiguous) : plain.contiguous();
-}
-
-Tensors inputs_of(const Args& args, std::size_t count) {
-  Tensors inputs;
-  for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
-  return inputs;
 }
 
 // Gives one result for each of `planned`; `check`: whether they must have those layouts.

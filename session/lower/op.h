@@ -168,6 +168,8 @@ struct OpRegistrar {
 #define REKINDLE_OP_NAME_INNER(number) op_registrar_##number
 
 // Helpers that several families share.
+// Returns the first `count` inputs; absent ones are undefined.
+Tensors inputs_of(const Args& args, std::size_t count);
 Sizes broadcast_sizes(const Sizes& a, const Sizes& b);
 std::int64_t product(const Sizes& sizes);
 // One output, computed by `kernel`.

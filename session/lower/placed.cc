@@ -7,6 +7,7 @@
 
 #include "device/operator_memory.h"
 #include "session/lower/plan_mismatch.h"
+#include "session/lower/settled.h"
 #include "src/base/mutex.h"
 
 namespace rekindle::session {
@@ -28,15 +29,12 @@ void check(Tensors& results, const std::vector<Layout>& planned, const std::vect
         c10::str(name, " returned ", results.size(), " tensors where ", planned.size(), " were planned"));
   }
   for (std::size_t i = 0; i < planned.size(); ++i) {
-    if (fits(results[i], planned[i])) continue;
-    if (i < unused.size() && unused[i]) {
+    const bool is_unused = i < unused.size() && unused[i];
+    if (is_unused && !fits(results[i], planned[i])) {
       results[i] = at::Tensor();
-      continue;
+    } else {
+      check_result(results[i], planned[i], name);
     }
-    TORCH_CHECK(results[i].defined() && results[i].layout() == at::kStrided, name,
-                " returned no dense tensor");
-    throw PlanMismatch(c10::str(name, " returned ", results[i].toString(), results[i].sizes(), " where ",
-                                planned[i].dtype, at::IntArrayRef(planned[i].sizes), " was planned"));
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace rekindle::session {
 
-// Whether placed() works on that device: elsewhere an operator gives tensors of its own (Lowering::gives).
+// Returns whether placed() works on that device. Where it does not, a lowering has to say `gives`.
 bool can_place(at::Device device);
 
 // The kernel that lets `compute` write its tensors into the instruction's first outputs: in place where the

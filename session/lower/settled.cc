@@ -24,12 +24,16 @@ Layout layout_of(const at::Tensor& tensor) {
           dense ? std::optional(tensor.strides().vec()) : std::nullopt};
 }
 
-at::Tensor settled(at::Tensor tensor, const Layout& planned, bool shared, const std::string& name) {
+void check_result(const at::Tensor& tensor, const Layout& planned, const std::string& name) {
   TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided, name, " returned no dense tensor");
   if (tensor.scalar_type() != planned.dtype || tensor.sizes() != planned.sizes) {
     throw PlanMismatch(c10::str(name, " returned ", tensor.toString(), tensor.sizes(), " where ",
                                 planned.dtype, at::IntArrayRef(planned.sizes), " was planned"));
   }
+}
+
+at::Tensor settled(at::Tensor tensor, const Layout& planned, bool shared, const std::string& name) {
+  check_result(tensor, planned, name);
   if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
   const bool lies = planned.strides ? tensor.strides() == *planned.strides : is_contiguous(tensor);
   if (!shared && lies && tensor.storage_offset() == 0) return tensor;

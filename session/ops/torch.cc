@@ -48,13 +48,6 @@ std::vector<Layout> layouts_of(const LowerContext& context, const TorchOperator&
   return recorded ? *std::move(recorded) : computed_layouts(context, op);
 }
 
-std::vector<at::Tensor> inputs_of(const Args& args, std::size_t count) {
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) inputs.push_back(args.in(i));
-  return inputs;
-}
-
 bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
   return tensor.has_storage() && std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
            return other.defined() && other.has_storage() && tensor.is_alias_of(other);

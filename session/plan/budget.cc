@@ -55,8 +55,7 @@ class Fitting {
 
  private:
   static DropRule rule_of(const PlanRequest& request, const Programs& programs) {
-    const bool asked = request.budget || request.budget.anything || request.dropped != nullptr ||
-                       request.memory_plan != nullptr || follows_checkpoints(request, programs);
+    const bool asked = request.decides_recomputation() || follows_checkpoints(request, programs);
     return asked ? DropRule() : DropRule{kMaxKeptBytes, true};
   }
 

@@ -12,11 +12,10 @@ std::uint32_t checkpoint_of(const Instruction& instruction) {
 }  // namespace
 
 bool follows_checkpoints(const PlanRequest& request, const Programs& programs) {
-  const bool decided = request.budget || request.budget.anything || request.budget.time <= 0 ||
-                       request.dropped != nullptr || request.memory_plan != nullptr;
-  return !decided && std::ranges::any_of(programs.forward.instructions, [](const Instruction& instruction) {
-    return checkpoint_of(instruction) != 0;
-  });
+  const bool is_free = !request.decides_recomputation() && request.budget.time > 0;  // no time: level 0
+  return is_free && std::ranges::any_of(programs.forward.instructions, [](const Instruction& instruction) {
+           return checkpoint_of(instruction) != 0;
+         });
 }
 
 std::vector<std::uint32_t> checkpointed_values(const Programs& programs) {

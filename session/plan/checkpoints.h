@@ -9,11 +9,10 @@
 
 namespace rekindle::session {
 
-// Whether the plan does as the checkpoints say: there are some, and no budget, level, plan, or plan of
-// another part of the backward decides.
+// Returns whether the plan does as checkpoints say: the forward has some, and the request leaves it to them.
 bool follows_checkpoints(const PlanRequest& request, const Programs& programs);
 
-// Roots that a checkpoint's instructions make and that no other part of the forward reads.
+// Returns the roots that a checkpoint's instructions make and that no other part of the forward reads.
 std::vector<std::uint32_t> checkpointed_values(const Programs& programs);
 
 }  // namespace rekindle::session

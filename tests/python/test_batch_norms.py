@@ -36,7 +36,7 @@ class Positions(nn.Module):
 
 
 class First(nn.Module):
-    """Of an input, which may require a gradient, and returned beside what follows."""
+    """Normalizes its input, which may require a gradient, and returns that beside what follows."""
 
     def __init__(self) -> None:
         super().__init__()

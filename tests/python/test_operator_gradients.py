@@ -144,6 +144,7 @@ def test_no_tape_is_left_of_a_convolution_net() -> None:
     account = rekindle.memory(model, x)
     assert account.uncounted == ()
     assert account.growth is not None
+    assert account.activations == account.arena > 0  # nothing lies beside it: operators write into it
 
 
 def test_a_batch_norm_in_evaluation_has_gradients() -> None:
