@@ -25,6 +25,7 @@ from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.graphs.answers import check_answers, not_for_this_data
 from rekindle.miss.attempts import WrongElsewhere
 from rekindle.miss.built import Built
+from rekindle.miss.index_checks import checked_indices
 from rekindle.miss.perturbation import SecondCall, as_of_graph, call_again, outputs_again, perturbed_state
 from rekindle.miss.saved_by_backward import saved_writes
 from rekindle.miss.sized import LeftOpen, is_differentiated_once, listed, smallest
@@ -118,7 +119,7 @@ def verify(
         session = _native.Session(built.joint, [], built.output_layouts)
         _bind(session, request, built, built.traced.run.given)
         _prepare(session, built.traced.inputs, request.call.grad)
-        with torch.set_grad_enabled(request.call.grad):
+        with torch.set_grad_enabled(request.call.grad), checked_indices(built.traced.inputs):
             if known is None:
                 known = _compare_own(session, request, built, not (once and request.call.grad))
             return _compare_further(session, request, built, known, calls, again)

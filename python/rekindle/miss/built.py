@@ -43,7 +43,7 @@ def build(call: Call, traced: Traced, sized: Sized) -> Built:
     model = adapter.with_shapes(traced.graph.model, sized.left.shapes)
     sizes = sized.left.shapes.bind(sizes_of(call.arguments)) or {}
     try:
-        return Built(traced, sized, model, _native.build_joint(model, needs, sizes))
+        return Built(traced, sized, model, _native.build_joint(model, needs, sizes, on_cpu=call.device.type == "cpu"))
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
     except OF_TORCH as error:  # no code of the user's runs here

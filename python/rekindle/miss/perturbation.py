@@ -21,6 +21,7 @@ from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.module_state import state_kept
 from rekindle.export.traced import Effects
 from rekindle.functions.inlining import checkpoints_inlined
+from rekindle.miss.index_checks import checked_indices
 from rekindle.modules.partial_capture import run_eager
 from rekindle.process.random_states import RandomStates, random_states, seed_random_states, set_random_states
 from rekindle.reasons import Bypass, Reason
@@ -57,7 +58,7 @@ class SecondCall(Outcome):
 
 def perturbed_state(call: Call) -> dict[str, torch.Tensor]:
     """Returns copies of the parameters and buffers with other numbers."""
-    generator = torch.Generator().manual_seed(_SEED)
+    generator = torch.Generator("cpu").manual_seed(_SEED)
     return {name: _perturbed(tensor, generator, False) for name, tensor in call.state.items()}
 
 
@@ -83,14 +84,15 @@ def call_again(
     Leaves the module, the arguments and the random state as they were. Returns None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
     """
-    call, generator = request.call, torch.Generator().manual_seed(_SEED)
+    call, generator = request.call, torch.Generator("cpu").manual_seed(_SEED)
     arguments = [_perturbed(x, generator, True) for x in (call.arguments if arguments is None else arguments)]
     before = random_states()
     try:
         seed_random_states(_SEED)
         states = [random_states()]
         tensors = _with_state(call, arguments, changed)
-        made = _run(request, effects, tensors)
+        with checked_indices(tensors):
+            made = _run(request, effects, tensors)
         states.append(random_states())
     except Bypass:
         raise
