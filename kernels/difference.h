@@ -24,11 +24,13 @@ struct Difference {
 };
 
 // Elements that are not finite count in `is_like` only. ours, theirs: of one floating or complex dtype and
-// one shape, on one device; any strides. Computed in float64, in one pass on the CPU. Errors are c10::Error.
-// No autograd graph is recorded.
+// one shape, on one device; any strides. Computed in float64, in one pass on the CPU, in parts of a fixed
+// size on a device, which it waits for. Errors are c10::Error. No autograd graph is recorded.
 Difference difference(const at::Tensor& ours, const at::Tensor& theirs);
 
-// The same in plain ATen, for any device.
+// The same on the tensors' device, whatever their size.
+Difference difference_in_parts(const at::Tensor& ours, const at::Tensor& theirs);
+// The same in plain ATen, on the host.
 Difference difference_reference(const at::Tensor& ours, const at::Tensor& theirs);
 
 }  // namespace rekindle::kernels

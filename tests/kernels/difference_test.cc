@@ -7,9 +7,7 @@ namespace kernels = rekindle::kernels;
 
 namespace {
 
-void check_like_reference(const at::Tensor& ours, const at::Tensor& theirs) {
-  const auto found = kernels::difference(ours, theirs);
-  const auto reference = kernels::difference_reference(ours, theirs);
+void check_like(const kernels::Difference& found, const kernels::Difference& reference) {
   CHECK(found.norm == Approx(reference.norm));
   CHECK(found.scale == Approx(reference.scale));
   CHECK(found.is_like == reference.is_like);
@@ -19,6 +17,12 @@ void check_like_reference(const at::Tensor& ours, const at::Tensor& theirs) {
     CHECK(found.octaves[i].count == reference.octaves[i].count);
     CHECK(found.octaves[i].largest == Approx(reference.octaves[i].largest));
   }
+}
+
+void check_like_reference(const at::Tensor& ours, const at::Tensor& theirs) {
+  const auto reference = kernels::difference_reference(ours, theirs);
+  check_like(kernels::difference(ours, theirs), reference);
+  check_like(kernels::difference_in_parts(ours, theirs), reference);
 }
 
 }  // namespace

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any
+
 import rekindle
 import torch
 from rekindle.compare.rounding import Exact, Noise, judge
+from rekindle.compare.rounding_operators import rounds_like
 
 
 def _cancelling(x: torch.Tensor, order: tuple[int, ...] = (0, 1, 2, 3)) -> torch.Tensor:
@@ -25,6 +31,36 @@ def test_another_order_of_a_sum_is_rounding() -> None:
     for order in ((3, 2, 1, 0), (2, 0, 3, 1)):
         assert judged.admits(_cancelling(x, order))
     assert not judged.admits(_cancelling(x) + 1e-3)
+
+
+@contextlib.contextmanager
+def _precision(of: Any, precision: str) -> Iterator[None]:
+    before, of.fp32_precision = of.fp32_precision, precision
+    try:
+        yield
+    finally:
+        of.fp32_precision = before
+
+
+def test_products_of_fewer_digits_round_as_these() -> None:
+    on_gpu, aten = types.SimpleNamespace(dtype=torch.float32, device=torch.device("cuda")), torch.ops.aten
+    assert (
+        rounds_like(aten.convolution.default, on_gpu) is rounds_like(aten.convolution_backward.default, on_gpu) is torch.float16
+    )
+    assert rounds_like(aten.mm.default, on_gpu) is rounds_like(aten.convolution.default, _numbers(2)) is torch.float32
+    with _precision(torch.backends.cuda.matmul, "tf32"):
+        assert rounds_like(aten.addmm.default, on_gpu) is torch.float16
+        assert rounds_like(aten.mul.Tensor, on_gpu) is torch.float32
+    assert rounds_like(aten.addmm.default, _numbers(2).double()) is torch.float64
+
+
+def test_noise_is_that_of_the_digits_that_a_product_reads() -> None:
+    x, w = _numbers(64, 64), _numbers(64, 64)
+    errors = []
+    for precision in ("ieee", "bf16"):
+        with _precision(torch.backends.mkldnn.matmul, precision), Noise(1):
+            errors.append(float((x @ w).sub(x.double() @ w.double()).norm()))
+    assert 1000 < errors[1] / errors[0] < 100_000  # 2 ** 16
 
 
 def test_gradients_are_judged_too() -> None:

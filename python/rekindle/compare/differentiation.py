@@ -31,7 +31,7 @@ def differentiation(expected: Sequence[torch.Tensor], inputs: list[torch.Tensor]
     outputs = [i for i, tensor in enumerate(expected) if tensor.requires_grad]
     if not positions or not outputs:
         return None
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     scales = _scales([expected[i] for i in outputs])
     cotangents = tuple(_cotangent(expected[i], generator, scale) for i, scale in zip(outputs, scales, strict=True))
 

@@ -26,6 +26,7 @@ from rekindle.compare.rounding_operators import (
     is_view,
     is_writable,
     makes_new_numbers,
+    rounds_like,
     sums,
     written_copied,
 )
@@ -47,7 +48,7 @@ class _Factors:
     """Makes numbers around 1, by which a tensor is multiplied in place: each as much as one rounding of its dtype, or two."""
 
     def __init__(self, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator("cpu").manual_seed(seed)
         self._noise = torch.rand(2 * _PERIOD, generator=generator, dtype=torch.float64, device="cpu").mul_(2).sub_(1)
         self._made: dict[tuple[torch.dtype, torch.dtype, torch.device], torch.Tensor] = {}
         self._start = 0
@@ -63,9 +64,17 @@ class _Factors:
             self._made[key] = (1 + torch.finfo(of).eps * self._noise).to(compute).to(flat.device)
         self._start = (self._start + 7_919) % _PERIOD
         factors = self._made[key][self._start : self._start + _PERIOD]
-        for part in flat.split(_PERIOD):  # one that caches hold
+        for part in _periods(flat):
             small = part.clamp(-_SMALL, _SMALL).round_()
-            torch.where(small == part, part, (part * factors[: part.numel()]).to(part.dtype), out=part)
+            torch.where(small == part, part, (part * factors[: part.shape[-1]]).to(part.dtype), out=part)
+
+
+def _periods(flat: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Returns parts of a tensor whose last dimension is a period or less: ones that caches hold, on an accelerator few."""
+    if flat.device.type == "cpu":
+        return flat.split(_PERIOD)
+    whole = flat.numel() // _PERIOD * _PERIOD
+    return [part for part in (flat[:whole].view(-1, _PERIOD), flat[whole:]) if part.numel()]
 
 
 class Noise(DispatchMode):
@@ -88,18 +97,18 @@ class Noise(DispatchMode):
                 with self:
                     return parts(*args, **kwargs)
             if sums(function):
-                args = tuple(each_read(function, args, self._rounded))
+                args = tuple(each_read(function, args, lambda value: self._rounded(function, value)))
             result = function(*args, **kwargs)
             for tensor in tree_leaves(result):
                 if isinstance(tensor, torch.Tensor) and tensor.dtype in _NOISY and is_writable(tensor):
                     self._factors.apply(tensor, self._of or tensor.dtype)
         return result
 
-    def _rounded(self, value: Any) -> Any:
+    def _rounded(self, function: Any, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype not in _NOISY or not is_writable(value):
             return value
         copied = value.clone(memory_format=torch.preserve_format)
-        self._factors.apply(copied, self._of or copied.dtype)
+        self._factors.apply(copied, self._of or rounds_like(function, copied))
         return copied
 
 
@@ -139,9 +148,8 @@ class Exact(DispatchMode):
             exact_args, exact_kwargs = tree_map(self._in_double, written_copied(function, args, kwargs))
             parts = in_parts(function, args) if rounds else None
             if rounds and parts is None and sums(function):
-                dtypes = {
-                    id(exact): x.dtype for exact, x in zip(tree_leaves(exact_args), tree_leaves(args), strict=True) if _is_real(x)
-                }
+                pairs = zip(tree_leaves(exact_args), tree_leaves(args), strict=True)
+                dtypes = {id(exact): rounds_like(function, x) for exact, x in pairs if _is_real(x)}
                 exact_args = tuple(each_read(function, exact_args, lambda x: self._rounded(x, dtypes.get(id(x)))))
             result = function(*args, **kwargs)
             results = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]

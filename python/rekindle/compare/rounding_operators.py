@@ -31,6 +31,9 @@ _EXACT = STEPS | _named(
     "split_with_sizes_copy unbind_copy"
 )
 _CAST = "aten::_to_copy"
+_MATRIX_PRODUCTS = frozenset("mm addmm bmm baddbmm addbmm mv addmv linear linear_backward _addmm_activation".split())
+# By the name of a precision of torch.backends: TF32 has as many bits in its fraction as float16.
+_ROUNDED_LIKE = {"tf32": torch.float16, "bf16": torch.bfloat16}
 
 
 def is_view(function: Any) -> bool:
@@ -60,6 +63,26 @@ def sums(function: Any) -> bool:
     name = function._schema.name
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in function._schema.arguments)
     return torch.Tag.pointwise not in function.tags and name != _CAST and not writes
+
+
+def rounds_like(function: Any, given: torch.Tensor) -> torch.dtype:
+    """Returns the dtype to which an operator rounds what it is given: of float32, products may read fewer digits.
+
+    An example: the float32 inputs of a convolution on a GPU, which PyTorch lets cuDNN read as TF32, are rounded like float16.
+    """
+    if given.dtype is not torch.float32:
+        return given.dtype
+    name, on_cpu = function._schema.name.removeprefix("aten::"), given.device.type == "cpu"
+    of_products = torch.backends.mkldnn if on_cpu else torch.backends.cudnn
+    if "convolution" in name:
+        precision = of_products.conv.fp32_precision
+    elif "_rnn" in name:
+        precision = of_products.rnn.fp32_precision
+    elif name in _MATRIX_PRODUCTS:
+        precision = (torch.backends.mkldnn if on_cpu else torch.backends.cuda).matmul.fp32_precision
+    else:
+        precision = "ieee"
+    return _ROUNDED_LIKE.get(precision, given.dtype)
 
 
 def each_read(function: Any, args: Any, change: Callable[[Any], Any]) -> Iterator[Any]:

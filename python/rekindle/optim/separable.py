@@ -67,7 +67,7 @@ def _tried(optimizer: Optimizer, one_by_one: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)
         copy = _copy(optimizer)
         stand_ins = [group["params"] for group in copy.param_groups]
-        gradients = torch.Generator().manual_seed(1)
+        gradients = torch.Generator("cpu").manual_seed(1)
         for _ in range(_STEPS):
             for one in (one for group in stand_ins for one in group):
                 one.grad = _random(one, gradients)
@@ -84,7 +84,7 @@ def _tried(optimizer: Optimizer, one_by_one: bool) -> list[torch.Tensor]:
 def _stand_ins(parameters: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Returns (small tensor, the parameter that it stands for), two for each number of dimensions, dtype and device."""
     kinds = {(parameter.dim(), parameter.dtype, parameter.device): parameter for parameter in parameters}
-    generator = torch.Generator().manual_seed(2)
+    generator = torch.Generator("cpu").manual_seed(2)
     made = []
     for parameter in kinds.values():
         shape = [min(size, _LONGEST) for size in parameter.shape]
