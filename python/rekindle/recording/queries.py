@@ -32,6 +32,13 @@ def _einops_backends() -> str | None:
     return ", ".join(value_text("backend", backends.get_backend(made)) for made in (torch.empty(0), numpy.empty(0)))
 
 
+def _decimal_context() -> str:
+    """Describes how decimal numbers are rounded; not what was: rounding one sets a flag, and is no change of the context."""
+    context = decimal.getcontext().copy()
+    context.clear_flags()
+    return repr(context)
+
+
 # Answered by torch, Python or einops without running code of the user's: the answer is an observation.
 _REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch.distributed", "is_initialized"): torch.distributed.is_initialized
@@ -40,7 +47,7 @@ _REPEATABLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch.cuda", "is_available"): lambda: torch.cuda.is_available(),
     ("torch.cuda", "device_count"): lambda: torch.cuda.device_count(),
     ("warnings", "filters"): lambda: repr(list(map(_filter, filters_now()))),
-    ("decimal", "context"): lambda: repr(decimal.getcontext()),
+    ("decimal", "context"): _decimal_context,
     ("einops", "get_backend"): _einops_backends,
     ("numpy", "geterr"): lambda: (*numpy.geterr().items(), numpy.getbufsize()),
 }
