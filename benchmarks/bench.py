@@ -31,7 +31,7 @@ from report import as_text, machine_facts
 from rounds import Plan, Rounds, drop_settings, overhead
 from subjects import SUBJECTS, with_needed
 from targets import verdicts
-from trial_process import TrialError
+from trial_process import AUTOCAST, TrialError
 from workloads import WORKLOADS
 
 _MODELS = ("gpt2-4", "gpt2-12", "bert", "llama", "vit", "resnet50", "t5", "mlp")
@@ -104,6 +104,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--turns", type=_positive, default=4, help="blocks of steps beside eager, per start (default: 4)")
     parser.add_argument("--turn-steps", type=_positive, default=5, help="steps of a block (default: 5)")
     parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--device", default="cpu", help="as torch names it; on cuda, peaks are those of its memory")
+    parser.add_argument("--autocast", choices=AUTOCAST, help="train with forwards in autocast to this dtype")
     parser.add_argument("--ortmodule", type=_python, metavar="PYTHON", help="an interpreter that has onnxruntime-training")
     parser.add_argument("--json", type=_file, metavar="FILE", help="writes all figures, also while the run goes on")
     parser.add_argument("--picture", type=_file, metavar="FILE.png", help="draws starts and steps")
@@ -125,7 +127,7 @@ def _tell(line: str) -> None:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measures what the command line asks for; returns the machine, the settings and all records."""
     subjects = with_needed(options.subjects)
-    names = ("models", "threads", "rounds", "steps", "turns", "turn_steps", "dropout", "ortmodule")
+    names = ("models", "threads", "rounds", "steps", "turns", "turn_steps", "dropout", "ortmodule", "device", "autocast")
     plan = Plan(subjects=subjects, **{name: getattr(options, name) for name in names})
     drop_settings()
     if options.pin:
@@ -133,7 +135,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "command": shlex.join(["./scripts/bench", *sys.argv[1:]]),
-        "machine": machine_facts(", ".join(map(str, options.threads))),
+        "machine": machine_facts(", ".join(map(str, options.threads)), options.device),
         "settings": dataclasses.asdict(plan) | {"pin": sorted(options.pin or ())},
         "absent": plan.absent(),
         "records": [],

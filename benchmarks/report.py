@@ -16,10 +16,10 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def machine_facts(threads: int | str) -> dict[str, Any]:
+def machine_facts(threads: int | str, device: str = "cpu") -> dict[str, Any]:
     """Describes the machine and the versions.
 
-    threads: those of the processes that were measured
+    threads, device: those of the processes that were measured
     """
     import torch  # here: the parent of trials needs it for its version only
 
@@ -29,7 +29,9 @@ def machine_facts(threads: int | str) -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
+    facts = {"device": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
+        **facts,
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": threads,

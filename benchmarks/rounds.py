@@ -35,6 +35,7 @@ class Plan:
     steps: those that every subject takes alone, from its start on
     turns, turn_steps: blocks of steps after these, in turn with eager, and their length
     ortmodule: the interpreter that has onnxruntime-training
+    device, autocast: where models are trained, and the dtype of the autocast around their forward, if any
     """
 
     models: list[str]
@@ -46,6 +47,8 @@ class Plan:
     turn_steps: int = 5
     dropout: float = 0.1
     ortmodule: str | None = None
+    device: str = "cpu"
+    autocast: str | None = None
 
     def absent(self) -> list[dict[str, str]]:
         """Returns what cannot be measured here, and why."""
@@ -115,6 +118,8 @@ class Rounds:
             settings={**subject.settings, **preloaded(subject)},
             threads=threads,
             python=plan.ortmodule if subject.variant == "ortmodule" and plan.ortmodule else sys.executable,
+            device=plan.device,
+            autocast=plan.autocast,
         )
 
     def _group(self, number: int, model: str, threads: int, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:

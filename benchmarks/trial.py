@@ -8,6 +8,7 @@ Two variants train nothing: a step of `export` is one torch.onnx.export of the m
 """
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -19,20 +20,23 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from trial_process import PHASES, VARIANTS
+from trial_process import AUTOCAST, PHASES, VARIANTS
 from workloads import WORKLOADS
 
 _WARM_UP = 5  # steps left out of the median: the allocator, the threads and the plans settle in them
 
 
 class Stopwatch:
-    """Measures the seconds since the last lap."""
+    """Measures the seconds since the last lap, until a device has done what it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self._waits = device != "cpu"
         self._last = time.perf_counter()
 
     def lap(self) -> float:
         """Returns the seconds since the last call, or since construction."""
+        if self._waits:
+            torch.accelerator.synchronize()
         last, self._last = self._last, time.perf_counter()
         return self._last - last
 
@@ -60,21 +64,32 @@ def take_over_stdout() -> TextIO:
     return events
 
 
+def on_device(batch: dict[str, torch.Tensor], device: str) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a batch on a device."""
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
+def autocast(device: str, dtype: str | None) -> contextlib.AbstractContextManager[Any]:
+    """Returns the autocast region that a forward runs in; without a dtype there is none."""
+    return torch.autocast(device, getattr(torch, dtype)) if dtype is not None else contextlib.nullcontext()
+
+
 class Trial:
     """Trains a model, step by step."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._workload = WORKLOADS[arguments.model]
         self._variant = arguments.variant
+        self._device, self._autocast = arguments.device, arguments.autocast
         self._batches = self._workload.batches(arguments.seed)
-        self._baseline_mib = memory_mib("VmRSS")
+        self._baseline_mib = memory_mib("VmRSS") if self._device == "cpu" else 0.0
         self._losses: list[float] = []
         self._step_seconds: list[float] = []
         self._phases: dict[str, float] = {}  # of the first step
 
-        watch = Stopwatch()
+        watch = Stopwatch(self._device)
         torch.manual_seed(arguments.seed)
-        model = self._workload.make_model(arguments.dropout)
+        model = self._workload.make_model(arguments.dropout).to(self._device)
         model.train()
         self._first_step = {"construct": watch.lap()}
         self._model = self._wrap(model, arguments)
@@ -96,9 +111,10 @@ class Trial:
 
     def step(self) -> dict[str, Any]:
         """Takes one optimizer step and returns its event."""
-        batch = next(self._batches)
-        watch = Stopwatch()
-        loss = self._workload.loss(self._model(**batch))
+        batch = on_device(next(self._batches), self._device)
+        watch = Stopwatch(self._device)
+        with autocast(self._device, self._autocast):
+            loss = self._workload.loss(self._model(**batch))
         value = loss.item()
         parts = {"forward": watch.lap()}
         loss.backward()
@@ -123,7 +139,7 @@ class Trial:
         first_step: seconds of the parts of the first step, from before the model is built to the end of the optimizer's step
         """
         settled = self._step_seconds[_WARM_UP:] or self._step_seconds[-1:]
-        peak = memory_mib("VmHWM")
+        peak = memory_mib("VmHWM") if self._device == "cpu" else torch.accelerator.max_memory_allocated() / 2**20
         self._save()
         return {
             "event": "result",
@@ -164,14 +180,16 @@ class Replay:
 
         workload = WORKLOADS[arguments.model]
         torch.manual_seed(arguments.seed)
-        model = workload.make_model(arguments.dropout).train()
-        batch = next(workload.batches(arguments.seed))
-        self._forward, self._backward = floor.record(lambda: workload.loss(model(**batch)))
+        self._device = arguments.device
+        model = workload.make_model(arguments.dropout).train().to(self._device)
+        batch = on_device(next(workload.batches(arguments.seed)), self._device)
+        with autocast(self._device, arguments.autocast):
+            self._forward, self._backward = floor.record(lambda: workload.loss(model(**batch)))
         self._steps = 0
 
     def step(self) -> dict[str, Any]:
         """Makes the products of one step and returns its event."""
-        watch = Stopwatch()
+        watch = Stopwatch(self._device)
         self._forward.replay()
         parts = {"forward": watch.lap()}
         self._backward.replay()
@@ -232,8 +250,9 @@ class Export:
         return {"event": "result"}
 
 
-def prepare(model: str, variant: str) -> None:
-    """Imports what the run needs, so that the first step's clock sees the work and not the disk."""
+def prepare(model: str, variant: str, device: str) -> None:
+    """Imports what the run needs, and starts the device, so that the first step's clock sees the work and not the disk."""
+    torch.zeros(1, device=device)
     WORKLOADS[model].prepare()
     torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # the first one imports half of torch._dynamo
     if variant == "rekindle":
@@ -258,6 +277,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--cache-dir", help="Rekindle's cache directory")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--autocast", choices=AUTOCAST, help="the dtype that the forward's products have")
     return parser.parse_args()
 
 
@@ -270,7 +291,7 @@ def main() -> None:
         print(json.dumps(event), file=events, flush=True)
 
     check_preloaded()
-    prepare(arguments.model, arguments.variant)
+    prepare(arguments.model, arguments.variant, arguments.device)
     tell({"event": "ready", "threads": torch.get_num_threads(), "torch": torch.__version__})
     trial = {"floor": Replay, "export": Export}.get(arguments.variant, Trial)(arguments)
     for count in requests(arguments.steps, sys.stdin):

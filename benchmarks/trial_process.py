@@ -16,6 +16,7 @@ from typing import Any, Self
 
 _FOLDER = Path(__file__).resolve().parent
 VARIANTS = ("eager", "rekindle", "compile", "ortmodule", "floor", "export")
+AUTOCAST = ("bfloat16", "float16")
 _OF_THE_DEMO = ("eager", "rekindle", "compile")
 # What rekindle.status() times within the first step, as <key>_seconds, and what to call it.
 PHASES = {
@@ -64,6 +65,7 @@ class Trial:
 
     settings: environment variables of the trial's process
     threads: of its operators; None leaves that to torch
+    device, autocast: where it runs, and the dtype of the autocast around its forward, if any
     """
 
     label: str
@@ -76,11 +78,14 @@ class Trial:
     settings: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
     python: str = sys.executable
+    device: str = "cpu"
+    autocast: str | None = None
 
     def command(self) -> list[str]:
         """Returns the command line of the trial's process."""
         command = [self.python, str(_FOLDER / "trial.py"), "--model", self.model, "--variant", self.variant]
         command += ["--steps", str(self.steps), "--seed", str(self.seed), "--dropout", str(self.dropout)]
+        command += ["--device", self.device, *(["--autocast", self.autocast] if self.autocast else [])]
         if self.variant == "rekindle":
             command += ["--cache-dir", str(self.cache_dir)]
         return command

@@ -3,7 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # Behind this directory, whose files have names of theirs.
@@ -15,7 +15,7 @@ from gpt import GPT, GPTConfig
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_IMAGES, _CLASSES = 4, 1000  # per batch, of 224 x 224; as of ImageNet
+_CLASSES = 1000  # as of ImageNet
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,16 @@ def _text(batch: int, length: int, inputs: Callable[[Tensor, Tensor], dict[str, 
     return batches
 
 
-def _noise(seed: int) -> Iterator[dict[str, Tensor]]:
-    """Yields images of random numbers with random classes."""
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        images = torch.randn(_IMAGES, 3, 224, 224, generator=generator)
-        yield {"images": images, "target": torch.randint(_CLASSES, (_IMAGES,), generator=generator)}
+def _noise(count: int) -> Callable[[int], Iterator[dict[str, Tensor]]]:
+    """Returns batches of so many images of random numbers with random classes."""
+
+    def batches(seed: int) -> Iterator[dict[str, Tensor]]:
+        generator = torch.Generator().manual_seed(seed)
+        while True:
+            images = torch.randn(count, 3, 224, 224, generator=generator)
+            yield {"images": images, "target": torch.randint(_CLASSES, (count,), generator=generator)}
+
+    return batches
 
 
 def _gpt2(layers: int) -> Callable[[float], nn.Module]:
@@ -184,14 +188,14 @@ WORKLOADS = {
     "vit": Workload(
         "ViT-B/16, 4 images of 224 x 224",
         _vit,
-        _noise,
+        _noise(4),
         lambda output: output,
         library=("torchvision", "models"),
     ),
     "resnet50": Workload(
         "ResNet-50, 4 images of 224 x 224",
         _resnet50,
-        _noise,
+        _noise(4),
         lambda output: output,
         library=("torchvision", "models"),
     ),
@@ -203,3 +207,18 @@ WORKLOADS = {
         library=("transformers", "T5ForConditionalGeneration"),
     ),
 }
+
+
+def _larger(name: str, about: str, batches: Callable[[int], Iterator[dict[str, Tensor]]]) -> None:
+    """Adds a workload of the same model with batches for a GPU, as `NAME-gpu`."""
+    WORKLOADS[f"{name}-gpu"] = replace(
+        WORKLOADS[name], about=f"{WORKLOADS[name].about.rpartition(', ')[0]}, {about}", batches=batches
+    )
+
+
+_larger("gpt2-12", "8 x 512 tokens", _text(8, 512, _as_labels))
+_larger("bert", "32 x 128 tokens", _text(32, 128, lambda tokens, targets: _mask_every_seventh(tokens)))
+_larger("llama", "16 x 256 tokens", _text(16, 256, _as_labels))
+_larger("t5", "32 x 128 tokens", _text(32, 128, _as_labels))
+_larger("vit", "32 images of 224 x 224", _noise(32))
+_larger("resnet50", "32 images of 224 x 224", _noise(32))

@@ -67,6 +67,12 @@ def report(outcomes: list[Outcome]) -> None:
     print(", ".join(f"{place} {len(names)}" for place, names in table.items()))
 
 
+def _part(text: str) -> slice:
+    """Reads 2/3 as every third entry, from the second on."""
+    number, _, count = text.partition("/")
+    return slice(int(number) - 1, None, int(count))
+
+
 def main() -> int:
     """Parse the command line and run one suite."""
     if sys.argv[1:2] == ["onnx-node"]:  # these four have options of their own
@@ -101,6 +107,7 @@ def main() -> int:
         choices=("float32", "float64", "bfloat16"),
         help="of operators and modules",
     )
+    parser.add_argument("--part", type=_part, default=slice(None), metavar="I/N", help="of N parts of the operators, the I-th")
     parser.add_argument("--device", default="cpu", help='as torch names it, or "test": that of tests/device')
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
@@ -112,6 +119,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off")
         of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
+        of_dtype |= {"part": arguments.part} if arguments.suite == "opinfo" else {}
         run = _SUITES[arguments.suite]
         outcomes = list(_shown(run(arguments.only, arguments.samples or sys.maxsize, options, arguments.device, **of_dtype)))
     if arguments.json:

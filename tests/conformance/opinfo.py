@@ -51,14 +51,19 @@ def _function(op: Any) -> Any:
 
 
 def run(
-    pattern: str, samples: int, options: rekindle.Options, device: str = "cpu", dtype: torch.dtype = torch.float32
+    pattern: str,
+    samples: int,
+    options: rekindle.Options,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    part: slice = slice(None),
 ) -> Iterator[Outcome]:
-    """One outcome a sample, named `operator#number`; the first `samples` of each operator.
+    """One outcome a sample, named `operator#number`; the first `samples` of each operator of a part of the database.
 
     Forward and backward; of bfloat16 the forward only, and of the operators that have it.
     """
     differentiated = dtype is not torch.bfloat16
-    for op in entries(pattern):
+    for op in entries(pattern)[part]:
         if dtype not in op.supported_dtypes("cpu"):
             continue
         torch.manual_seed(0)
