@@ -40,6 +40,8 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 
+#include <array>
+
 #include "session/ops/unsigned.h"
 
 namespace rekindle::session {
@@ -65,16 +67,38 @@ Sizes broadcast_inputs(const LowerContext& context) {
   return sizes;
 }
 
+// Two operands, of which a known number stays on the host: kernels of accelerators take it as an argument,
+// and would read one in memory as a tensor that is broadcast.
+class Operands {
+ public:
+  explicit Operands(const LowerContext& context) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const bool is_number = !context.device().is_cpu() && context.is_constant(i) && context.rank(i) == 0;
+      if (is_number && context.rank(1 - i) > 0) numbers_.at(i) = context.constant(i);
+    }
+  }
+  const at::Tensor& get(const Args& args, std::size_t i) const {
+    return numbers_[i].defined() ? numbers_[i] : args.in(i);
+  }
+
+ private:
+  std::array<at::Tensor, 2> numbers_;
+};
+
+template <BinaryOut function>
+Kernel of_operands(const LowerContext& context) {
+  return
+      [of = Operands(context)](const Args& args) { function(args.out(), of.get(args, 0), of.get(args, 1)); };
+}
+
 template <BinaryOut function>
 Lowering binary(const LowerContext& context) {
-  return computed(context.dtype(0), broadcast_inputs(context),
-                  [](const Args& args) { function(args.out(), args.in(0), args.in(1)); }, {0, 1});
+  return computed(context.dtype(0), broadcast_inputs(context), of_operands<function>(context), {0, 1});
 }
 
 template <BinaryOut function>
 Lowering comparison(const LowerContext& context) {
-  return computed(at::kBool, broadcast_inputs(context),
-                  [](const Args& args) { function(args.out(), args.in(0), args.in(1)); });
+  return computed(at::kBool, broadcast_inputs(context), of_operands<function>(context));
 }
 
 at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::add_out(out, a, b); }
@@ -97,11 +121,11 @@ Lowering lower_is_inf(const LowerContext& context) {
 Lowering lower_div(const LowerContext& context) {
   const bool integral = at::isIntegralType(context.dtype(0), /*includeBool=*/false);
   return computed(context.dtype(0), broadcast_inputs(context),
-                  [integral](const Args& args) {
+                  [integral, of = Operands(context)](const Args& args) {
                     if (integral) {
-                      at::div_out(args.out(), args.in(0), args.in(1), "trunc");
+                      at::div_out(args.out(), of.get(args, 0), of.get(args, 1), "trunc");
                     } else {
-                      at::div_out(args.out(), args.in(0), args.in(1));
+                      at::div_out(args.out(), of.get(args, 0), of.get(args, 1));
                     }
                   },
                   {0, 1});

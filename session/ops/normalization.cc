@@ -1,12 +1,20 @@
 // LayerNormalization and its gradient.
+#include <ATen/AccumulateType.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
 #include "kernels/layer_norm.h"
 #include "session/lower/op.h"
+#include "session/lower/settled.h"
 
 namespace rekindle::session {
 namespace {
+
+// Whether PyTorch's kernels of an accelerator run: they give tensors of their own, whose rounding is eager's.
+// Statistics are those of the accumulator, on CUDA for all dtypes.
+bool is_given(at::Device device, at::ScalarType input, at::ScalarType scale) {
+  return !device.is_cpu() && input == scale && (device.is_cuda() || !at::isReducedFloatingType(input));
+}
 
 // Whether our kernels run: they are the faster ones but for float16
 // (docs/decisions/0023-layer-normalization.md). Over one column the exact gradient of x is 0: what eager's
@@ -22,6 +30,14 @@ at::ScalarType statistics_type(at::ScalarType input, at::ScalarType scale, const
   return at::isReducedFloatingType(input) && precise ? at::kFloat : input;
 }
 
+void give(const Args& args, std::tuple<at::Tensor, at::Tensor, at::Tensor> results,
+          const std::vector<Layout>& planned) {
+  auto& [first, second, third] = results;
+  args.out(0) = settled(std::move(first), planned[0], /*shared=*/false, "LayerNormalization");
+  args.out(1) = settled(std::move(second), planned[1], /*shared=*/false, "LayerNormalization");
+  args.out(2) = settled(std::move(third), planned[2], /*shared=*/false, "LayerNormalization");
+}
+
 // Outputs: y, mean and inverse standard deviation, the last two with ones along the normalized dimensions.
 Lowering lower_layer_normalization(const LowerContext& context) {
   const Sizes sizes = context.sizes(0);
@@ -35,8 +51,18 @@ Lowering lower_layer_normalization(const LowerContext& context) {
   TORCH_CHECK(context.sizes(1) == normalized, "LayerNormalization of ", context.meta(0).sizes(),
               " with scale ", context.meta(1).sizes());
   Lowering lowering;
-  const at::ScalarType precise = statistics_type(context.dtype(0), context.dtype(1), normalized);
+  lowering.gives = is_given(context.device(), context.dtype(0), context.dtype(1));
+  const at::ScalarType precise = lowering.gives
+                                     ? at::toAccumulateType(context.dtype(0), /*is_cuda=*/true)
+                                     : statistics_type(context.dtype(0), context.dtype(1), normalized);
   lowering.outputs = {{context.dtype(0), sizes, {}}, {precise, statistics, {}}, {precise, statistics, {}}};
+  if (lowering.gives) {
+    lowering.kernel = [normalized, epsilon, bias, planned = lowering.outputs](const Args& args) {
+      const std::optional<at::Tensor> shift = bias ? std::optional(args.in(2)) : std::nullopt;
+      give(args, at::native_layer_norm(args.in(0), normalized, args.in(1), shift, epsilon), planned);
+    };
+    return lowering;
+  }
   if (has_kernel(context.dtype(0), context.dtype(1), normalized)) {
     const kernels::LayerNormOptions options{static_cast<std::int64_t>(axis), epsilon};
     lowering.kernel = [options, bias](const Args& args) {
@@ -62,6 +88,17 @@ Lowering lower_layer_normalization_gradient(const LowerContext& context) {
   Lowering lowering;
   lowering.outputs = {
       {context.dtype(1), sizes, {}}, {context.dtype(4), normalized, {}}, {context.dtype(4), normalized, {}}};
+  if (is_given(context.device(), context.dtype(1), context.dtype(4))) {
+    lowering.gives = true;
+    lowering.kernel = [normalized, planned = lowering.outputs](const Args& args) {
+      // ATen wants a bias of which it reads only that there is one.
+      give(args,
+           at::native_layer_norm_backward(args.in(0), args.in(1), normalized, args.in(2), args.in(3),
+                                          args.in(4), args.in(4), {true, true, true}),
+           planned);
+    };
+    return lowering;
+  }
   if (has_kernel(context.dtype(1), context.dtype(4), normalized)) {
     const std::int64_t rows = product(Sizes(sizes.begin(), sizes.begin() + axis));
     const std::int64_t workspace = kernels::layer_norm_workspace(rows, product(normalized));

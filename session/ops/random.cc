@@ -2,8 +2,11 @@
 #include "kernels/dropout.h"
 
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/native_dropout.h>
+#include <ATen/ops/native_dropout_backward.h>
 
 #include "session/lower/op.h"
+#include "session/lower/settled.h"
 
 namespace rekindle::session {
 namespace {
@@ -27,6 +30,28 @@ Kernel applying_mask(double ratio, bool alike, std::size_t mask) {
   };
 }
 
+// PyTorch's kernels of an accelerator draw and apply a mask at once, into memory of theirs that lies as x
+// does.
+bool is_fused(const LowerContext& context, double ratio) {
+  return !context.device().is_cpu() && ratio > 0 && ratio < 1;
+}
+
+Kernel fused(double ratio, std::vector<Layout> planned) {
+  return [ratio, planned = std::move(planned)](const Args& args) {
+    auto [y, mask] = at::native_dropout(args.in(0), ratio, /*train=*/true);
+    args.out(0) = settled(std::move(y), planned[0], /*shared=*/false, "Dropout");
+    args.out(1) = settled(std::move(mask), planned[1], /*shared=*/false, "Dropout");
+  };
+}
+
+// Applies the mask that is input number `mask` to input 0.
+Kernel fused_from_mask(double ratio, Layout planned, std::size_t mask) {
+  return [scale = 1.0 / (1.0 - ratio), planned = std::move(planned), mask](const Args& args) {
+    args.out() = settled(at::native_dropout_backward(args.in(0), args.in(mask), scale), planned,
+                         /*shared=*/false, "Dropout");
+  };
+}
+
 // Outputs: y, mask. Not in training (or ratio 0) it is the identity and the mask is all true.
 Lowering lower_dropout(const LowerContext& context) {
   const double ratio = context.has(1) ? context.scalar(1) : 0.5;
@@ -40,6 +65,13 @@ Lowering lower_dropout(const LowerContext& context) {
       args.out(0).copy_(args.in(0));
       args.out(1).fill_(true);
     };
+    return lowering;
+  }
+  if (is_fused(context, ratio)) {
+    lowering.gives = true;
+    lowering.in_place.clear();
+    lowering.kernel = fused(ratio, lowering.outputs);
+    lowering.again = fused_from_mask(ratio, lowering.outputs[0], context.num_inputs());
     return lowering;
   }
   lowering.kernel = [ratio, dense = strides.has_value()](const Args& args) {
@@ -57,6 +89,11 @@ Lowering lower_dropout_gradient(const LowerContext& context) {
   const bool alike = context.meta(0).strides() == context.meta(1).strides();
   Lowering lowering;
   lowering.outputs = {{context.dtype(0), context.sizes(0), context.meta(1).strides().vec()}};
+  if (is_fused(context, ratio)) {
+    lowering.gives = true;
+    lowering.kernel = fused_from_mask(ratio, lowering.outputs[0], 1);
+    return lowering;
+  }
   lowering.in_place = {0};
   lowering.kernel = applying_mask(ratio, alike, 1);
   return lowering;

@@ -1,6 +1,7 @@
 // Operators of PyTorch's dispatcher and their gradients: PyTorch runs them, allocates their results (on the
 // CPU in memory of the plan, where it can be) and differentiates them. Layouts are those that the graph
 // records, or else those of a run on meta tensors; a result that comes in another layout is copied.
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include "session/lower/op.h"
@@ -140,13 +141,19 @@ Lowering lower_torch(const LowerContext& context) {
   return lowering;
 }
 
+// Of the gradient of an input that is a part of a tensor, such as a head of attention: its dimensions are in
+// the input's order, as most operators make it.
+Layout layout_of_gradient(const at::Tensor& input) {
+  return layout_of(input.is_non_overlapping_and_dense() ? input : at::empty_like(input));
+}
+
 // Inputs: a cotangent a result, the tape, the tracked inputs*. Outputs: the gradients of the tracked inputs.
 Lowering lower_torch_gradient(const LowerContext& context) {
   const std::size_t results = graph::gradient_cotangents(context.node());
   if (context.node().input(results)->producer()->op_type() == kCallHost) return lower_host_gradient(context);
   Lowering lowering;
   for (std::size_t i = 0; i < context.num_outputs(); ++i) {
-    lowering.outputs.push_back(layout_of(context.meta(results + 1 + i)));
+    lowering.outputs.push_back(layout_of_gradient(context.meta(results + 1 + i)));
   }
   lowering.gives = true;
   lowering.gives_absent = true;

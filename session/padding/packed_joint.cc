@@ -129,9 +129,11 @@ Result<PackedJoint> packed_joint(const autodiff::JointGraph& joint, std::size_t 
   std::vector<bool> needs_gradient(graph->inputs().size(), false);
   for (const std::size_t input : joint.gradient_of) needs_gradient[input] = true;
   REKINDLE_ASSIGN_OR_RETURN(
-      made.joint, pipeline::differentiate_and_simplify(
-                      *graph, needs_gradient, [](const graph::Node& node) { return evaluate(node); },
-                      [&](graph::Graph& each) { infer_types(each, sizes); }));
+      made.joint,
+      pipeline::differentiate_and_simplify(
+          *graph, needs_gradient, [](const graph::Node& node) { return evaluate(node); },
+          [&](graph::Graph& each) { infer_types(each, sizes); },
+          inputs.empty() || inputs[0].is_cpu() ? pipeline::Target::kCpu : pipeline::Target::kAccelerator));
   if (made.joint.cotangent_of != joint.cotangent_of || made.joint.gradient_of != joint.gradient_of)
     return unsupported("results would depend on other inputs");
   return made;

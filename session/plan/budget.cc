@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/memory.h"
 #include "session/plan/checkpoints.h"
 #include "session/plan/recompute_search.h"
 #include "session/plan/repeat_instructions.h"
@@ -23,8 +22,7 @@ class Fitting {
   Fitting(const PlanRequest& request, Programs programs)
       : request_(request),
         programs_(std::move(programs)),
-        step_(step_of(programs_, *request.kept, rule_of(request, programs_),
-                      device::alignment_of(request.device))),
+        step_(step_of(programs_, *request.kept, rule_of(request, programs_), request.device)),
         search_(step_) {}
 
   Fitted run() {
@@ -176,7 +174,7 @@ Fitted fit_budget(const PlanRequest& request, Claimed claimed) {
 
 std::vector<SubgraphKind> recomputable_kinds(const PlanRequest& request, const Recomputation& made) {
   const Claimed claimed = claim_results(request, lower_graph(request));
-  const Step step = step_of(claimed.programs, *request.kept, {}, device::alignment_of(request.device));
+  const Step step = step_of(claimed.programs, *request.kept, {}, request.device);
   return kinds_of(claimed.programs, step, {made.dropped.begin(), made.dropped.end()});
 }
 

@@ -128,7 +128,7 @@ struct Plan : Programs {
   // These first, then what else the forward leaves for backwards of other cotangents.
   std::vector<SlotId> kept;
   std::size_t arena_bytes = 0;
-  std::size_t saved_bytes = 0;  // of saved arena slots
+  std::size_t saved_bytes = 0;  // of saved slots in the arena, and of those that kernels give
   Recomputation recomputation;
 
   // True when inputs with these layouts, on that device, can run on the plan. Meta tensors serve as layouts.

@@ -42,8 +42,10 @@ void find_saved(Plan& plan, const KeptValues& kept) {
     for (const SlotId slot : instruction.inputs) saved.add(slot);
   }
   plan.saved = saved.slots;
-  for (const SlotId slot : plan.saved) {
-    if (plan.slots[slot].storage == Storage::kArena) plan.saved_bytes += plan.slots[slot].bytes;
+  for (const SlotId id : plan.saved) {
+    const Slot& slot = plan.slots[id];
+    if (slot.storage == Storage::kArena) plan.saved_bytes += slot.bytes;
+    if (slot.storage == Storage::kGiven && !slot.open && !slot.layout) plan.saved_bytes += slot.meta.nbytes();
   }
   for (SlotId slot = 1; slot < plan.slots.size(); ++slot) {
     if (plan.slots[slot].layout || kept.is_read(plan.slots[slot])) saved.add(slot);

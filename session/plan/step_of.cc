@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "device/memory.h"
 #include "session/plan/operation_cost.h"
 #include "src/graph/op_info.h"
 #include "src/graph/torch_node.h"
@@ -20,11 +21,12 @@ bool is_repeatable(const graph::Node& node) {
 
 class Description {
  public:
-  Description(const Programs& programs, const KeptValues& kept, const DropRule& rule, std::size_t alignment)
+  Description(const Programs& programs, const KeptValues& kept, const DropRule& rule, at::Device device)
       : programs_(programs),
         kept_(kept),
         rule_(rule),
-        alignment_(alignment),
+        device_(device),
+        alignment_(device::alignment_of(device)),
         saved_(programs.slots.size(), false) {
     for (const Instruction& instruction : programs.backward.instructions) {
       for (const SlotId slot : instruction.inputs) saved_[programs.root_of(slot)] = true;
@@ -56,7 +58,7 @@ class Description {
     StepOperation operation;
     for (const SlotId slot : instruction.inputs) add_once(operation.reads, slot);
     for (const SlotId slot : instruction.outputs) add_once(operation.writes, slot);
-    operation.seconds = estimated_seconds(programs_, instruction);
+    operation.seconds = estimated_seconds(programs_, instruction, device_);
     operation.replays = instruction.again != nullptr;
     const bool repeats = is_repeatable(instruction) && static_cast<std::uint32_t>(at) < step_.backward;
     for (const std::uint32_t slot : operation.writes)
@@ -126,6 +128,7 @@ class Description {
   const Programs& programs_;
   const KeptValues& kept_;
   const DropRule& rule_;
+  const at::Device device_;
   const std::size_t alignment_;
   std::vector<bool> saved_;  // roots that the backward reads
   Step step_;
@@ -133,8 +136,8 @@ class Description {
 
 }  // namespace
 
-Step step_of(const Programs& programs, const KeptValues& kept, const DropRule& rule, std::size_t alignment) {
-  return Description(programs, kept, rule, alignment).run();
+Step step_of(const Programs& programs, const KeptValues& kept, const DropRule& rule, at::Device device) {
+  return Description(programs, kept, rule, device).run();
 }
 
 }  // namespace rekindle::session

@@ -14,6 +14,6 @@ struct DropRule {
   bool from_saved_inputs = false;
 };
 
-Step step_of(const Programs& programs, const KeptValues& kept, const DropRule& rule, std::size_t alignment);
+Step step_of(const Programs& programs, const KeptValues& kept, const DropRule& rule, at::Device device);
 
 }  // namespace rekindle::session

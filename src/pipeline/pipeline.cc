@@ -40,18 +40,22 @@ const std::vector<std::string_view>& forward_passes() {
   return passes;
 }
 
-const std::vector<std::string_view>& joint_passes() {
-  static const std::vector<std::string_view> passes{
+const std::vector<std::string_view>& joint_passes(Target target) {
+  static const std::vector<std::string_view> everywhere{"eliminate_identity", "fold_constants",
+                                                        "eliminate_common_subexpressions",
+                                                        "fuse_accumulation", "eliminate_dead_nodes"};
+  static const std::vector<std::string_view> on_cpu{
       "eliminate_identity", "fold_constants",    "eliminate_common_subexpressions",
       "split_batch_norms",  "fuse_accumulation", "eliminate_dead_nodes"};
-  return passes;
+  return target == Target::kCpu ? on_cpu : everywhere;
 }
 
 std::string pipeline_fingerprint() {
   std::string text = "joint " + std::to_string(kFormatVersion) + " rekindle opset " +
                      std::to_string(graph::kRekindleOpset) + " torch opset " +
                      std::to_string(graph::kTorchOpset);
-  for (const auto* passes : {&forward_passes(), &joint_passes()}) {
+  for (const auto* passes :
+       {&forward_passes(), &joint_passes(Target::kCpu), &joint_passes(Target::kAccelerator)}) {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
   }
@@ -61,27 +65,27 @@ std::string pipeline_fingerprint() {
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
                                                const std::vector<bool>& needs_gradient,
                                                const passes::ConstantEvaluator& evaluate,
-                                               const TypeInference& infer_types) {
+                                               const TypeInference& infer_types, Target target) {
   REKINDLE_ASSIGN_OR_RETURN(std::unique_ptr<graph::Graph> forward, graph::import_onnx(model));
   if (needs_gradient.size() != forward->inputs().size()) {
     return invalid_argument("the model has " + std::to_string(forward->inputs().size()) +
                             " inputs, but needs_gradient has " + std::to_string(needs_gradient.size()) +
                             " entries");
   }
-  return differentiate_and_simplify(*forward, needs_gradient, evaluate, infer_types);
+  return differentiate_and_simplify(*forward, needs_gradient, evaluate, infer_types, target);
 }
 
 Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
                                                         const std::vector<bool>& needs_gradient,
                                                         const passes::ConstantEvaluator& evaluate,
-                                                        const TypeInference& infer_types) {
+                                                        const TypeInference& infer_types, Target target) {
   passes::PassContext context;
   context.evaluate = evaluate;
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(forward, forward_passes(), context));
   if (infer_types) infer_types(forward);
   REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(forward, needs_gradient));
-  REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(), context));
-  autodiff::rematerialize(joint);
+  REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(target), context));
+  if (target == Target::kCpu) autodiff::rematerialize(joint);
   return joint;
 }
 

@@ -15,9 +15,14 @@ namespace rekindle::pipeline {
 
 using TypeInference = std::function<void(graph::Graph&)>;
 
+// Where a graph will run. On an accelerator, batch norms stay one operator: its kernels are PyTorch's. And an
+// elementwise op, which takes about as long as a product there, is computed again only where a plan finds
+// that worth its time.
+enum class Target { kCpu, kAccelerator };
+
 // The passes that run on an imported graph and on a joint graph, in order. Part of the key of a joint graph.
 const std::vector<std::string_view>& forward_passes();
-const std::vector<std::string_view>& joint_passes();
+const std::vector<std::string_view>& joint_passes(Target target);
 // Names of both lists and the version of this room's output; changes whenever
 // cached joint graphs must not be reused.
 std::string pipeline_fingerprint();
@@ -29,13 +34,15 @@ std::string pipeline_fingerprint();
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
                                                const std::vector<bool>& needs_gradient,
                                                const passes::ConstantEvaluator& evaluate,
-                                               const TypeInference& infer_types = nullptr);
+                                               const TypeInference& infer_types = nullptr,
+                                               Target target = Target::kCpu);
 
 // The part of it that follows the import: simplifies `forward`, and differentiates it.
 Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
                                                         const std::vector<bool>& needs_gradient,
                                                         const passes::ConstantEvaluator& evaluate,
-                                                        const TypeInference& infer_types = nullptr);
+                                                        const TypeInference& infer_types = nullptr,
+                                                        Target target = Target::kCpu);
 
 // Grammar: <version u32> <forward_inputs u64> <forward_outputs u64> <n u64> <cotangent_of u64>*n
 //          <n u64> <gradient_of u64>*n <model string>

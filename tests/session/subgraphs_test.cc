@@ -107,7 +107,8 @@ TEST_CASE("alike layers have places of the same kinds", "[session][subgraphs]") 
   CHECK(session_with(MemoryPlan())->memory(given, false).subgraphs.empty());
 }
 
-TEST_CASE("a linear layer is a third of its forward and backward, narrow or wide", "[session][subgraphs]") {
+TEST_CASE("a linear layer is a third of its forward and backward, narrow or wide",
+          "[session][subgraphs][host]") {
   for (const std::int64_t width : {64, 512, 4096}) {
     INFO("width " << width);
     const std::string wide = std::to_string(width);
