@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from seeded import seeded
 from semantics_support import made_of
 from torch import nn
 from torch.autograd import Function
@@ -28,10 +29,10 @@ def kept(x: torch.Tensor) -> torch.Tensor:
 
 def batch(rows: int, count: int, seed: int = 0) -> torch.Tensor:
     """[rows, 4], of which `count` are kept."""
-    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(seed))
+    x = torch.randn(rows, 4, generator=seeded(seed))
     x[:, 0] = x[:, 0].abs() + 0.1
     x[count:, 0] *= -1
-    return x[torch.randperm(rows, generator=torch.Generator().manual_seed(seed))].requires_grad_()
+    return x[torch.randperm(rows, generator=seeded(seed))].requires_grad_()
 
 
 @case

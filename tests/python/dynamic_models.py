@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from seeded import seeded
 from torch import nn
 
 Call = tuple[torch.Tensor, ...]
@@ -201,13 +202,13 @@ def sums(self, x, y):
 
 def x(*sizes: int) -> Call:
     """One call."""
-    generator = torch.Generator().manual_seed(sum(sizes))
+    generator = seeded(sum(sizes))
     return (torch.randn(*sizes, generator=generator),)
 
 
 def ids(batch: int, length: int) -> Call:
     """Tokens, and which of them count."""
-    generator = torch.Generator().manual_seed(batch * length)
+    generator = seeded(batch * length)
     kept = torch.ones(batch, length, dtype=torch.bool)
     kept[:, -1] = False
     return torch.randint(0, 20, (batch, length), generator=generator), kept

@@ -16,6 +16,7 @@ from typing import Any
 import rekindle
 import torch
 import torch.distributed as dist
+from seeded import seeded
 from torch import nn
 from torch.autograd import Function
 
@@ -83,11 +84,11 @@ class ParallelBlock(nn.Module):
 def parallel() -> tuple[nn.Module, Callable[[Any, int], torch.Tensor]]:
     torch.manual_seed(dist.get_rank())
     module = ParallelBlock(dist.group.WORLD)
-    return module, lambda model, step: model(torch.randn(5, 8, generator=torch.Generator().manual_seed(step))).square().mean()
+    return module, lambda model, step: model(torch.randn(5, 8, generator=seeded(step))).square().mean()
 
 
 def _tokens(step: int) -> torch.Tensor:
-    return torch.randint(0, 64, (2, 16), generator=torch.Generator().manual_seed(step))
+    return torch.randint(0, 64, (2, 16), generator=seeded(step))
 
 
 def _llama() -> Any:

@@ -12,6 +12,7 @@ import rekindle
 import torch
 from rekindle.process.random_states import random_states, random_states_equal, set_random_states
 from rekindle.results.structure import is_plain_class
+from seeded import seeded
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -31,7 +32,7 @@ def tiny_gpt(dropout: float = 0.0) -> GPT:
 
 
 def tokens(step: int = 0) -> torch.Tensor:
-    return torch.randint(0, TINY["vocab"], (2, 16), generator=torch.Generator().manual_seed(step))
+    return torch.randint(0, TINY["vocab"], (2, 16), generator=seeded(step))
 
 
 class Mlp(nn.Module):
@@ -52,7 +53,7 @@ def mlp() -> Mlp:
 
 
 def rows(step: int = 0, count: int = 5) -> torch.Tensor:
-    return torch.randn(count, 4, generator=torch.Generator().manual_seed(step))
+    return torch.randn(count, 4, generator=seeded(step))
 
 
 class Twins:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from op_cases import Case, flags, given, model, op, real, whole
+from seeded import seeded
 from torch import nn
 
 SOME = given([0, -100, 2, 1], torch.int64)
@@ -107,7 +108,7 @@ class LowPrecisionNorm(RootMeanSquareNorm):
 
 def _randomized(module: nn.Module) -> nn.Module:
     """The same module with parameters and statistics that are not all ones and zeros."""
-    generator = torch.Generator().manual_seed(3)
+    generator = seeded(3)
     for tensor in [*module.parameters(), *module.buffers()]:
         if tensor.is_floating_point():
             tensor.data.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)

@@ -10,6 +10,7 @@ from typing import Any
 import rekindle
 import torch
 from rekindle.process.random_states import random_states
+from seeded import seeded
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -29,7 +30,7 @@ def case(make: Callable[[], nn.Module]) -> Callable[[Callable[[nn.Module], Any]]
 
 
 def rows(seed: int = 0, *shape: int) -> torch.Tensor:
-    return torch.randn(*(shape or (5, 4)), generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*(shape or (5, 4)), generator=seeded(seed))
 
 
 def backward(result: Any) -> Any:

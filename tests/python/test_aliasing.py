@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import rekindle
 import torch
+from seeded import seeded
 from torch import nn
 
 Step = Callable[[nn.Module, int], Any]
 
 
 def rows(step: int = 0) -> torch.Tensor:
-    return torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
+    return torch.randn(3, 4, generator=seeded(step))
 
 
 class Base(nn.Module):
@@ -271,7 +272,7 @@ def test_a_part_of_a_tensor_of_which_another_part_is_written() -> None:
     """A write counts as one to all that is a part of the same tensor, and a backward would not read these any more."""
 
     def parts(model: nn.Module, step: int) -> torch.Tensor:
-        batch = torch.randn(6, 4, generator=torch.Generator().manual_seed(step))
+        batch = torch.randn(6, 4, generator=seeded(step))
         return model(batch[:3], batch[3:])
 
     model = run(WritesFirst, [lambda model, step: model(rows(step), rows(step + 1)), parts, parts])
@@ -289,7 +290,7 @@ def test_slices_of_one_batch_run_from_one_graph() -> None:
             return (self.linear(x) - y).square().mean()
 
     def sliced(model: nn.Module, step: int) -> torch.Tensor:
-        batch = torch.randn(5 + step, 4, generator=torch.Generator().manual_seed(step))
+        batch = torch.randn(5 + step, 4, generator=seeded(step))
         return model(batch[:-1], batch[1:])
 
     model = run(Next, [sliced] * 3)

@@ -11,6 +11,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins
+from seeded import seeded
 from torch import nn
 from torch.nn import functional as F
 
@@ -91,7 +92,7 @@ class Random(nn.Module):
 
 
 def data(step: int, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(step), dtype=dtype) * 2 + 0.5
+    return torch.randn(*sizes, generator=seeded(step), dtype=dtype) * 2 + 0.5
 
 
 def stepped(module: nn.Module, make: Callable[[int], torch.Tensor], steps: int = 3, **options: Any) -> Twins:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import rekindle
 import torch
+from seeded import seeded
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -61,7 +62,7 @@ def made(run: Callable[..., torch.Tensor], dropout: float = 0.0) -> Layers:
 
 
 def data() -> torch.Tensor:
-    return torch.randn(_ROWS, _WIDTH, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    return torch.randn(_ROWS, _WIDTH, generator=seeded(1)).requires_grad_()
 
 
 def step(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:

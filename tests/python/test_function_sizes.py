@@ -13,6 +13,7 @@ import rekindle
 import torch
 from module_support import Twins
 from rekindle.functions.result_sizes import Observed, rules
+from seeded import seeded
 from torch import nn
 
 
@@ -82,7 +83,7 @@ def positives(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _x(*sizes: int) -> torch.Tensor:
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+    return torch.randn(*sizes, generator=seeded(sum(sizes)))
 
 
 def test_results_follow_the_sizes_of_inputs() -> None:

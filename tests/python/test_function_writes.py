@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
+from seeded import seeded
 from torch import nn
 from torch.autograd import Function
 
@@ -166,7 +167,7 @@ def test_a_write_that_changed_nothing_at_the_export_is_eagers_later(name: str, i
     for step, scale in enumerate((1.0, 1.0, 100.0, 1.0, 100.0)):
         found = []
         for model in (eager, wrapped):
-            x = torch.randn(3, 4, generator=torch.Generator().manual_seed(step)) * scale
+            x = torch.randn(3, 4, generator=seeded(step)) * scale
             try:
                 result = model(x)
                 model.zero_grad()
@@ -204,7 +205,7 @@ def test_a_function_that_writes_a_parameter_writes_it_once_a_call() -> None:
         models.append(Model(lambda self, x: Scales.apply(self.linear(x), self.linear.weight)))
     eager, wrapped = models[0], rekindle.Module(models[1])
     for step in range(3):
-        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
+        x = torch.randn(3, 4, generator=seeded(step))
         torch.testing.assert_close(wrapped(x), eager(x))
         torch.testing.assert_close(dict(wrapped.state_dict()), dict(eager.state_dict()))
     assert rekindle.status(wrapped).bypass[0][0] == "state_mutated"

@@ -12,13 +12,14 @@ import torch.nn.functional as F
 from module_support import Twins
 from rekindle.export.unchecked import Allowed, allowed_by
 from rekindle.miss import perturbation
+from seeded import seeded
 from torch import nn
 
 MASK = torch.tensor([[True, False, True], [False, False, True], [True, True, False], [False, True, False]])
 
 
 def x() -> torch.Tensor:
-    return torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    return torch.randn(4, 3, generator=seeded(0))
 
 
 class Scaled(nn.Module):

@@ -19,6 +19,7 @@ import rekindle
 import torch
 from op_cases import Case
 from rekindle.lookup.store import flush
+from seeded import seeded
 from torch import nn
 from torch.utils._pytree import tree_flatten
 
@@ -36,7 +37,7 @@ class Step:
 
 
 def draw(case: Case, dtype: torch.dtype, seed: int) -> list[Any]:
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return [make(dtype, generator) for make in case.inputs]
 
 
@@ -45,7 +46,7 @@ def step(called: nn.Module, inputs: list[Any], seed: int) -> Step:
     called.zero_grad()
     torch.manual_seed(seed)
     flat, structure = tree_flatten(called(*inputs))
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     roots = [x for x in flat if isinstance(x, torch.Tensor) and x.requires_grad]
     cotangents = [torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.dtype) for root in roots]
     if roots:

@@ -13,6 +13,7 @@ import rekindle
 import torch
 from module_support import Twins
 from rekindle.errors import FallbackError
+from seeded import seeded
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -128,7 +129,7 @@ FORWARDS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
 
 
 def rows(step: int) -> torch.Tensor:
-    return torch.randn(6, 4, generator=torch.Generator().manual_seed(step)).requires_grad_()
+    return torch.randn(6, 4, generator=seeded(step)).requires_grad_()
 
 
 def trained(model: nn.Module, module: nn.Module, steps: int = 4) -> dict[str, Any]:

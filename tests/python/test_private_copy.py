@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import rekindle
 import torch
+from seeded import seeded
 from torch import nn
 from torch.autograd import Function
 
 
 def rows(step: int = 0) -> torch.Tensor:
-    return torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
+    return torch.randn(3, 4, generator=seeded(step))
 
 
 class Layers(nn.Module):

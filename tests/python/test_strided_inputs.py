@@ -10,6 +10,7 @@ import rekindle
 import torch
 from module_support import Twins
 from rekindle.results.layouts import arranged_like, arrangement
+from seeded import seeded
 from torch import nn
 
 
@@ -37,11 +38,11 @@ class Mixed(nn.Module):
 
 
 def _tokens(*sizes: int) -> torch.Tensor:
-    return torch.randint(0, 12, sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+    return torch.randint(0, 12, sizes, generator=seeded(sum(sizes)))
 
 
 def _numbers(*sizes: int) -> torch.Tensor:
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+    return torch.randn(sizes, generator=seeded(sum(sizes)))
 
 
 def test_tokens_and_labels_of_one_tensor() -> None:

@@ -11,6 +11,7 @@ import pytest
 import rekindle
 import torch
 from rekindle.results.layouts import copied
+from seeded import seeded
 from torch import nn
 
 Forward = Callable[..., Any]
@@ -42,7 +43,7 @@ class Model(nn.Module):
 
 
 def numbers(*shape: int, grad: bool = False) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3)).requires_grad_(grad)
+    return torch.randn(*shape, generator=seeded(3)).requires_grad_(grad)
 
 
 def several_of_a_hidden_one(self: Model, x: torch.Tensor) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import rekindle
 import torch
 from rekindle.results.view_steps import NotAStep, decoded, encoded, repeated
+from seeded import seeded
 from torch import nn
 
 _COUNTS = (4, 7, 3, 12)
@@ -93,7 +94,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
 def observed(model: nn.Module, module: Model, count: int) -> tuple[list[torch.Tensor], list[Any]]:
     """(results and gradients, what else there is to say of the results) of one step."""
     module.zero_grad()
-    x = torch.randn(count, 6, generator=torch.Generator().manual_seed(count)).requires_grad_()
+    x = torch.randn(count, 6, generator=seeded(count)).requires_grad_()
     results = model(x)
     bases = [*results, x, module.table, *module.parameters()]
     about = [
