@@ -12,9 +12,12 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
+from rekindle import _native
 from rekindle.compare.doubts import Doubt, failed, measured, set_bounds
 from rekindle.process.torch_internals import watched_gradient
 from rekindle.reasons import Bypass
+
+_TRIMMED = 1 << 27  # freed bytes that go back to the system at once, as eager's last gradients can be the largest
 
 
 class Arriving:
@@ -32,6 +35,7 @@ class Arriving:
         self._failed: dict[int, Bypass] = {}
         self._lying: dict[int, torch.Tensor] = {}  # of those that came, on the device "meta"
         self._largest = 0.0  # the norm of eager's
+        self._let_go = 0  # bytes of ours that were freed since the heap was last trimmed
 
     @contextmanager
     def watched(self, inputs: Sequence[torch.Tensor]) -> Iterator[None]:
@@ -84,6 +88,11 @@ class Arriving:
                     self._doubts.append(Doubt(self._first + i, what, ours, theirs, distance))
         except Bypass as bypass:  # which `finish` raises, if it is the first
             self._failed[i] = bypass
+        self._let_go += 0 if ours is None else ours.nbytes
+        if self._let_go >= _TRIMMED:
+            del ours, theirs
+            _native.release_free_memory()
+            self._let_go = 0
 
 
 def _without_numbers(tensor: torch.Tensor) -> torch.Tensor:

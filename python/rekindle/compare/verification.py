@@ -22,6 +22,7 @@ from rekindle.compare.differentiation import Differentiate, differentiation, nor
 from rekindle.compare.distance import Distance, near
 from rekindle.compare.doubts import Doubt, compared, failed, set_bounds, tolerance
 from rekindle.compare.gradients import Arriving
+from rekindle.process.nothing_saved import SavedNothing, nothing_saved
 from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
 from rekindle.results.layouts import same_strides
 from rekindle.results.saved_groups import AutogradGraph, Group, Saved
@@ -94,7 +95,8 @@ def compare_session(
             gradients, found = _compare_gradients(arriving, eager, expected, differentiate, least)
             doubts += found
         if doubts:
-            _settle(doubts, eager.again, differentiate, states[0])
+            of_gradients = any(doubt.position >= len(expected) for doubt in doubts)
+            _settle(doubts, eager.again, differentiate if of_gradients else None, states[0])
         return gradients
     finally:
         set_random_states(states[0])
@@ -104,6 +106,7 @@ def _compare_gradients(
     arriving: Arriving, eager: Expected, expected: Sequence[torch.Tensor], differentiate: Differentiate, least: float
 ) -> tuple[Gradients, list[Doubt]]:
     """Compares a session's gradients with those of eager's outputs `expected`; returns eager's, and doubts about ours."""
+    _native.release_idle_arenas()  # ours are there: eager's backward takes the place of that of the session
     ends = [theirs for theirs in expected if theirs.requires_grad]
     order = _native.gradient_order(ends, eager.inputs)
     graph, contributions = AutogradGraph(ends, eager.inputs), Contributions(eager.inputs)
@@ -142,16 +145,27 @@ def _settle(doubts: list[Doubt], again: Again | None, differentiate: Differentia
 
 
 def _again(doubts: list[Doubt], again: Again, differentiate: Differentiate | None, states: RandomStates) -> Again:
-    """Returns what computes eager's doubtful results again, by position."""
+    """Returns what computes eager's doubtful results again, by position.
+
+    differentiate: None where no gradient is doubted
+    """
     positions = {doubt.position for doubt in doubts}
 
     def run() -> list[torch.Tensor | None]:
         set_random_states(states)
         outputs = again()
         only = {position - len(outputs) for position in positions}
-        return [*outputs, *(differentiate(outputs, only) if differentiate is not None and max(only) >= 0 else [])]
+        return [*outputs, *(differentiate(outputs, only) if differentiate is not None else [])]
 
-    return run
+    def run_lightly() -> list[torch.Tensor | None]:
+        set_random_states(states)
+        try:
+            with nothing_saved():
+                return again()
+        except SavedNothing:
+            return run()
+
+    return run if differentiate is not None else run_lightly
 
 
 def unexplained(doubts: list[Doubt], run: Again) -> list[Doubt]:

@@ -26,7 +26,7 @@ from rekindle.functions.result_sizes import observed, rules
 from rekindle.graphs.answers import numbers_of
 from rekindle.miss.coincidences import without_coincidences
 from rekindle.miss.other_sizes import grown, least, other_sizes, shrunk
-from rekindle.miss.perturbation import SecondCall, call_again, perturbed_state, resized
+from rekindle.miss.perturbation import SecondCall, call_again, call_lightly, perturbed_state, resized
 from rekindle.miss.sized import LeftOpen, Sized, elements, is_differentiated_once
 from rekindle.results.views import has_places
 from rekindle.sizes.shapes import Shapes
@@ -232,10 +232,13 @@ class _Search:
         shapes = [tensor.shape for tensor in arguments]
         if self._last is not None and self._last[0] == shapes:
             return self._last[1]
+        # What the forward would save is more than a step of training holds.
+        is_light = self._once and elements(arguments) >= elements(self._call.arguments)
         with observed(self._functions) as seen:
-            found = call_again(self._request, self._traced.effects, self._changed, arguments)
+            call = call_lightly if is_light and not self._functions else call_again  # whose calls are counted
+            found = call(self._request, self._traced.effects, self._changed, arguments)
         if found is not None:
-            if self._once and elements(arguments) >= elements(self._call.arguments):  # it holds more than a step of training
+            if is_light:
                 found = replace(found, outputs=without_autograd_graph(found.outputs), is_light=True)
             self._last = shapes, found
             self._seen.append(seen)

@@ -6,6 +6,7 @@ An example: the float argument [1.0, 0.0, inf, -2.0] becomes [1.3, 0.0, inf, -1.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from rekindle.export.traced import Effects
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.miss.index_checks import checked_indices
 from rekindle.modules.partial_capture import run_eager
+from rekindle.process.nothing_saved import SavedNothing, nothing_saved
 from rekindle.process.random_states import RandomStates, random_states, seed_random_states, set_random_states
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.contract import flatten_outputs
@@ -74,12 +76,14 @@ def call_again(
     effects: Effects,
     changed: Mapping[str, torch.Tensor],
     arguments: Sequence[torch.Tensor] | None = None,
+    light: bool = False,
 ) -> SecondCall | None:
     """Runs the module in eager once more on perturbed copies of everything, from another random state.
 
     effects: those of the traced forward
     changed: the perturbed_state, which is not written to
     arguments: those in the place of the call's, at other sizes (see resized)
+    light: whether nothing is saved for a backward; raises SavedNothing where the forward runs one itself
 
     Leaves the module, the arguments and the random state as they were. Returns None if the forward does not take such inputs, as
     one that checks them: then they tell nothing.
@@ -91,10 +95,10 @@ def call_again(
         seed_random_states(_SEED)
         states = [random_states()]
         tensors = _with_state(call, arguments, changed)
-        with checked_indices(tensors):
+        with checked_indices(tensors), nothing_saved() if light else contextlib.nullcontext():
             made = _run(request, effects, tensors)
         states.append(random_states())
-    except Bypass:
+    except (Bypass, SavedNothing):
         raise
     except Exception as error:  # of the user's forward, which may well refuse numbers that nobody gave it
         if ran_out_of_memory(error):
@@ -104,6 +108,16 @@ def call_again(
     finally:
         set_random_states(before)
     return SecondCall(**vars(made), tensors=tensors, random_states=(states[0], states[1]))
+
+
+def call_lightly(
+    request: ExportRequest, effects: Effects, changed: Mapping[str, torch.Tensor], arguments: Sequence[torch.Tensor]
+) -> SecondCall | None:
+    """Runs the module as call_again does, and saves nothing for a backward, unless the forward runs one itself."""
+    try:
+        return call_again(request, effects, changed, arguments, light=True)
+    except SavedNothing:
+        return call_again(request, effects, changed, arguments)
 
 
 def _run(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) -> Outcome:
