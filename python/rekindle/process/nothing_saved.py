@@ -1,6 +1,7 @@
 """Lets a forward run as for a backward that never comes: autograd's graph is there, what it would save is not.
 
-An example: `with nothing_saved(): y = module(x)`. The result requires a gradient where it does otherwise, and holds no activations.
+An example: `with nothing_saved(): y = module(x)`. The result requires a gradient where it does otherwise, and holds no
+activations.
 """
 
 from __future__ import annotations
