@@ -17,7 +17,7 @@ _HOW = (
     "step's ratio is that of two such blocks; all other ratios are of one round. Cells are the median of the rounds, the lowest "
     "and highest in brackets. The ratio of eager's own step says how exact the others are.",
     "A first step is from the model, built, to the end of the optimizer's step: the wrapper, the optimizer, forward, backward, "
-    "update. Peak memory is VmHWM of the process itself, without helpers; on a device, the most that PyTorch had allocated there. "
+    "update. Peak memory is VmHWM of the process itself, without helpers; on a device, the most that PyTorch allocated there. "
     "The floor calls the matrix products, convolutions and attention kernels of a step alone, on eager's tensors. It has no "
     "optimizer, which a step has.",
 )
