@@ -58,8 +58,11 @@ Lowering lower_layer_normalization(const LowerContext& context) {
   lowering.outputs = {{context.dtype(0), sizes, {}}, {precise, statistics, {}}, {precise, statistics, {}}};
   if (lowering.gives) {
     lowering.kernel = [normalized, epsilon, bias, planned = lowering.outputs](const Args& args) {
-      const std::optional<at::Tensor> shift = bias ? std::optional(args.in(2)) : std::nullopt;
-      give(args, at::native_layer_norm(args.in(0), normalized, args.in(1), shift, epsilon), planned);
+      const std::optional<at::Tensor> shift = bias ? std::optional(args.in(2).contiguous()) : std::nullopt;
+      give(
+          args,
+          at::native_layer_norm(args.in(0).contiguous(), normalized, args.in(1).contiguous(), shift, epsilon),
+          planned);
     };
     return lowering;
   }
@@ -91,10 +94,11 @@ Lowering lower_layer_normalization_gradient(const LowerContext& context) {
   if (is_given(context.device(), context.dtype(1), context.dtype(4))) {
     lowering.gives = true;
     lowering.kernel = [normalized, planned = lowering.outputs](const Args& args) {
-      // ATen wants a bias of which it reads only that there is one.
+      // Kernels of CUDA take memory as it lies. ATen wants a bias of which it reads only that there is one.
+      const at::Tensor scale = args.in(4).contiguous();
       give(args,
-           at::native_layer_norm_backward(args.in(0), args.in(1), normalized, args.in(2), args.in(3),
-                                          args.in(4), args.in(4), {true, true, true}),
+           at::native_layer_norm_backward(args.in(0).contiguous(), args.in(1).contiguous(), normalized,
+                                          args.in(2), args.in(3), scale, scale, {true, true, true}),
            planned);
     };
     return lowering;

@@ -141,10 +141,12 @@ Lowering lower_torch(const LowerContext& context) {
   return lowering;
 }
 
-// Of the gradient of an input that is a part of a tensor, such as a head of attention: its dimensions are in
-// the input's order, as most operators make it.
-Layout layout_of_gradient(const at::Tensor& input) {
-  return layout_of(input.is_non_overlapping_and_dense() ? input : at::empty_like(input));
+// Of the gradient of input i. On an accelerator, that of a part of a tensor, such as a head of attention, has
+// its dimensions in the input's order, as kernels make it there.
+Layout layout_of_gradient(const LowerContext& context, std::size_t i) {
+  const at::Tensor& input = context.meta(i);
+  const bool is_as_input = context.device().is_cpu() || input.is_non_overlapping_and_dense();
+  return layout_of(is_as_input ? input : at::empty_like(input));
 }
 
 // Inputs: a cotangent a result, the tape, the tracked inputs*. Outputs: the gradients of the tracked inputs.
@@ -153,7 +155,7 @@ Lowering lower_torch_gradient(const LowerContext& context) {
   if (context.node().input(results)->producer()->op_type() == kCallHost) return lower_host_gradient(context);
   Lowering lowering;
   for (std::size_t i = 0; i < context.num_outputs(); ++i) {
-    lowering.outputs.push_back(layout_of_gradient(context.meta(results + 1 + i)));
+    lowering.outputs.push_back(layout_of_gradient(context, results + 1 + i));
   }
   lowering.gives = true;
   lowering.gives_absent = true;

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import rekindle
 import torch
+from rekindle.process.dispatch_mode import DispatchMode
 from torch import nn
+
+
+class Turned(nn.Module):
+    """Norms columns."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x.t()).t().exp()
 
 
 class Halved(nn.Module):
@@ -31,3 +44,27 @@ def _kernels(layer: nn.Module, is_wrapped: bool) -> int:
 def test_a_layer_launches_no_more_than_in_eager(layer: nn.Module) -> None:
     ours, eagers = (_kernels(layer, is_wrapped) - _kernels(nn.Identity(), is_wrapped) for is_wrapped in (True, False))
     assert ours <= eagers
+
+
+class _Given(DispatchMode):
+    """Notes whether all that layer norms are given lies row by row, which CUDA's kernels take for granted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lies: list[bool] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "layer_norm" in str(function):
+            self.lies += [x.is_contiguous() for x in args if isinstance(x, torch.Tensor)]
+        return function(*args, **(kwargs or {}))
+
+
+def test_layer_norms_are_given_memory_that_lies_row_by_row() -> None:
+    norm = nn.LayerNorm(4).to("test:0")
+    wrapped = rekindle.Module(Turned(norm), rekindle.Options(cache="off", fallback="error", log="error"))
+    x = torch.randn(4, 6, device="test:0", requires_grad=True)
+    wrapped(x)
+    graph = wrapped._runtime.serving_graph((x,), {})
+    with _Given() as given:  # within which a wrapped module runs in eager
+        graph.run([x]).sum().backward()
+    assert len(given.lies) >= 7 and all(given.lies)

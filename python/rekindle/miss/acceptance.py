@@ -160,10 +160,12 @@ def _compare_further(
     least = smallest(further)
     asks = request.call.grad and writes and least is not None
     read = saved_writes(least, traced.graph.used, writes) if asks else []  # before a comparison frees what it looks at
-    for call in calls:
+    for call in sorted(calls, key=lambda call: not call.is_light):
         if own is None:  # a large model, whose arena would be that of the largest call
             _native.release_idle_arenas()
         gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is least) or gradients
+        if call.is_light:
+            call.outputs.clear()  # before gradients are compared, which takes more memory
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)

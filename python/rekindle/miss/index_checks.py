@@ -36,10 +36,12 @@ class IndicesChecked(DispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls a function, unless an index of its arguments is outside; raises IndexError then."""
         kwargs = kwargs or {}
+        if not isinstance(function, torch._ops.OpOverload):
+            return function(*args, **kwargs)
         if (check := _check_of(function)) is not None and not _is_planned(args):
             check(*_in_order(function, args, kwargs))
-        elif check is None and _is_composed(function):
-            with self:
+        elif check is None and function._can_decompose():
+            with self:  # made of others, which PyTorch has not taken apart where autograd is off
                 return function.decompose(*args, **kwargs)
         return function(*args, **kwargs)
 
@@ -54,12 +56,6 @@ def _check_of(function: Any) -> _Check | None:
     """Returns what looks at the arguments of an operator: found by its name, or by that of the overload where these differ."""
     name = function._schema.name.removeprefix("aten::")
     return _CHECKS.get(f"{name}.{function._overloadname}") or _CHECKS.get(name.rstrip("_"))
-
-
-@functools.cache
-def _is_composed(function: Any) -> bool:
-    """Tells whether an operator is made of others, which PyTorch has not taken apart where autograd is off."""
-    return isinstance(function, torch._ops.OpOverload) and function._can_decompose()
 
 
 def _in_order(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
