@@ -115,9 +115,22 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parsed.threads = parsed.threads or [len(parsed.pin or os.sched_getaffinity(0))]
     if not 0 <= parsed.dropout < 1:
         parser.error(f"--dropout is {parsed.dropout}: it must be at least 0 and less than 1")
+    if parsed.device != "cpu" and (why := _why_no_device(parsed.device)):
+        parser.error(f"--device is {parsed.device}: {why}")
     if parsed.read is not None and not parsed.read.is_file():
         parser.error(f"--read is {parsed.read}: there is no such file; --json FILE writes one")
     return parsed
+
+
+def _why_no_device(name: str) -> str:
+    """Returns why a tensor cannot be made on a device; nothing if it can."""
+    import torch  # its processes import it; this one needs it for a device only
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def _tell(line: str) -> None:

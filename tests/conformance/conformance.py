@@ -70,6 +70,8 @@ def report(outcomes: list[Outcome]) -> None:
 def _part(text: str) -> slice:
     """Reads 2/3 as every third entry, from the second on."""
     number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text} is no part such as 2/3")
     return slice(int(number) - 1, None, int(count))
 
 

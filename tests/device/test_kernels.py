@@ -68,3 +68,14 @@ def test_layer_norms_are_given_memory_that_lies_row_by_row() -> None:
     with _Given() as given:  # within which a wrapped module runs in eager
         graph.run([x]).sum().backward()
     assert len(given.lies) >= 7 and all(given.lies)
+
+
+def test_plans_of_a_device_split_no_batch_norm() -> None:
+    plans = {}
+    for device in ("cpu", "test:0"):
+        module = nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.ReLU())
+        wrapped = rekindle.Module(module.to(device), rekindle.Options(cache="off", fallback="error", log="error"))
+        x = torch.randn(4, 3, 8, 8, device=device)
+        wrapped(x).sum().backward()
+        plans[device] = wrapped._runtime.serving_graph((x,), {}).session.describe_plan()
+    assert "BatchStatistics" in plans["cpu"] and "BatchStatistics" not in plans["test:0"]

@@ -120,6 +120,8 @@ def test_the_time_left_is_that_of_the_processes_seen():
         (["--pin", "a"], "a is no list of CPUs such as 0,1 or 0-3"),
         (["--pin", "1000000"], "1000000 has CPUs that this process may not use"),
         (["--dropout", "1"], "--dropout is 1.0: it must be"),
+        (["--device", "gpu"], "--device is gpu: "),
+        (["--autocast", "float32"], "invalid choice: 'float32'"),
         (["--ortmodule", "/no/python"], "/no/python is no program"),
         (["--json", "/no/such/file.json"], "there is no directory /no/such"),
         (["--read", "/no/such/file.json"], "there is no such file"),
@@ -207,6 +209,25 @@ def test_ortmodule_runs_in_the_interpreter_that_has_it(tmp_path: Path):
         assert len(process.steps(2)) == 2
         assert len(process.finish().losses) == 2
     assert "wrapped" in (tmp_path / "log").read_text()
+
+
+def test_a_forward_may_run_in_autocast(tmp_path: Path):
+    losses = {}
+    for dtype in (None, "bfloat16"):
+        trial = Trial("mlp", "eager", "mlp", 1, tmp_path, autocast=dtype)
+        with TrialProcess(trial, tmp_path / "log") as process:
+            losses[dtype] = process.steps(1)[0]["loss"]
+    assert losses[None] != losses["bfloat16"] and abs(losses[None] - losses["bfloat16"]) < 0.1
+
+
+def test_batches_for_a_gpu_are_larger_ones_of_the_same_model():
+    larger = [name for name in WORKLOADS if name.endswith("-gpu")]
+    assert "gpt2-12-gpu" in larger and "resnet50-gpu" in larger
+    for name in larger:
+        own, other = WORKLOADS[name], WORKLOADS[name.removesuffix("-gpu")]
+        assert own.make_model is other.make_model and own.about != other.about
+        batch, less = (next(workload.batches(0)) for workload in (own, other))
+        assert batch.keys() == less.keys() and all(batch[key].numel() > less[key].numel() for key in batch)
 
 
 @pytest.mark.slow
