@@ -29,9 +29,10 @@ endif()
 
 add_library(rekindle_options INTERFACE)
 target_include_directories(rekindle_options INTERFACE ${PROJECT_SOURCE_DIR})
-# GCC 12 is wrong about the copies inside `"x" + std::string`: -Wrestrict, -Wstringop-overflow.
+# GCC 12 is wrong about the copies inside `"x" + std::string` (-Wrestrict, -Wstringop-overflow), and about a vector that is
+# copied and freed in one function (-Wfree-nonheap-object).
 target_compile_options(rekindle_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-restrict;-Wno-stringop-overflow>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-restrict;-Wno-stringop-overflow;-Wno-free-nonheap-object>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${REKINDLE_DEV}>>:-Werror>)
 if(REKINDLE_DEV)
   target_compile_definitions(rekindle_options INTERFACE REKINDLE_DEV=1)
