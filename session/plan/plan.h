@@ -172,7 +172,8 @@ struct PlanRequest {
   // Values that this plan must drop: its backward is another part of that of a forward which has dropped
   // them. Null: the budget, or the memory plan, decides.
   const std::vector<std::string>* dropped = nullptr;
-  // Whether a budget, a level, a plan or an earlier plan decides what is computed again.
+  // Returns whether the caller has said what is computed again: by a budget, a level, a plan or an earlier
+  // plan.
   bool decides_recomputation() const {
     return budget || budget.anything || dropped != nullptr || memory_plan != nullptr;
   }

@@ -65,7 +65,7 @@ def test_what_is_outside_raises_before_the_kernel(name: str) -> None:
 @pytest.mark.parametrize("name", ["embedding", "classes", "gather"])
 def test_backwards_and_calls_without_autograd_are_looked_at(name: str) -> None:
     call, inside, outside = _CALLS[name]
-    with IndicesChecked(), torch._C._AutoDispatchBelowAutograd():  # as in a session
+    with torch.inference_mode(), IndicesChecked():  # below autograd, as in a session
         call(inside)
         with pytest.raises(IndexError, match="outside of"):
             call(outside)

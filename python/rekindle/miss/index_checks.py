@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from rekindle.process.dispatch_mode import DispatchMode
 
@@ -36,7 +37,7 @@ class IndicesChecked(DispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls a function, unless an index of its arguments is outside; raises IndexError then."""
         kwargs = kwargs or {}
-        if not isinstance(function, torch._ops.OpOverload):
+        if not isinstance(function, OpOverload):
             return function(*args, **kwargs)
         if (check := _check_of(function)) is not None and not _is_planned(args):
             check(*_in_order(function, args, kwargs))
