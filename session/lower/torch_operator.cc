@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "session/lower/eager_kernel.h"
 #include "session/lower/missing_meta.h"
 #include "session/lower/tensor_types.h"
 #include "src/graph/torch_node.h"
@@ -277,6 +278,9 @@ std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& in
                 handle_->schema().arguments()[stack.size() - 1].name(), "' of ", name_, " is missing");
   }
   if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) {
+    if (auto results = kernel(stack); !results.empty()) return results;
+  }
+  if (const EagerKernel kernel = device.is_cuda() ? eager_kernel(name_) : nullptr) {
     if (auto results = kernel(stack); !results.empty()) return results;
   }
   handle_->callBoxed(stack);

@@ -1,12 +1,12 @@
 // Gradients of operators of PyTorch's dispatcher, computed by PyTorch, as autograd would have it do: the same
 // calls as in its derivatives.yaml.
 #include <ATen/ops/convolution_backward.h>
-#include <ATen/ops/native_batch_norm_backward.h>
 
 #include <algorithm>
 #include <array>
 #include <tuple>
 
+#include "session/lower/eager_kernel.h"
 #include "session/lower/placed.h"
 #include "session/lower/settled.h"
 #include "session/lower/tensor_types.h"
@@ -90,8 +90,7 @@ Lowering lower_batch_norm_gradient(const LowerContext& context) {
       context, wanted, {layout_of(context.meta(1)), parameter, parameter}, "the gradient of a batch norm",
       [wanted, scaled, epsilon = context.number_attribute("eps")](const Args& args) {
         const std::optional<at::Tensor> scale = scaled ? std::optional(args.in(4)) : std::nullopt;
-        return at::native_batch_norm_backward(args.in(0), args.in(1), scale, {}, {}, args.in(2), args.in(3),
-                                              /*train=*/true, epsilon, wanted);
+        return batch_norm_gradient(args.in(0), {args.in(1), args.in(2), args.in(3), scale, epsilon}, wanted);
       });
 }
 
