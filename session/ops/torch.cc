@@ -106,6 +106,26 @@ void give(const Args& args, const std::vector<at::Tensor>& results, const std::v
   }
 }
 
+// The inputs of an operator. Numbers that are known come from the host: on a device, each call would wait for
+// them.
+class OperatorInputs {
+ public:
+  OperatorInputs(const LowerContext& context, const TorchOperator& op) : count_(context.num_inputs()) {
+    for (const std::size_t i : op.number_inputs()) {
+      if (context.is_constant(i)) numbers_.emplace_back(i, context.constant(i));
+    }
+  }
+  std::vector<at::Tensor> of(const Args& args) const {
+    std::vector<at::Tensor> inputs = inputs_of(args, count_);
+    for (const auto& [i, numbers] : numbers_) inputs[i] = numbers;
+    return inputs;
+  }
+
+ private:
+  std::size_t count_;
+  std::vector<std::pair<std::size_t, at::Tensor>> numbers_;
+};
+
 Lowering lower_torch(const LowerContext& context) {
   const graph::Node& node = context.node();
   if (node.op_type() == kCallHost) return lower_host(context);
@@ -116,24 +136,24 @@ Lowering lower_torch(const LowerContext& context) {
   lowering.outputs.resize(to.count);
   lowering.held = graph::has_tape(node) ? 1 : 0;
   lowering.keeps_inputs = lowering.held == 1 && context.recording();
-  const std::size_t count = context.num_inputs();
+  const OperatorInputs gathered(context, *op);
   // A library's own operators may keep what they return.
   if (lowering.held == 0 && !context.running() && can_place(context.device()) &&
       node.op_type().starts_with("aten.")) {
-    lowering.kernel = placed([op, count](const Args& args) { return op->call(inputs_of(args, count)); },
+    lowering.kernel = placed([op, gathered](const Args& args) { return op->call(gathered.of(args)); },
                              to.planned, to.unused, to.name);
     return lowering;
   }
   lowering.gives = true;
   if (!lowering.keeps_inputs) {
-    lowering.kernel = [op, count, to](const Args& args) {
-      const std::vector<at::Tensor> inputs = inputs_of(args, count);
+    lowering.kernel = [op, gathered, to](const Args& args) {
+      const std::vector<at::Tensor> inputs = gathered.of(args);
       give(args, op->call(inputs), inputs, to);
     };
     return lowering;
   }
-  lowering.kernel = [op, count, to, tracked = node.ints_attribute("_tracked", {})](const Args& args) {
-    const std::vector<at::Tensor> inputs = inputs_of(args, count);
+  lowering.kernel = [op, gathered, to, tracked = node.ints_attribute("_tracked", {})](const Args& args) {
+    const std::vector<at::Tensor> inputs = gathered.of(args);
     std::shared_ptr<Tape> tape;
     give(args, Tape::record(*op, inputs, tracked, tape), inputs, to);
     args.held_out(to.count) = std::move(tape);
