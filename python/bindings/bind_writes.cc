@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "device/copies.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/saved_tensors.h"
 #include "python/calls/collected.h"
@@ -27,7 +28,7 @@ void bind_writes(py::module_& m) {
       .def(py::init<const py::list&, const py::list&, std::vector<std::ptrdiff_t>, bool, py::object>(),
            py::arg("state"), py::arg("contents"), py::arg("writes"), py::arg("saves"), py::arg("bytes_of"))
       .def("shared", &WrittenMemory::shared, py::arg("arguments"));
-  m.def("copies_of", &copies_of, py::arg("tensors"));
+  m.def("copies_of", &device::copies_of, py::arg("tensors"));
   m.def("write_back", &write_back, py::arg("written"), py::arg("before"));
   m.def(
       "note_own_writes",

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/copies.h"
+
 namespace rekindle::python {
 
 namespace py = pybind11;
@@ -45,7 +47,7 @@ py::object ServedCall::operator()(const py::list& arguments) const {
   {
     const py::gil_scoped_release release;
     if (!written.empty()) {
-      before = copies_of(written);
+      before = device::copies_of(written);  // a backward may read what was there
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         if (copied_[i] >= 0) inputs[i] = before[static_cast<std::size_t>(copied_[i])];
       }

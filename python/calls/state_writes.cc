@@ -1,56 +1,13 @@
 #include "python/calls/state_writes.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <map>
-#include <utility>
 
+#include "device/copies.h"
 #include "session/autograd/result_node.h"
 
 namespace rekindle::python {
-namespace {
-
-// Whether one kernel for all takes less time than one for each, as where each is a launch.
-bool are_copied_together(const std::vector<at::Tensor>& tensors) {
-  return tensors.size() > 1 && !tensors.front().is_cpu();
-}
-
-// PyTorch copies a list in one kernel where all of it is of one dtype, as counters and statistics are not.
-void copy_together(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
-  std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> alike;
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    auto& [targets, sources] = alike[to[i].scalar_type()];
-    targets.push_back(to[i]);
-    sources.push_back(from[i]);
-  }
-  for (const auto& [dtype, lists] : alike) at::_foreach_copy_(lists.first, lists.second);
-}
-
-// Counts no version.
-void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
-  const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (are_copied_together(to)) return copy_together(to, from);
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
-}
-
-}  // namespace
-
-std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const bool together = are_copied_together(tensors);
-  std::vector<at::Tensor> copies;
-  copies.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors)
-    copies.push_back(together ? at::empty_like(tensor) : tensor.clone());
-  if (together) copy_all(copies, tensors);
-  return copies;
-}
 
 void write_outputs(const StateWrites& writes, const std::vector<at::Tensor>& written,
                    const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& outputs) {
@@ -61,7 +18,7 @@ void write_outputs(const StateWrites& writes, const std::vector<at::Tensor>& wri
   }
   const auto count = static_cast<std::ptrdiff_t>(written.size());
   try {
-    copy_all(written, {outputs.end() - count, outputs.end()});
+    device::copy_all(written, {outputs.end() - count, outputs.end()});
     session::refuse_later_writes(outputs, writes.saved, written);
   } catch (...) {
     write_back(written, before);
@@ -70,7 +27,7 @@ void write_outputs(const StateWrites& writes, const std::vector<at::Tensor>& wri
 }
 
 void write_back(const std::vector<at::Tensor>& written, const std::vector<at::Tensor>& before) {
-  copy_all(written, before);
+  device::copy_all(written, before);
 }
 
 }  // namespace rekindle::python

@@ -21,9 +21,6 @@ struct StateWrites {
   std::shared_ptr<const std::vector<session::SavedTensor>> saved;
 };
 
-// Copies, for a graph to run on: its backward may read what was there before the writes.
-std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);
-
 // Writes the last of `outputs` to `written`, all or nothing, and lets a backward refuse later writes where
 // eager's would. `before`: copies of what was written. Throws what eager's write throws.
 void write_outputs(const StateWrites& writes, const std::vector<at::Tensor>& written,
