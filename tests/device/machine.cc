@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "tests/device/recording.h"
+
 namespace rekindle::testing::device {
 namespace {
 
@@ -60,9 +62,9 @@ int Machine::device_of(const void* pointer) const {
   return -1;
 }
 
-void* Machine::reuse(std::size_t bytes, std::size_t stream) {
+void* Machine::reuse(std::size_t bytes, std::size_t stream, std::int64_t pool) {
   for (auto& [pointer, block] : blocks_) {
-    if (block.used || block.bytes != bytes || block.stream != stream) continue;
+    if (block.used || block.bytes != bytes || block.stream != stream || block.pool != pool) continue;
     block.used = true;
     streams_[stream].join(block.after);
     return pointer;
@@ -78,12 +80,13 @@ void* Machine::allocate(std::size_t bytes) {
   bytes = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
   const auto index = static_cast<std::size_t>(current);
   const std::size_t stream = stream_of(current, current_stream(current));
+  const std::int64_t pool = recording() == nullptr ? 0 : recording()->pool;
   live += bytes;
-  if (void* const old = reuse(bytes, stream)) return old;
+  if (void* const old = reuse(bytes, stream, pool)) return old;
   TORCH_CHECK_WITH(OutOfMemoryError, taken_[index] + bytes <= kMemory, "the test device is full");
   char* const pointer = memory_[index] + taken_[index];
   taken_[index] += bytes;
-  blocks_[pointer] = {bytes, stream, true, {}, {}};
+  blocks_[pointer] = {bytes, stream, pool, true, {}, {}};
   protect(true);
   std::memset(pointer, kFreed, bytes);
   if (running_ == 0) protect(false);
@@ -110,17 +113,20 @@ void Machine::record_stream(void* pointer, int index, int stream) {
 }
 
 void Machine::record(Event& event, int index, int stream) {
+  refuse_to_record("an event");
   const std::lock_guard lock(mutex_);
   event.clock = streams_[stream_of(index, stream)];
   event.clock.join(host_);
 }
 
 void Machine::wait(const Event& event, int index, int stream) {
+  refuse_to_record("a wait for an event");
   const std::lock_guard lock(mutex_);
   streams_[stream_of(index, stream)].join(event.clock);
 }
 
 void Machine::meet(int a, int b) {
+  refuse_to_record("a copy between devices");
   const std::lock_guard lock(mutex_);
   Clock &one = streams_[stream_of(a, current_stream(a))], &other = streams_[stream_of(b, current_stream(b))];
   one.join(other);
@@ -128,6 +134,7 @@ void Machine::meet(int a, int b) {
 }
 
 void Machine::synchronize(int index, int stream) {
+  refuse_to_record("the host waits for a stream");
   const std::lock_guard lock(mutex_);
   ++counted.synchronizations;
   for (int i = 0; i < kStreams; ++i) {
@@ -136,6 +143,7 @@ void Machine::synchronize(int index, int stream) {
 }
 
 void Machine::synchronize(const Clock& clock) {
+  refuse_to_record("the host waits for an event");
   const std::lock_guard lock(mutex_);
   ++counted.synchronizations;
   host_.join(clock);
@@ -148,15 +156,40 @@ void Machine::reset() {
   failing = 0;
 }
 
+void Machine::save(Recording& recording) {
+  const std::lock_guard lock(mutex_);
+  protect(true);
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    recording.memory.emplace_back(memory_[i], memory_[i] + taken_[i]);
+    recording.random_states.push_back(generators_[i].get_state());
+  }
+  if (running_ == 0) protect(false);
+}
+
+void Machine::restore(const Recording& recording) {
+  const std::lock_guard lock(mutex_);
+  protect(true);
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    const std::vector<char>& before = recording.memory[i];
+    std::ranges::copy(before, memory_[i]);
+    std::memset(memory_[i] + before.size(), kFreed, taken_[i] - before.size());
+    generators_[i].set_state(recording.random_states[i]);
+  }
+  if (running_ == 0) protect(false);
+}
+
 at::Generator& Machine::generator(int index) { return generators_.at(static_cast<std::size_t>(index)); }
 
 Kernel::Kernel(int index, std::string name) : machine_(Machine::get()), lock_(machine_.mutex_) {
   const std::size_t stream = stream_of(index, current_stream(index));
-  Clock& clock = machine_.streams_[stream];
-  clock.join(machine_.host_);
-  launch_ = {stream, ++clock[stream], std::move(name)};
-  ++machine_.counted.kernels;
-  ++machine_.counted.kernels_on[stream];
+  is_recorded_ = recording() != nullptr;
+  if (!is_recorded_) {
+    Clock& clock = machine_.streams_[stream];
+    clock.join(machine_.host_);
+    launch_ = {stream, ++clock[stream], std::move(name)};
+    ++machine_.counted.kernels;
+    ++machine_.counted.kernels_on[stream];
+  }
   if (machine_.running_++ == 0) machine_.protect(true);
 }
 
@@ -181,13 +214,13 @@ bool is_touched(const at::Tensor& tensor) {
 }  // namespace
 
 void Kernel::reads(const at::Tensor& tensor) {
-  if (!is_touched(tensor)) return;
+  if (is_recorded_ || !is_touched(tensor)) return;
   const auto [begin, end] = extent(tensor);
   machine_.accesses_.read(begin, end, launch_, machine_.streams_[launch_.stream]);
 }
 
 void Kernel::writes(const at::Tensor& tensor) {
-  if (!is_touched(tensor)) return;
+  if (is_recorded_ || !is_touched(tensor)) return;
   const auto [begin, end] = extent(tensor);
   machine_.accesses_.write(begin, end, launch_, machine_.streams_[launch_.stream]);
 }

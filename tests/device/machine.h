@@ -29,6 +29,8 @@ struct Event {
   Clock clock;
 };
 
+struct Recording;
+
 class Machine {
  public:
   static Machine& get();
@@ -50,6 +52,10 @@ class Machine {
   void synchronize(const Clock& clock);
   void reset();
 
+  // All memory and random states, and putting them back; see recording.h.
+  void save(Recording& recording);
+  void restore(const Recording& recording);
+
   at::Generator& generator(int index);
 
   Counts counted;
@@ -61,6 +67,7 @@ class Machine {
   struct Block {
     std::size_t bytes = 0;
     std::size_t stream = 0;
+    std::int64_t pool = 0;  // of recordings; 0: of all others
     bool used = false;
     std::set<std::size_t> streams;  // other streams that use it
     Clock after;                    // what has to be done before it is used again
@@ -68,7 +75,7 @@ class Machine {
 
   Machine();
   void protect(bool allowed);
-  void* reuse(std::size_t bytes, std::size_t stream);
+  void* reuse(std::size_t bytes, std::size_t stream, std::int64_t pool);
 
   std::recursive_mutex mutex_;
   std::vector<char*> memory_;       // by device
@@ -98,6 +105,7 @@ class Kernel {
   Machine& machine_;
   std::unique_lock<std::recursive_mutex> lock_;
   Launch launch_;
+  bool is_recorded_ = false;  // and counts when it is replayed
 };
 
 }  // namespace rekindle::testing::device

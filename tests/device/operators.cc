@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "tests/device/machine.h"
+#include "tests/device/recording.h"
 
 namespace rekindle::testing::device {
 namespace {
@@ -60,17 +61,23 @@ at::Tensor on_host(const at::Tensor& tensor) {
   return host;
 }
 
+void launch_copy(int index, const at::Tensor& to, const at::Tensor& from) {
+  Kernel kernel(index, "aten::copy_");
+  kernel.reads(from);
+  kernel.writes(to);
+  on_host(to).copy_(on_host(from));
+  if (recording() == nullptr) return;
+  record_launch([index, to = is_here(to) ? alias_of(to) : to, from = is_here(from) ? alias_of(from) : from] {
+    launch_copy(index, to, from);
+  });
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
   const bool to_host = !is_here(self), from_host = !is_here(source);
   const int index = (to_host ? source : self).device().index();
   const bool across = !to_host && !from_host && source.device() != self.device();
   if (across) Machine::get().meet(self.device().index(), source.device().index());
-  {
-    Kernel kernel(index, "aten::copy_");
-    kernel.reads(source);
-    kernel.writes(self);
-    on_host(self).copy_(on_host(source));
-  }
+  launch_copy(index, self, source);
   if (across) Machine::get().meet(self.device().index(), source.device().index());
   if (to_host || from_host) Machine::get().synchronize(index, current_stream(index));
   return self;
@@ -125,10 +132,12 @@ class Call {
     // Such a kernel is no device's but the CPU's.
     TORCH_CHECK_NOT_IMPLEMENTED(schema_.name().find("_for_cpu") == std::string::npos, schema_.name(),
                                 " is the CPU's own");
-    run_on_host(op, inner);
+    const torch::jit::Stack before = recording() == nullptr ? torch::jit::Stack() : baked(inner);
+    run_on_host(op, inner, device_, is_random_);
     for (const auto& [here, host] : written_) settle(here, host);
     std::vector<IValue> results;
     for (std::size_t i = 0; i < inner.size(); ++i) results.push_back(result(inner[i], schema_.returns()[i]));
+    if (recording() != nullptr) record(op, before);
     torch::jit::drop(stack, arguments_.size());
     for (IValue& value : results) stack.push_back(std::move(value));
   }
@@ -183,10 +192,53 @@ class Call {
     return value;
   }
 
+  // What a launch keeps of its arguments: numbers on the host as they are now, device memory by its address.
+  static torch::jit::Stack baked(const torch::jit::Stack& stack) {
+    torch::jit::Stack kept;
+    for (const IValue& value : stack) {
+      const bool is_number = value.isTensor() && value.toTensor().defined() &&
+                             Machine::get().device_of(value.toTensor().unsafeGetTensorImpl()->data()) < 0;
+      kept.push_back(is_number ? IValue(value.toTensor().clone()) : value);
+    }
+    return kept;
+  }
+
+  static std::vector<at::Tensor> tensors_of(const torch::jit::Stack& stack) {
+    std::vector<at::Tensor> tensors;
+    for (const IValue& value : stack) {
+      if (value.isTensor()) tensors.push_back(value.toTensor());
+      if (value.isTensorList()) {
+        for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
+      }
+    }
+    return tensors;
+  }
+
+  void record(const c10::OperatorHandle& op, const torch::jit::Stack& before) const {
+    std::vector<at::Tensor> read, written, results;
+    for (const auto& [here, host] : read_) read.push_back(alias_of(here));
+    for (const auto& [here, host] : written_) written.push_back(alias_of(here));
+    for (const at::Tensor& here : placed_) results.push_back(here.defined() ? alias_of(here) : here);
+    record_launch([=, device = device_, is_random = is_random_, name = schema_.name()] {
+      Kernel kernel(device.index(), name);
+      for (const at::Tensor& tensor : read) kernel.reads(tensor);
+      for (const at::Tensor& tensor : written) kernel.writes(tensor);
+      torch::jit::Stack stack = before;
+      run_on_host(op, stack, device, is_random);
+      const std::vector<at::Tensor> made = tensors_of(stack);
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        if (!results[i].defined()) continue;
+        kernel.writes(results[i]);
+        on_host(results[i]).copy_(made.at(i));
+      }
+    });
+  }
+
   // Random numbers are drawn from the device's generator, whoever asks for them.
-  void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
-    if (!is_random_) return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-    at::Generator &own = Machine::get().generator(device_.index()),
+  static void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack& stack, at::Device device,
+                          bool is_random) {
+    if (!is_random) return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    at::Generator &own = Machine::get().generator(device.index()),
                   host = at::detail::getDefaultCPUGenerator();
     const at::Tensor before = host.get_state();
     host.set_state(own.get_state());
@@ -198,11 +250,24 @@ class Call {
   // An output that had no elements may have some now.
   static void settle(const at::Tensor& here, const at::Tensor& host) {
     if (here.sizes() == host.sizes()) return;
+    refuse_to_record("an output gets another size");
     here.resize_(host.sizes());
     on_host(here).copy_(host);
   }
 
+  // As result(), of one tensor.
   at::Tensor placed(const at::Tensor& host) {
+    const std::size_t before = made_++;
+    const at::Tensor here = place(host);
+    placed_.resize(before + 1);
+    const bool is_new = here.defined() && !std::ranges::any_of(read_, [&](const auto& pair) {
+                          return pair.first.is_alias_of(here);
+                        });
+    if (is_new) placed_[before] = here;
+    return here;
+  }
+
+  at::Tensor place(const at::Tensor& host) {
     if (!host.defined()) return host;
     const auto* const data = static_cast<const char*>(host.unsafeGetTensorImpl()->data());
     for (const auto& [here, alias] : read_) {  // a view of an argument
@@ -221,8 +286,9 @@ class Call {
     if (returned.alias_info() != nullptr && returned.alias_info()->isWrite()) {
       for (std::size_t i = 0; i < arguments_.size(); ++i) {
         const auto* const alias = schema_.arguments()[i].alias_info();
-        if (alias != nullptr && alias->beforeSets() == returned.alias_info()->beforeSets())
-          return arguments_[i];
+        if (alias == nullptr || alias->beforeSets() != returned.alias_info()->beforeSets()) continue;
+        made_ += tensors_of({arguments_[i]}).size();
+        return arguments_[i];
       }
     }
     if (value.isTensor()) return placed(value.toTensor());
@@ -238,6 +304,8 @@ class Call {
   Kernel kernel_;
   const bool is_random_;
   std::vector<std::pair<at::Tensor, at::Tensor>> read_, written_;  // here, on the host
+  std::size_t made_ = 0;                                           // tensors of results that were looked at
+  std::vector<at::Tensor> placed_;  // by result tensor: new memory that has it; undefined: it has none
 };
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -289,6 +357,10 @@ TORCH_LIBRARY(test_device, m) {
   m.def("live_bytes", [] { return static_cast<std::int64_t>(live_bytes()); });
   m.def("synchronizations", synchronizations);
   m.def("kernels", kernels);
+  m.def("begin_recording", begin_recording);
+  m.def("end_recording", end_recording);
+  m.def("replay", replay);
+  m.def("forget_recording", forget_recording);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
