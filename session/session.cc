@@ -145,7 +145,7 @@ std::vector<at::Tensor> Session::run(std::span<const at::Tensor> inputs, bool re
         c10::autocast_dispatch_keyset);  // its casts are in the graph
     for (std::size_t i = 0; i < inputs.size(); ++i) frame->bind(plan.forward.inputs[i], inputs[i]);
     execute(plan.forward, *frame);
-    for (const SlotId slot : plan.forward.outputs) outputs.push_back((*frame)[slot]);
+    outputs = frame->delivered(plan.forward.outputs);
     if (record) keep_outputs(*frame, outputs);
   }
   if (!record) return outputs;
@@ -212,6 +212,7 @@ SessionStats Session::stats() const {
     stats.plans_made += other.plans_made;
     stats.plan_seconds += other.plan_seconds;
     stats.arena_bytes = std::max(stats.arena_bytes, other.arena_bytes);
+    stats.replayed_runs += other.replayed_runs;
   }
   return stats;
 }

@@ -40,6 +40,9 @@ struct SavedTensor {
   SavedGroup read_by;
 };
 
+// Each has memory of its own for what its kernels give, for as long as it lives.
+inline constexpr std::size_t kMostRecordedPlans = 4;
+
 struct SessionOptions {
   // Plans kept per session: so many, and more as long as all have at most so many instructions (some 2 KB
   // each), up to 1,024. The least recently used goes first.
@@ -73,6 +76,9 @@ struct SessionOptions {
   // True lets forwards that record leave out rows of tokens on which the loss does not depend, where the
   // graph says which these are (src/padding). Results with a row for each token are zero in those rows.
   bool padding_elimination = false;
+  // True lets an accelerator repeat the launches of a run by itself: of so many plans as
+  // kMostRecordedPlans, and of one run at a time of each (session/run/recorded_runs.h).
+  bool record_launches = false;
   // The last so many outputs are what the graph writes to buffers and inputs: no row of them is left out.
   std::size_t written_results = 0;
 };
@@ -99,14 +105,15 @@ class HostFunction;
 using HostFunctions = std::vector<std::shared_ptr<HostFunction>>;
 
 struct SessionStats {
-  std::size_t plans = 0;         // alive now
-  std::size_t plans_made = 0;    // since the session was made
-  double plan_seconds = 0;       // spent making them
-  std::size_t arena_bytes = 0;   // of the plan used last: all intermediates of one forward and backward
-  std::size_t saved_bytes = 0;   // of the plan used last: what the forward leaves for the backward
-  std::size_t instructions = 0;  // of the plan used last
-  std::size_t recomputed = 0;    // of these, the ones that run a second time to keep the memory budget
-  std::size_t frames = 0;        // of the plan used last: forwards that were in flight at once
+  std::size_t plans = 0;          // alive now
+  std::size_t plans_made = 0;     // since the session was made
+  double plan_seconds = 0;        // spent making them
+  std::size_t arena_bytes = 0;    // of the plan used last: all intermediates of one forward and backward
+  std::size_t saved_bytes = 0;    // of the plan used last: what the forward leaves for the backward
+  std::size_t instructions = 0;   // of the plan used last
+  std::size_t recomputed = 0;     // of these, the ones that run a second time to keep the memory budget
+  std::size_t frames = 0;         // of the plan used last: forwards that were in flight at once
+  std::size_t replayed_runs = 0;  // forwards of the plans alive now whose launches the device repeated
 };
 
 struct PaddingStats {

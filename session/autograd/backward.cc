@@ -248,11 +248,14 @@ void Backward::run_to(Run& run, std::size_t part) const {
     const Delivery& delivery = plan.deliveries[run.delivered];
     execute(plan.backward, *run.frame, run.done, delivery.end);
     run.done = delivery.end;
-    for (const std::size_t output : delivery.gradients) {
-      const SlotId slot = plan.backward.outputs[output];
-      if (!run.frame->is_absent(plan.root_of(slot))) run.gradients[run.places[output]] = (*run.frame)[slot];
-      run.frame->release(
-          slot);  // the gradient's only owner is now its receiver, who may keep it without a copy
+    std::vector<SlotId> slots;
+    for (const std::size_t output : delivery.gradients) slots.push_back(plan.backward.outputs[output]);
+    std::vector<at::Tensor> gradients = run.frame->delivered(slots);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (!run.frame->is_absent(plan.root_of(slots[i])))
+        run.gradients[run.places[delivery.gradients[i]]] = std::move(gradients[i]);
+      // The gradient's only owner is now its receiver, who may keep it without a copy.
+      run.frame->release(slots[i]);
     }
   }
 }

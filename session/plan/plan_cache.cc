@@ -139,9 +139,10 @@ std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
 
 std::shared_ptr<FramePool> PlanCache::make(const Wanted& wanted) {
   const auto start = std::chrono::steady_clock::now();
-  auto pool = std::make_shared<FramePool>(plan(wanted));
+  const std::shared_ptr<const Plan> made = plan(wanted);
   std::list<Entry> gone;
   const std::lock_guard lock(mutex_);
+  auto pool = std::make_shared<FramePool>(made, may_record(wanted));
   warn_once(pool->plan()->recomputation);
   if (auto faster = known(wanted)) {
     gone.push_back({wanted.record, {}, std::exchange(pool, std::move(faster)), false});
@@ -162,6 +163,12 @@ void PlanCache::warn_once(const Recomputation& made) {
   if (is_over) return warn_of_budget(made);
   log_warning("the memory plan " + options_.memory_plan->file +
               " asks to compute again what the graph does not have: " + made.unmet);
+}
+
+bool PlanCache::may_record(const Wanted& wanted) const {
+  if (!options_.record_launches || wanted.device.is_cpu()) return false;
+  const auto records = [](const Entry& entry) { return entry.pool->records(); };
+  return std::ranges::count_if(entries_, records) < static_cast<std::ptrdiff_t>(kMostRecordedPlans);
 }
 
 bool PlanCache::is_full() const {
@@ -222,6 +229,7 @@ SessionStats PlanCache::stats() const {
   const std::lock_guard lock(mutex_);
   SessionStats stats = stats_;
   stats.plans = entries_.size();
+  for (const Entry& entry : entries_) stats.replayed_runs += entry.pool->replays();
   if (entries_.empty()) return stats;
   const Plan& last = *entries_.front().pool->plan();
   stats.arena_bytes = last.arena_bytes;

@@ -65,6 +65,8 @@ class PlanCache {
   };
   // Under the lock: the pool that is there, now the first, or null.
   std::shared_ptr<FramePool> known(const Wanted& wanted);
+  // Under the lock: whether launches of a new plan may be recorded.
+  bool may_record(const Wanted& wanted) const;
   // Under the lock: whether there are more plans than the options allow.
   bool is_full() const;
   std::shared_ptr<const autodiff::JointGraph> restricted(const BackwardPart& part);

@@ -144,6 +144,11 @@ void execute(const Program& program, Frame& frame, std::size_t begin, std::size_
   const at::NoGradGuard no_grad;
   const c10::DeviceGuard guard(frame.plan().device);
   frame.enter_stream();
+  if (RecordedRuns* const recorded = frame.recorded_runs()) return recorded->run(program, frame, begin, end);
+  run_instructions(program, frame, begin, end);
+}
+
+void run_instructions(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
   for (std::size_t at = begin; at < end; ++at) {
     const Instruction& instruction = program.instructions[at];
     try {

@@ -1,11 +1,14 @@
 #include "session/run/frame.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "device/copies.h"
 #include "device/memory.h"
 
 namespace rekindle::session {
@@ -75,6 +78,26 @@ void Frame::set_absent(SlotId root, bool absent) {
   if (!absent_.empty()) absent_[root] = absent;
 }
 
+std::vector<at::Tensor> Frame::delivered(const std::vector<SlotId>& slots) const {
+  std::vector<at::Tensor> tensors, to, from;
+  for (const SlotId slot : slots) {
+    tensors.push_back(slots_[slot]);
+    if (recorded_ == nullptr || !recorded_->holds(plan_->root_of(slot)) || !slots_[slot].defined()) continue;
+    from.push_back(slots_[slot]);
+    const bool overlaps = at::has_internal_overlap(from.back()) != at::MemOverlap::No;
+    tensors.back() =
+        overlaps ? at::empty_like(from.back())
+                 : at::empty_strided(from.back().sizes(), from.back().strides(), from.back().options());
+    to.push_back(tensors.back());
+  }
+  if (!to.empty()) device::copy_all(to, from);
+  return tensors;
+}
+
+std::shared_ptr<RecordedRuns> Frame::memory_of(SlotId root) const {
+  return recorded_ != nullptr && recorded_->holds(root) ? recorded_ : nullptr;
+}
+
 void Frame::unbind() {
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Storage storage = plan_->slots[plan_->root_of(id)].storage;
@@ -83,6 +106,10 @@ void Frame::unbind() {
   }
   versions_.clear();
   absent_.clear();
+  borrowed_.clear();
+  if (recorded_ == nullptr) return;
+  recorded_->end();
+  if (recorded_.use_count() > 1) record_launches();  // somebody else still reads what is in its memory
 }
 
 void Frame::record_versions() {
@@ -133,7 +160,7 @@ SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bo
     const Slot& slot = plan_->slots[id];
     const auto found = read.find(id);
     if (found == read.end() || slot.value == nullptr) continue;
-    SavedValue value{slots_[id], held_[id], std::move(found->second), std::nullopt};
+    SavedValue value{slots_[id], held_[id], std::move(found->second), std::nullopt, memory_of(id)};
     if (own && slot.storage == Storage::kArena && value.tensor.defined()) value.tensor = value.tensor.clone();
     if (const auto then = versions.find(id); then != versions.end()) value.version = then->second;
     values.emplace(std::pair(slot.value->name(), slot.layout), std::move(value));
@@ -144,7 +171,10 @@ SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bo
 std::unique_ptr<Frame> Frame::copy_for_backward() const {
   auto copy = std::make_unique<Frame>(plan_);
   copy->take_arena();
-  for (const SlotId id : plan_->saved) copy->take(id, slots_[id], held_[id]);
+  for (const SlotId id : plan_->saved) {
+    if (auto memory = memory_of(id)) copy->borrowed_.push_back(std::move(memory));
+    copy->take(id, slots_[id], held_[id]);
+  }
   return copy;
 }
 
@@ -153,6 +183,7 @@ void Frame::take_saved(const SavedValues& values) {
     const Slot& slot = plan_->slots[id];
     const auto found = slot.value == nullptr ? values.end() : values.find({slot.value->name(), slot.layout});
     TORCH_INTERNAL_ASSERT(found != values.end(), "a saved value has no counterpart");
+    if (found->second.memory != nullptr) borrowed_.push_back(found->second.memory);
     take(id, found->second.tensor, found->second.held);
   }
 }
@@ -173,6 +204,7 @@ void FramePool::Return::operator()(Frame* frame) const {
   owned->unbind();
   owned->give_back_arena();
   const std::lock_guard lock(pool->mutex_);
+  if (const RecordedRuns* recorded = owned->recorded_runs()) pool->replays_ = recorded->replays();
   --pool->in_use_;
   pool->idle_.push_back(std::move(owned));
 }
@@ -186,13 +218,25 @@ FramePool::Handle FramePool::acquire() {
       idle_.pop_back();
     }
   }
-  if (frame == nullptr) frame = std::make_unique<Frame>(plan_);
+  if (frame == nullptr) frame = make();
   frame->take_arena();  // may throw for want of memory
   {
     const std::lock_guard lock(mutex_);
     high_water_ = std::max(high_water_, ++in_use_);
   }
   return Handle(frame.release(), Return{shared_from_this()});
+}
+
+std::unique_ptr<Frame> FramePool::make() {
+  auto frame = std::make_unique<Frame>(plan_);
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(may_record_, false)) frame->record_launches();
+  return frame;
+}
+
+std::size_t FramePool::replays() const {
+  const std::lock_guard lock(mutex_);
+  return replays_;
 }
 
 std::size_t FramePool::high_water() const {

@@ -12,6 +12,7 @@
 
 #include "device/arena_pool.h"
 #include "session/plan/plan.h"
+#include "session/run/recorded_runs.h"
 #include "src/base/mutex.h"
 
 namespace rekindle::session {
@@ -22,6 +23,7 @@ struct SavedValue {
   Held held;
   std::vector<std::string> read;         // names of the values that are it, or views of it
   std::optional<std::uint32_t> version;  // of the tensor then, where somebody else may write to it
+  std::shared_ptr<RecordedRuns> memory;  // keeps the tensor's memory; null: the tensor does
 };
 
 // By the value's name, and whether it is its layout only.
@@ -52,6 +54,13 @@ class Frame {
   // Lets the device's current stream use the arena: before each part of a program that is run on it.
   void enter_stream() { arena_->order.enter(arena_->memory); }
   const at::Tensor& operator[](SlotId slot) const { return slots_[slot]; }
+  // The tensors of these slots, for a caller who may keep them: copies of those that the next run overwrites.
+  std::vector<at::Tensor> delivered(const std::vector<SlotId>& slots) const;
+  // From the next run on, launches may be recorded, and replayed.
+  void record_launches() { recorded_ = std::make_shared<RecordedRuns>(slots_.size(), recorded_.get()); }
+  // Null where they are not.
+  RecordedRuns* recorded_runs() const { return recorded_.get(); }
+  const void* arena_place() const { return place_; }
 
   // Sets a slot and, from it, its views.
   void bind(SlotId slot, at::Tensor tensor);
@@ -82,6 +91,8 @@ class Frame {
 
  private:
   void take(SlotId slot, const at::Tensor& tensor, const Held& held);
+  // What keeps the memory of a root, where its tensor does not.
+  std::shared_ptr<RecordedRuns> memory_of(SlotId root) const;
   // Empties a slot and all that views it.
   void release_views(SlotId slot);
 
@@ -92,6 +103,8 @@ class Frame {
   std::vector<Held> held_;    // per slot; empty but for kHeld ones
   std::vector<bool> absent_;  // per slot; empty until one is
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
+  std::shared_ptr<RecordedRuns> recorded_;
+  std::vector<std::shared_ptr<RecordedRuns>> borrowed_;  // of frames whose values this one has taken
 };
 
 // Runs a program on a frame whose inputs are bound. Throws c10::Error with
@@ -99,11 +112,15 @@ class Frame {
 void execute(const Program& program, Frame& frame);
 // The instructions from `begin` up to `end`.
 void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
+// The same one by one, for those who have set the device and ordered its streams.
+void run_instructions(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
 
 // The idle frames of one plan. Thread-safe.
 class FramePool : public std::enable_shared_from_this<FramePool> {
  public:
-  explicit FramePool(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+  // `records`: of one of the frames, launches are recorded.
+  explicit FramePool(std::shared_ptr<const Plan> plan, bool records = false)
+      : plan_(std::move(plan)), records_(records), may_record_(records) {}
   // Returns a frame to its pool, unbound, when destroyed.
   struct Return {
     std::shared_ptr<FramePool> pool;
@@ -115,12 +132,19 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
   // The most frames that were in use at once.
   std::size_t high_water() const;
+  bool records() const { return records_; }
+  // Runs whose launches were replayed.
+  std::size_t replays() const;
 
  private:
+  std::unique_ptr<Frame> make();
+
   std::shared_ptr<const Plan> plan_;
+  const bool records_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;
-  std::size_t in_use_ = 0, high_water_ = 0;
+  std::size_t in_use_ = 0, high_water_ = 0, replays_ = 0;
+  bool may_record_;  // no frame does yet
 };
 
 }  // namespace rekindle::session
