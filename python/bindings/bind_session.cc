@@ -123,7 +123,7 @@ BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cot
                           Positions gradient_order, SavedGroups saved_groups, SavedTensors saved_tensors,
                           std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
                           double budget_time, bool budget_anything, bool padding_elimination,
-                          std::size_t written_results, NamedPlan memory_plan) {
+                          bool record_launches, std::size_t written_results, NamedPlan memory_plan) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
@@ -133,6 +133,7 @@ BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cot
   options.inner_results = std::move(inner_results);
   options.memory_budget = {budget_bytes, budget_share, budget_time, budget_anything};
   options.padding_elimination = padding_elimination;
+  options.record_launches = record_launches;
   options.written_results = written_results;
   options.memory_plan = plan_of(std::move(memory_plan));
   if (saved_groups) {
@@ -200,6 +201,7 @@ py::dict stats(const Session& self) {
   result["instructions"] = stats.instructions;
   result["recomputed"] = stats.recomputed;
   result["frames"] = stats.frames;
+  result["replayed_runs"] = stats.replayed_runs;
   if (padding) {
     result["padding_calls"] = padding->calls;
     result["packed_calls"] = padding->packed_calls;
@@ -217,8 +219,8 @@ void bind_session_class(py::module_& m) {
            py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},
            py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
            py::arg("budget_time") = 0.0, py::arg("budget_anything") = false,
-           py::arg("padding_elimination") = false, py::arg("written_results") = 0,
-           py::arg("memory_plan") = NamedPlan{})
+           py::arg("padding_elimination") = false, py::arg("record_launches") = false,
+           py::arg("written_results") = 0, py::arg("memory_plan") = NamedPlan{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

@@ -13,6 +13,7 @@ void bind_difference(pybind11::module_& m);
 void bind_summary(pybind11::module_& m);
 void bind_explain(pybind11::module_& m);
 void bind_graphs(pybind11::module_& m);
+void bind_launches(pybind11::module_& m);
 void bind_maintenance(pybind11::module_& m);
 void bind_key(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);

@@ -16,6 +16,7 @@ PYBIND11_MODULE(_native, m) {
   python::bind_explain(m);
   python::bind_graphs(m);
   python::bind_cache(m);
+  python::bind_launches(m);
   python::bind_maintenance(m);
   python::bind_key(m);
   python::bind_memory(m);

@@ -80,6 +80,8 @@ class Options:
     padding_elimination: whether training steps leave out the tokens on which the loss does not depend: those that attention
         masks hide and, in layers that no attention follows, those whose label the loss ignores. Results with a row for each
         token, such as logits, are zero in the rows left out; see docs/howto/leave-padding-out.md.
+    cuda_graphs: whether a GPU repeats the launches of a step by itself, as CUDA graphs, where its tensors stay where they are;
+        for steps that take the host longer than the GPU. See docs/howto/replay-launches.md.
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
         5 GiB; 0: never)
     remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";"
@@ -105,6 +107,7 @@ class Options:
     memory_level: int | None = None
     memory_plan: MemoryPlan | None = None
     padding_elimination: bool = False
+    cuda_graphs: bool = False
     cache_size: int | str | None = None
     remote: str | None = None
     wait_seconds: float = 600.0
@@ -157,7 +160,7 @@ class Options:
     @property
     def session(self) -> dict[str, Any]:
         """Returns what a _native.Session that serves calls is made with."""
-        made: dict[str, Any] = {"padding_elimination": self.padding_elimination}
+        made: dict[str, Any] = {"padding_elimination": self.padding_elimination, "record_launches": self.cuda_graphs}
         if self.memory_plan is not None:
             return made | {"memory_plan": (self.memory_plan.file, self.memory_plan.recompute)}
         if self.memory_level is not None:
@@ -196,7 +199,7 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return _level(value, origin)
     if name == "memory_plan" and value is not None:
         return value if isinstance(value, MemoryPlan) else read_plan(value, origin)
-    if name in ("inline_functions", "padding_elimination"):
+    if name in ("inline_functions", "padding_elimination", "cuda_graphs"):
         if str(value).lower() not in ("true", "false", "0", "1"):
             raise OptionError(f"{origin} is {value!r}; it must be true or false")
         return str(value).lower() in ("true", "1")

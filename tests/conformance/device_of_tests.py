@@ -4,10 +4,57 @@ from __future__ import annotations
 
 import pathlib
 import types
+from collections.abc import Callable
 
 import torch
 
 _LIBRARY = pathlib.Path(__file__).parents[2] / "build" / "tests" / "librekindle_test_device.so"
+
+
+class Recorder:
+    """Records launches of the test device (tests/device/recording.h), as process/cuda_graphs.py does those of a GPU."""
+
+    _pools = 0
+
+    def __init__(self, device: str) -> None:
+        Recorder._pools += 1
+        self._pool, self._device = Recorder._pools, torch.device(device)
+
+    def record(self, work: Callable[[], None]) -> Recording:
+        """Returns what `work` launches."""
+        with torch.accelerator.device_index(self._device.index):
+            torch.ops.test_device.begin_recording(self._pool)
+            try:
+                work()
+            finally:
+                made = Recording(torch.ops.test_device.end_recording())
+        return made
+
+
+class Recording:
+    """A sequence of launches."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        torch.ops.test_device.forget_recording(self._number)
+
+    def replay(self) -> None:
+        """Launches all of them again."""
+        torch.ops.test_device.replay(self._number)
+
+
+def replay_from_the_first_run(device: str) -> None:
+    """Lets sessions with cuda_graphs record the first run of each plan on the test device, or on a GPU, and replay it."""
+    from rekindle import _native
+
+    if device == "test":
+        _native.set_launch_recorders("privateuseone", Recorder, 0)
+    else:
+        from rekindle.process.cuda_graphs import CudaGraphs
+
+        _native.set_launch_recorders("cuda", CudaGraphs, 0)
 
 
 def load_test_device() -> None:

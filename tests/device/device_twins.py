@@ -39,7 +39,7 @@ class Twins:
         self.eager = module
         module.place(device) if isinstance(module, Made) else module.to(device)
         self.module = copy.deepcopy(self.eager)
-        self.wrapped = rekindle.Module(self.module, rekindle.Options(log="error", **options))
+        self.wrapped = rekindle.Module(self.module, rekindle.Options(**{"log": "error"} | options))
 
     @property
     def status(self) -> rekindle.Status:

@@ -11,7 +11,7 @@ import pytest
 _CHECK = pathlib.Path(__file__).parents[1] / "gpu" / "gpu_check.py"
 
 
-@pytest.mark.parametrize("section", ["environment", "calls", "streams", "steps"])
+@pytest.mark.parametrize("section", ["environment", "calls", "replays", "streams", "steps"])
 def test_a_section_finds_nothing_wrong(section: str) -> None:
     command = [sys.executable, str(_CHECK), section, "--device", "test"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -50,16 +50,17 @@ class Section:
 SECTIONS = (
     Section("environment", "versions, the device, its driver", 20),
     Section("calls", "forwards that are served, and those on two devices", 30),
+    Section("replays", "forwards and training by launches that the device repeats (cuda_graphs)", 30),
     Section("streams", "forwards and backwards on side streams, behind kernels that sleep", 30),
     Section("functions", "autograd Functions in graphs", 40),
     Section("steps", "allocations of a step, or waits on the test device, beside eager's", 40),
-    Section("training", "6 models, 50 steps, beside eager", 45),
+    Section("training", "6 models, 50 steps, beside eager", 40),
     Section("memory", "the most bytes allocated in steps of 8 sizes, beside eager's", 30),
     *(
-        Section(f"operators {part}", "torch's operators", 45, ("opinfo", "--samples", "1", "--part", part))
+        Section(f"operators {part}", "torch's operators", 40, ("opinfo", "--samples", "1", "--part", part))
         for part in ("1/3", "2/3", "3/3")
     ),
-    Section("modules", "torch's modules", 60, ("modules", "--samples", "1")),
+    Section("modules", "torch's modules", 50, ("modules", "--samples", "1")),
     Section("programs", "random programs", 40, ("programs", "--samples", "60")),
     Section("sanitizer", "compute-sanitizer over the section streams", 50),
 )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import rekindle
 import torch
 from device_cases import REFUSED, SERVED
-from device_of_tests import load_test_device
+from device_of_tests import load_test_device, replay_from_the_first_run
 from device_twins import Made, Twins
 from function_support import FUNCTIONS
 from small_models import MODELS, SmallModel
@@ -58,6 +58,23 @@ def _served(twins: Twins, sizes: list[tuple[int, ...]]) -> str:
 def _refused(twins: Twins) -> str:
     twins.call(torch.randn(3, 4, device=next(twins.module.parameters()).device))
     return "" if twins.reasons() == ["unsupported_device"] else f"not refused: {twins.status}"
+
+
+def replays(device: str) -> Iterator[Check]:
+    """The forwards of `calls`, and the small models' training, by launches that the device repeats (cuda_graphs)."""
+    if device == "test":
+        replay_from_the_first_run(device)
+    for name, forward in SERVED.items():
+        yield name, lambda f=forward: _replayed(Twins(Made(f), f"{device}:0", cuda_graphs=True))  # type: ignore[misc]
+    for model in MODELS:
+        yield model.name, lambda m=model: _trained(m, device, cuda_graphs=True)  # type: ignore[misc]
+
+
+def _replayed(twins: Twins) -> str:
+    device = next(twins.module.parameters()).device
+    for _ in range(8):
+        twins.call(torch.randn(3, 4, device=device))
+    return "" if twins.status.replayed_calls >= 4 else f"{twins.status.replayed_calls} of 8 calls are replayed"
 
 
 def streams(device: str) -> Iterator[Check]:
@@ -148,12 +165,12 @@ def training(device: str) -> Iterator[Check]:
         yield model.name, lambda m=model: _trained(m, device)  # type: ignore[misc]
 
 
-def _trained(model: SmallModel, device: str) -> str:
+def _trained(model: SmallModel, device: str, **options: bool) -> str:
     losses = {}
     for name in ("eager", "graph"):
         torch.manual_seed(0)
         module = model.make().to(device)
-        called = rekindle.Module(module, rekindle.Options(log="error")) if name == "graph" else module
+        called = rekindle.Module(module, rekindle.Options(log="error", **options)) if name == "graph" else module
         optimizer = torch.optim.SGD(module.parameters(), lr=1e-2)
         losses[name] = []
         for step in range(50 if device == "cuda" else 6):  # the test device is slow
@@ -165,6 +182,8 @@ def _trained(model: SmallModel, device: str) -> str:
             losses[name].append(float(loss))
     if (status := rekindle.status(called)).eager_calls:
         return f"in eager: {status.bypass}"
+    if options and not status.replayed_calls:
+        return "no call is replayed"
     apart = max(abs(a - b) / (abs(b) + 1e-6) for a, b in zip(losses["graph"], losses["eager"], strict=True))
     return f"the losses are {apart:.1e} apart" if apart > 1e-3 else ""
 

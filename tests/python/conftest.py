@@ -7,11 +7,12 @@ import pathlib
 
 import pytest
 import torch
-from device_of_tests import load_test_device
+from device_of_tests import load_test_device, replay_from_the_first_run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="where the tests make their tensors: cpu, cuda, or test (tests/device)")
+    parser.addoption("--replay", action="store_true", help="record each plan's launches at once, and replay them (cuda_graphs)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,16 +21,20 @@ def pytest_configure(config: pytest.Config) -> None:
         load_test_device()
     if device != "cpu":
         torch.set_default_device(device)
+    if config.getoption("--replay"):
+        replay_from_the_first_run(device)
 
 
 @pytest.fixture(autouse=True)
-def cache_dir(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def cache_dir(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> pathlib.Path:
     """An empty cache directory that this test, and each process it starts, uses by default."""
     for name in os.environ:
         if name.startswith(("REKINDLE_", "ORTMODULE_")):
             monkeypatch.delenv(name)
     directory = tmp_path / "cache"
     monkeypatch.setenv("REKINDLE_CACHE_DIR", str(directory))
+    if request.config.getoption("--replay"):
+        monkeypatch.setenv("REKINDLE_CUDA_GRAPHS", "true")
     return directory
 
 

@@ -60,6 +60,10 @@ class LocalSource:
         self._on_graph = on_graph
         self._trials = Trials()
         self.store = Store.open(options)  # the cache
+        if options.cuda_graphs:
+            from rekindle.process import cuda_graphs  # of torch.cuda, which few processes need
+
+            cuda_graphs.install()
 
     def load_or_export(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
         """Returns the graph of a cached entry, or that of an export; offers its entry to `shares`. Raises Bypass without one."""

@@ -9,7 +9,7 @@ from rekindle.modules.partial_capture import Part
 
 _SUMS = (
     "lookup_seconds", "export_seconds", "build_seconds", "verify_seconds", "plan_seconds", "saved_seconds", "verify_failures",
-    "hits", "exports", "plans", "packed_calls",
+    "hits", "exports", "plans", "packed_calls", "replayed_calls",
 )  # fmt: skip
 
 
@@ -32,6 +32,7 @@ class Status:
     packed_calls: calls that left rows of tokens out (padding_elimination)
     density, loss_density: of the last call that could: the share of the rows that it needs, and of those that the loss reads;
         None before it
+    replayed_calls: calls whose launches the GPU repeated by itself (cuda_graphs)
     cache_dir: the directory of the cache, None before it is opened
     parts: where a module that cannot run from one graph has its submodules from: itself first, then each that was called. Empty
         for others. The counts and times of the parts are in those of the module.
@@ -55,6 +56,7 @@ class Status:
     packed_calls: int = 0
     density: float | None = None
     loss_density: float | None = None
+    replayed_calls: int = 0
     cache_dir: str | None = None
     parts: list[Part] = field(default_factory=list)
     bypass: list[tuple[str, str]] = field(default_factory=list)
@@ -74,6 +76,7 @@ class Status:
             packed_calls=sum(stat["packed_calls"] for stat in asked),
             density=asked[-1]["density"] if asked else None,
             loss_density=asked[-1]["loss_density"] if asked else None,
+            replayed_calls=sum(stat["replayed_runs"] for stat in stats),
         )
 
     def add_parts(self, own: Part, parts: dict[str, tuple[Status, Part]]) -> None:

@@ -52,6 +52,12 @@ def is_capturing() -> bool:
     return torch.cuda._initialized and torch.cuda.is_current_stream_capturing()
 
 
+def end_failed_capture(device: torch.device, pool: Any) -> None:
+    """Lets the allocator of a GPU go on after a CUDA graph that could not be captured, which leaves it as it was meanwhile."""
+    torch._C._cuda_endAllocateToPool(device.index, pool)
+    torch._C._cuda_releasePool(device.index, pool)
+
+
 def has_accelerator_context() -> bool:
     """Tells whether this process has made a context on a GPU, which a forked child cannot use."""
     return torch.cuda._initialized
