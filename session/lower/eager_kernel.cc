@@ -24,7 +24,7 @@ at::Tensor tensor_or_none(const c10::IValue& value) {
 
 // (input, weight?, bias?, running_mean, running_var, training, momentum, eps): the result, mean and inverse
 // deviation of the batch, and the new statistics.
-std::vector<at::Tensor> batch_norm(const std::vector<c10::IValue>& arguments) {
+std::vector<at::Tensor> cudnn_batch_norm(const std::vector<c10::IValue>& arguments) {
   const at::Tensor &x = arguments.at(0).toTensor(), scale = tensor_or_none(arguments.at(1)),
                    bias = tensor_or_none(arguments.at(2));
   const double momentum = arguments.at(6).toDouble(), epsilon = arguments.at(7).toDouble();
@@ -43,7 +43,7 @@ std::vector<at::Tensor> batch_norm(const std::vector<c10::IValue>& arguments) {
 }  // namespace
 
 EagerKernel eager_kernel(std::string_view op_type) {
-  return op_type == "aten._native_batch_norm_legit_functional.default" ? batch_norm : nullptr;
+  return op_type == "aten._native_batch_norm_legit_functional.default" ? cudnn_batch_norm : nullptr;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_gradient(const at::Tensor& dy,

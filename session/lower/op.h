@@ -70,7 +70,8 @@ struct Lowering {
   bool gives_absent = false;  // the kernel leaves outputs undefined that are zero and not there in eager
   bool takes_absent = false;  // inputs absent in eager may be undefined, else zero; needs keeps_inputs
   bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: no planned memory
-  std::size_t held = 0;       // outputs after `outputs` that are no tensors
+  std::vector<std::size_t> unread;  // inputs that the kernel does not read: it finds undefined tensors there
+  std::size_t held = 0;             // outputs after `outputs` that are no tensors
 };
 
 // Thrown by a lowering that needs what only a run can tell: the contents

@@ -264,6 +264,14 @@ IValue TorchOperator::gather(const Argument& argument, const std::vector<at::Ten
   return {};
 }
 
+void TorchOperator::replace(const std::string& argument, IValue value) {
+  const auto index = handle_->schema().argumentIndexWithName(argument);
+  TORCH_CHECK(index.has_value(), name_, " has no argument '", argument, "'");
+  Argument& replaced = arguments_[static_cast<std::size_t>(*index)];
+  replaced.from = From::kConstant;
+  replaced.value = std::move(value);
+}
+
 std::vector<at::Tensor> TorchOperator::call(const std::vector<at::Tensor>& inputs) const {
   return call_on(inputs, device_);
 }

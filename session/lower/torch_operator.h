@@ -20,6 +20,9 @@ class TorchOperator {
   // Throws c10::Error naming the operator and what is wrong.
   TorchOperator(const graph::Node& node, at::Device device);
 
+  // Gives an argument this value instead of the node's. Throws c10::Error where there is none of that name.
+  void replace(const std::string& argument, c10::IValue value);
+
   // The tensors it returns, lists flattened; `inputs` as the node's, absent ones undefined. Runs under the
   // caller's dispatch keys and grad mode. Throws what the operator throws.
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs) const;

@@ -1,5 +1,6 @@
 // Ops that rearrange elements. Most are views and cost nothing at run time.
 #include <ATen/TensorUtils.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/repeat.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tril.h>
@@ -144,6 +145,11 @@ Lowering lower_concat(const LowerContext& context) {
   const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(0));
   const std::size_t count = context.num_inputs();
   for (std::size_t i = 1; i < count; ++i) sizes[static_cast<std::size_t>(axis)] += context.meta(i).size(axis);
+  if (!context.device().is_cpu()) {  // in one launch
+    return computed(context.dtype(0), sizes, [axis, count](const Args& args) {
+      at::cat_out(args.out(), inputs_of(args, count), axis);
+    });
+  }
   return computed(context.dtype(0), sizes, [axis, count](const Args& args) {
     std::int64_t start = 0;
     for (std::size_t i = 0; i < count; ++i) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include "session/lower/attention_mask.h"
 #include "session/lower/op.h"
 #include "session/lower/placed.h"
 #include "session/lower/plan_mismatch.h"
@@ -126,11 +127,27 @@ class OperatorInputs {
   std::vector<std::pair<std::size_t, at::Tensor>> numbers_;
 };
 
+// Lets attention on an accelerator do without a mask that is known, as eager's does. Returns which inputs it
+// then leaves unread.
+std::vector<std::size_t> leave_mask_out(const LowerContext& context, TorchOperator& op) {
+  constexpr std::size_t kMask = 3;  // of query, key, value, attn_mask?
+  if (context.node().op_type() != "aten.scaled_dot_product_attention.default" || context.device().is_cpu() ||
+      context.running() || !context.is_constant(kMask) || context.int_attribute("is_causal", 0) != 0)
+    return {};
+  const KnownMask known =
+      known_mask(context.constant(kMask), context.meta(0).size(-2), context.meta(1).size(-2));
+  if (known == KnownMask::kOther) return {};
+  op.replace("attn_mask", c10::IValue());
+  if (known == KnownMask::kCausal) op.replace("is_causal", true);
+  return {kMask};
+}
+
 Lowering lower_torch(const LowerContext& context) {
   const graph::Node& node = context.node();
   if (node.op_type() == kCallHost) return lower_host(context);
-  const auto op = std::make_shared<const TorchOperator>(node, context.device());
+  const auto op = std::make_shared<TorchOperator>(node, context.device());
   Lowering lowering;
+  lowering.unread = leave_mask_out(context, *op);
   if (!context.running()) lowering.outputs = layouts_of(context, *op);
   const Results to(node, lowering.outputs);
   lowering.outputs.resize(to.count);

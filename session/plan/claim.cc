@@ -125,8 +125,9 @@ std::vector<ResultLayout> gradient_layouts(const PlanRequest& request) {
   return layouts;
 }
 
-// Drops, last first, instructions that neither draw random numbers nor write something read later.
-void prune(Programs& programs) {
+// Drops, last first, instructions that neither draw random numbers nor write something read later. Returns
+// which roots are read.
+std::vector<bool> prune(Programs& programs) {
   std::vector<bool> read(programs.slots.size(), false);
   for (const Program* program : {&programs.forward, &programs.backward}) {
     for (const SlotId slot : program->outputs) read[programs.root_of(slot)] = true;
@@ -144,6 +145,17 @@ void prune(Programs& programs) {
     }
     instructions.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
   }
+  return read;
+}
+
+// Lowerings read constants on the host; kernels find them on the device, and those that no kernel reads
+// nowhere.
+void place_constants(Programs& programs, const std::vector<bool>& read, at::Device device) {
+  for (SlotId id = 1; id < programs.slots.size(); ++id) {
+    Slot& slot = programs.slots[id];
+    if (slot.storage == Storage::kConstant)
+      slot.constant = read[id] ? slot.constant.to(device) : at::Tensor();
+  }
 }
 
 }  // namespace
@@ -155,7 +167,7 @@ Claimed claim_results(const PlanRequest& request, Lowered lowered) {
   claims.add(lowered.programs.forward, {outputs.begin(), split}, output_layouts(request));
   if (request.record)
     claims.add(lowered.programs.backward, {split, outputs.end()}, gradient_layouts(request));
-  prune(lowered.programs);
+  place_constants(lowered.programs, prune(lowered.programs), request.device);
   return {std::move(lowered.programs)};
 }
 

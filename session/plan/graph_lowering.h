@@ -35,7 +35,6 @@ class GraphLowering {
                        Program& program);
   SlotId add_output(const Lowering& lowering, std::size_t i, const graph::Value* value);
   void own_memory(const std::vector<SlotId>& slots);
-  void place_constants();
 
   // In deferral.cc: nodes that are lowered when they run.
   bool reads_open(const graph::Node& node) const;

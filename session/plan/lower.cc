@@ -14,6 +14,8 @@ namespace {
 
 // Results up to this size are computed while planning when every input is known.
 constexpr std::size_t kMaxFoldedBytes = 16 << 20;
+// The same of masks, for an accelerator: attention that knows its mask may not need it (attention_mask.h).
+constexpr std::size_t kMaxFoldedMask = 128 << 20;
 
 std::string where(const graph::Node& node) {
   std::string text = "node '" + (node.outputs().empty() ? std::string() : node.output()->name()) + "' (" +
@@ -33,7 +35,6 @@ Lowered GraphLowering::run() {
     add_cotangents();
     lower_nodes(partition.backward, programs_.backward);
   }
-  place_constants();
   return {std::move(programs_), std::move(slots_of_values_)};
 }
 
@@ -147,7 +148,10 @@ bool GraphLowering::fold(const graph::Node& node, const Lowering& lowering,
       define_constant(node.output(i), lowering.constants[i]);
     return true;
   }
-  if (graph::is_random(node) || output_bytes(lowering) > kMaxFoldedBytes) return false;
+  if (graph::is_random(node)) return false;
+  const bool is_mask =
+      !request_.device.is_cpu() && lowering.outputs.size() == 1 && lowering.outputs[0].dtype == at::kBool;
+  if (output_bytes(lowering) > (is_mask ? kMaxFoldedMask : kMaxFoldedBytes)) return false;
   std::vector<at::Tensor> known;
   for (const SlotId input : inputs) {
     const Slot& slot = programs_.slots[input];
@@ -189,6 +193,7 @@ void GraphLowering::add_instruction(const graph::Node& node, Lowering lowering, 
   instruction.kernel = std::move(lowering.kernel);
   instruction.again = std::move(lowering.again);
   instruction.inputs = std::move(inputs);
+  for (const std::size_t i : lowering.unread) instruction.inputs.at(i) = kAbsentSlot;
   if (lowering.keeps_inputs) own_memory(instruction.inputs);
   for (std::size_t i = 0; i < outputs; ++i) {
     const graph::Value* value = i < node.outputs().size() ? node.output(i) : nullptr;
@@ -209,13 +214,6 @@ SlotId GraphLowering::add_output(const Lowering& lowering, std::size_t i, const 
     return programs_.add(Storage::kHeld, empty_of({at::kByte, {0}, {}}, at::kMeta), value);
   return programs_.add(lowering.gives ? Storage::kGiven : Storage::kArena,
                        empty_of(lowering.outputs[i], at::kMeta), value);
-}
-
-// Lowerings read constants on the host; kernels find them on the device.
-void GraphLowering::place_constants() {
-  for (Slot& slot : programs_.slots) {
-    if (slot.storage == Storage::kConstant) slot.constant = slot.constant.to(request_.device);
-  }
 }
 
 // The arena is reused while a kernel still holds on to these.

@@ -3,7 +3,8 @@
 //
 //   lower_graph    each node, in order: what is known now becomes a constant, views become slots, the rest
 //                  becomes instructions; what reads values of open sizes is deferred (session/run/deferred.h)
-//   claim_results  outputs and gradients get memory of their own, or are copied; what nobody reads goes
+//   claim_results  outputs and gradients get memory of their own, or are copied; what nobody reads goes, and
+//                  constants that are read get to the device
 //   fit_budget     the backward makes forward values again that take too much memory (budget.h)
 //   place_slots    each output takes over the memory of a dying input, or gets its place in the arena
 //   schedule       what the backward finds saved, when gradients leave, when memory goes, what may be absent

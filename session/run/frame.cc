@@ -28,7 +28,7 @@ void check_version(const at::Tensor& tensor, std::uint32_t version, const std::s
 Frame::Frame(std::shared_ptr<const Plan> plan)
     : plan_(std::move(plan)), slots_(plan_->slots.size()), held_(slots_.size()) {
   for (SlotId id = 1; id < slots_.size(); ++id) {
-    if (plan_->slots[id].storage == Storage::kConstant) bind(id, plan_->slots[id].constant);
+    if (plan_->slots[id].constant.defined()) bind(id, plan_->slots[id].constant);
   }
 }
 
