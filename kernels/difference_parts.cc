@@ -20,7 +20,7 @@ namespace rekindle::kernels {
 namespace {
 
 // Elements of a part, of which a few are held in float64 at a time.
-constexpr std::int64_t kPart = std::int64_t{1} << 24;
+constexpr std::int64_t kPart = std::int64_t{1} << 20;
 constexpr int kSmallest = -1021;  // the exponent of the smallest double that is not denormal
 // Bins: of zeros, of each exponent from kSmallest to 1024, of what is not finite.
 constexpr std::int64_t kNotFinite = 1024 - kSmallest + 2, kBins = kNotFinite + 1;

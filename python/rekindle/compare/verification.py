@@ -86,6 +86,9 @@ def compare_session(
         if not random_states_equal(random_states(), states[1]):
             raise failed("the graph draws other random numbers than eager")
         expected = [ours.detach() if theirs is None else theirs for ours, theirs in zip(actual, eager.outputs, strict=True)]
+        if not eager.differentiated:  # no backward will come, for which the session holds what it has computed
+            actual = [ours.detach().requires_grad_(ours.requires_grad) for ours in actual]
+            _native.release_idle_arenas()
         least = tolerance({*eager.autocast_dtypes, *(x.dtype for x in inputs)})
         doubts = _compare_outputs(actual, expected, grad, least, eager.laid_out)
         differentiate = differentiation(expected, inputs, states[1]) if grad and eager.differentiated else None

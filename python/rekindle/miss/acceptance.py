@@ -120,8 +120,11 @@ def verify(
         _bind(session, request, built, built.traced.run.given)
         _prepare(session, built.traced.inputs, request.call.grad)
         with torch.set_grad_enabled(request.call.grad), checked_indices(built.traced.inputs):
-            if known is None:
-                known = _compare_own(session, request, built, not (once and request.call.grad))
+            if once and request.call.grad:  # a large model: further calls hold activations, which go first
+                gradients = _compare_further(session, request, built, None, calls, again)
+                _compare_own(session, request, built, differentiated=False)
+                return gradients
+            known = known or _compare_own(session, request, built)
             return _compare_further(session, request, built, known, calls, again)
     except _native.Unsupported as error:
         raise Bypass(Reason.UNSUPPORTED_OP, str(error)) from error
@@ -160,12 +163,11 @@ def _compare_further(
     least = smallest(further)
     asks = request.call.grad and writes and least is not None
     read = saved_writes(least, traced.graph.used, writes) if asks else []  # before a comparison frees what it looks at
-    for call in sorted(calls, key=lambda call: not call.is_light):
+    for call in sorted(calls, key=lambda call: call is least):  # of which gradients are compared, which takes more memory
         if own is None:  # a large model, whose arena would be that of the largest call
             _native.release_idle_arenas()
         gradients = _verify_elsewhere(session, request, built, call, own, own is not None or call is least) or gradients
-        if call.is_light:
-            call.outputs.clear()  # before gradients are compared, which takes more memory
+        call.outputs.clear()  # with the autograd graph behind them
     if second is not None:
         with contextlib.suppress(OtherBranch):  # these numbers tell nothing
             gradients = _verify_second(session, request, built, second)
