@@ -7,7 +7,8 @@ within a turn, and only then summarized: whatever slows the machine down slows b
 
 `bench keys` measures what finding a graph in the cache costs, `bench pythonop` what calling an autograd Function from a
 graph costs, `bench observed` what statistics of all tensors of a step cost, `bench step` what a step costs besides its kernels,
-`bench memory` what training takes where activations are most of it; see their `--help`.
+`bench memory` what training takes where activations are most of it; `bench kernels` lists the kernels of a step. See their
+`--help`.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import memory
 import observed
 import pythonop
 import step
+import step_kernels
 from report import as_text, machine_facts
 from rounds import Plan, Rounds, drop_settings, overhead
 from subjects import SUBJECTS, with_needed
@@ -193,7 +195,7 @@ def report(options: argparse.Namespace, result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Runs the benchmark that the first argument names, or that of training."""
-    others = {"keys": keys, "memory": memory, "observed": observed, "pythonop": pythonop, "step": step}
+    others = {"kernels": step_kernels, "keys": keys, "memory": memory, "observed": observed, "pythonop": pythonop, "step": step}
     try:
         if len(sys.argv) > 1 and sys.argv[1] in others:
             others[sys.argv[1]].main(sys.argv[2:])

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -68,6 +69,8 @@ def replays(device: str) -> Iterator[Check]:
         yield name, lambda f=forward: _replayed(Twins(Made(f), f"{device}:0", cuda_graphs=True))  # type: ignore[misc]
     for model in MODELS:
         yield model.name, lambda m=model: _trained(m, device, cuda_graphs=True)  # type: ignore[misc]
+        if device == "cuda":
+            yield f"{model.name}, timed", lambda m=model: _timed(m)  # type: ignore[misc]
 
 
 def _replayed(twins: Twins) -> str:
@@ -75,6 +78,22 @@ def _replayed(twins: Twins) -> str:
     for _ in range(8):
         twins.call(torch.randn(3, 4, device=device))
     return "" if twins.status.replayed_calls >= 2 else f"{twins.status.replayed_calls} of 8 calls are replayed"
+
+
+def _timed(model: SmallModel) -> str:
+    """Prints what forward and backward take beside eager's; no time is wrong."""
+    module, inputs, taken = model.make().cuda(), [x.cuda() for x in model.inputs(16)], {}
+    wrapped = rekindle.Module(module, rekindle.Options(log="error", cuda_graphs=True))
+    for name, called in (("eager", module), ("replayed", wrapped)):
+        for step in range(56):
+            if step == 6:
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+            called(*inputs).backward()
+        torch.cuda.synchronize()
+        taken[name] = f"{(time.perf_counter() - start) / 50 * 1e6:.0f} us"
+    print(f"{model.name}: {taken}", file=sys.stderr)
+    return ""
 
 
 def streams(device: str) -> Iterator[Check]:

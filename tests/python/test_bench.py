@@ -269,3 +269,11 @@ def test_what_a_subscription_costs_is_printed_in_pairs():
     costs = json.loads(run.stdout)["costs"]
     observed, without = (costs[name]["median"] for name in ("step with a subscription, ms", "step, ms"))
     assert costs["ratio"]["median"] == pytest.approx(observed / without)
+
+
+def test_the_kernels_of_a_step_are_listed():
+    done = run_bench("kernels", "--model", "mlp", "--steps", "2", "--top", "3")
+    assert done.returncode == 0, done.stderr
+    eager, graph = (part.splitlines() for part in done.stdout.split("graph: "))
+    assert eager[0].startswith("eager: forward, host") and len(eager) == len(graph) == 4
+    assert any("mm" in line for line in graph)
