@@ -42,6 +42,21 @@ def test_a_batch_norm_of_an_empty_batch_keeps_its_statistics(tmp_path: Path) -> 
         twins.call(torch.randn(batch, 4))
 
 
+def test_a_write_through_a_view_of_what_was_put_together(tmp_path: Path) -> None:
+    """Torch's inference of shapes divides by 0 where it finds a size of 0 in such a graph, which would end the process."""
+
+    class Written(nn.Module):
+        def forward(self, x: torch.Tensor, sized: torch.Tensor) -> Any:
+            parts = (x * 1).split(max(1, x.shape[-1] // 2), -1)
+            turned = torch.cat(parts[::-1], -1).double()
+            turned.transpose(0, -1).add_(2.0)
+            return turned, sized * 2
+
+    twins = Twins(Written(), cache_dir=tmp_path, fallback="error")
+    for rows in (3, 3, 5):
+        twins.call(torch.randn(1), torch.randn(rows, 4))
+
+
 class LeastSquares(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
         return tuple(torch.linalg.lstsq(x, y, driver="gelsd"))  # the default driver finds another rank from time to time

@@ -233,8 +233,11 @@ def reshape(g: Any, x: Any, sizes: Any, *others: Any) -> Any:
     process.
     """
     known = symbolic_helper._maybe_get_const(sizes, "is")
-    is_empty = isinstance(known, (list, tuple)) and 0 in known and -1 not in known
-    return symbolic_helper._reshape_helper(g, x, sizes, allowzero=int(is_empty))
+    if symbolic_helper._is_packed_list(sizes):
+        known = [symbolic_helper._maybe_get_const(size, "i") for size in symbolic_helper._unpack_list(sizes)]
+    numbers = [size for size in known if isinstance(size, int)] if isinstance(known, (list, tuple)) else []
+    is_empty = 0 in numbers or 0 in (x.type().sizes() or ())
+    return symbolic_helper._reshape_helper(g, x, sizes, allowzero=int(is_empty and -1 not in numbers))
 
 
 def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
