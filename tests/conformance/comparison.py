@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 # A gradient that is zero but for rounding, before a normalization say, is as exact as the largest one beside it.
 _FLOOR = 1e-3
-_CALLS = 2  # the first exports and verifies; the second is what training sees
+calls = 2  # the first exports and verifies; the second is what training sees
 
 
 @dataclasses.dataclass
@@ -29,13 +29,15 @@ class Outcome:
     """What became of one call.
 
     place: "onnx" (a graph without PyTorch's own operators), "torch" (a graph with some), "eager" or "skipped" (eager
-    itself fails). reason: of eager, skipped and wrong ones. right: nothing differs from eager.
+    itself fails). reason: of eager, skipped and wrong ones. right: nothing differs from eager. replayed: calls whose launches
+    the device repeated.
     """
 
     name: str
     place: str
     right: bool = True
     reason: str = ""
+    replayed: int = 0
 
 
 @dataclasses.dataclass
@@ -178,17 +180,17 @@ def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: reki
         return Outcome(name, "skipped", reason=f"{type(error).__name__}: {_first_line(error)}")
     untouched = copy.deepcopy(module)
 
-    def in_eager(calls: int) -> list[Step]:
+    def in_eager(count: int) -> list[Step]:
         eager = copy.deepcopy(untouched)
-        return [step(eager, eager, args, kwargs, seed) for seed in range(calls)]
+        return [step(eager, eager, args, kwargs, seed) for seed in range(count)]
 
     try:
-        expected = in_eager(_CALLS)
+        expected = in_eager(calls)
     except Exception as error:
         return Outcome(name, "skipped", reason=f"{type(error).__name__}: {_first_line(error)}")
     wrapped = rekindle.Module(module, options)
     try:
-        for seed in range(_CALLS):
+        for seed in range(calls):
             found = difference(step(wrapped, module, args, kwargs, seed), expected[seed], lambda: in_eager(seed + 1)[-1])  # noqa: B023  (called at once)
             if found:
                 return Outcome(name, _place(wrapped), False, found)
@@ -198,6 +200,7 @@ def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: reki
         name,
         _place(wrapped),
         reason="; ".join(f"{code}: {text}" for code, text in rekindle.status(wrapped).bypass),
+        replayed=rekindle.status(wrapped).replayed_calls,
     )
 
 

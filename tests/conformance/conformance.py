@@ -16,13 +16,14 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import comparison
 import modules
 import opinfo
 import programs
 import rekindle
 import torch
 from comparison import Outcome
-from device_of_tests import load_test_device
+from device_of_tests import load_test_device, replay_from_the_first_run
 
 _SUITES = {
     "opinfo": opinfo.run,  # torch's operator database
@@ -64,7 +65,8 @@ def report(outcomes: list[Outcome]) -> None:
     for (place, name, reason), numbers in calls.items():
         print(f"{place:6} {name}{'#' * any(numbers)}{','.join(numbers)}: {reason}")
     table = summarize(outcomes)
-    print(", ".join(f"{place} {len(names)}" for place, names in table.items()))
+    replayed = sum(outcome.replayed for outcome in outcomes)
+    print(", ".join(f"{place} {len(names)}" for place, names in table.items()) + f", calls replayed {replayed}" * bool(replayed))
 
 
 def _part(text: str) -> slice:
@@ -111,6 +113,9 @@ def main() -> int:
     )
     parser.add_argument("--part", type=_part, default=slice(None), metavar="I/N", help="of N parts of the operators, the I-th")
     parser.add_argument("--device", default="cpu", help='as torch names it, or "test": that of tests/device')
+    parser.add_argument(
+        "--replay", action="store_true", help="five calls of each, by launches that the device repeats (cuda_graphs)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -118,8 +123,11 @@ def main() -> int:
     torch.set_num_threads(1)
     if arguments.device == "test":
         load_test_device()
+    if arguments.replay:
+        replay_from_the_first_run(arguments.device)
+        comparison.calls = 5
     with tempfile.TemporaryDirectory() as directory:
-        options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off")
+        options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off", cuda_graphs=arguments.replay)
         of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
         of_dtype |= {"part": arguments.part} if arguments.suite == "opinfo" else {}
         run = _SUITES[arguments.suite]

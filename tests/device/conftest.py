@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 import torch
-from device_of_tests import load_test_device
+from device_of_tests import Recorder, load_test_device
+from rekindle import _native
 
 load_test_device()
 
@@ -22,3 +24,11 @@ def cache_dir(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
 def seed() -> None:
     """The same random numbers in every run of a test."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def recorder() -> Iterator[None]:
+    """Launches of the test device can be recorded."""
+    _native.set_launch_recorders("privateuseone", Recorder)
+    yield
+    _native.set_launch_recorders("privateuseone", None)

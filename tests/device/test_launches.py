@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
 
 import pytest
 import rekindle
 import torch
 from device_cases import SERVED
 from device_of_tests import Recorder
-from device_twins import Made, Twins
+from device_twins import Made
+from launch_twins import replays_of, rows, twins_of, wait
 from rekindle import _native
 from torch import nn
 from torch.nn import functional as F
 
-
-@pytest.fixture(autouse=True)
-def recorder() -> Iterator[None]:
-    """The test device's."""
-    _native.set_launch_recorders("privateuseone", Recorder)
-    yield
-    _native.set_launch_recorders("privateuseone", None)
-
-
-def twins_of(module: nn.Module) -> Twins:
-    """Both on the test device."""
-    return Twins(module, cuda_graphs=True, log="warning")
-
-
-def rows(count: int = 3) -> torch.Tensor:
-    """An argument of Made."""
-    return torch.randn(count, 4, device="test:0")
-
-
-def wait() -> None:
-    """Lets the host wait for the current stream."""
-    torch.zeros((), device="test:0").item()
-
-
-def replays_of(twins: Twins, calls: int) -> int:
-    """How many of so many further calls are replayed."""
-    before = twins.status.replayed_calls
-    for _ in range(calls):
-        twins.call(rows())
-    return twins.status.replayed_calls - before
+pytestmark = pytest.mark.usefixtures("recorder")
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -63,20 +34,6 @@ def test_a_replayed_step_is_few_calls_of_the_host() -> None:
     before = kernels()
     twins.wrapped(rows())
     assert kernels() - before >= 12
-
-
-def test_what_a_call_returned_stays() -> None:
-    """Results and gradients are no memory of the recording, which the next call writes."""
-    twins = twins_of(Made(lambda self, x: (self.a(x), self.a(x).tanh().sum())))
-    kept = []
-    for _ in range(6):
-        y, loss = twins.wrapped(rows())
-        loss.backward()
-        gradient, twins.module.a.weight.grad = twins.module.a.weight.grad, None
-        kept.extend((one.detach(), one.detach().clone()) for one in (y, loss, gradient))
-    assert twins.status.replayed_calls >= 2
-    for one, then in kept:
-        torch.testing.assert_close(one, then, rtol=0, atol=0)
 
 
 def test_parameters_and_arguments_that_move_are_followed() -> None:
@@ -127,64 +84,6 @@ def test_more_plans_than_are_recorded() -> None:
         for count in range(2, 9):
             twins.call(rows(count))
     assert twins.status.replayed_calls == 2 * 4
-
-
-def test_two_calls_in_flight() -> None:
-    """The second has a frame of its own; a backward of the first reads what the first has left."""
-    twins = twins_of(Made(lambda self, x: torch.tanh(self.a(x)).pow(2)))
-    replays_of(twins, 5)
-    for _ in range(3):
-        inputs = [rows(), rows()]
-        expected, found = [[one(x) for x in inputs] for one in (twins.eager, twins.wrapped)]
-        for theirs, ours in zip(expected, found, strict=True):
-            gradients = [torch.autograd.grad(y.sum(), m.parameters()) for y, m in ((theirs, twins.eager), (ours, twins.module))]
-            torch.testing.assert_close(*gradients)
-
-
-@pytest.mark.parametrize("dropped", [False, True])
-def test_backwards_of_one_call(dropped: bool) -> None:
-    """Twice with retain_graph, of one result after the other, with later calls in between; or none at all."""
-    twins = twins_of(Made(lambda self, x: (torch.tanh(self.a(x)), torch.sigmoid(self.a(x)))))
-    for _ in range(8):
-        x = rows()
-        expected, found = twins.eager(x), twins.wrapped(x)
-        if dropped:
-            torch.testing.assert_close(expected, found)
-            continue
-        for result, keep in ((0, True), (0, False), (1, True), (1, False)):
-            theirs, ours = (
-                torch.autograd.grad(y[result].sum(), module.parameters(), retain_graph=keep)
-                for y, module in ((expected, twins.eager), (found, twins.module))
-            )
-            twins.wrapped(rows())
-            torch.testing.assert_close(theirs, ours)
-
-
-def test_gradients_accumulate() -> None:
-    twins = twins_of(Made(SERVED["linear"]))
-    for _ in range(3):
-        for module in (twins.eager, twins.module):
-            module.zero_grad()
-        for _ in range(4):
-            x = rows()
-            for called in (twins.eager, twins.wrapped):
-                called(x).square().sum().backward()
-        for one, other in zip(twins.eager.parameters(), twins.module.parameters(), strict=True):
-            torch.testing.assert_close(one.grad, other.grad)
-    assert twins.status.replayed_calls >= 8
-
-
-def test_gradients_of_gradients() -> None:
-    twins = twins_of(Made(lambda self, x: torch.tanh(self.a(x)).pow(2)))
-    replays_of(twins, 5)
-    for _ in range(2):
-        x = rows()
-        penalties = []
-        for called, module in ((twins.eager, twins.eager), (twins.wrapped, twins.module)):
-            leaf = x.clone().requires_grad_()
-            (gradient,) = torch.autograd.grad(called(leaf).sum(), leaf, create_graph=True)
-            penalties.append(torch.autograd.grad(gradient.square().sum(), module.a.weight))
-        torch.testing.assert_close(*penalties)
 
 
 def test_training_with_statistics_and_an_optimizer() -> None:
