@@ -3,8 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
 
 #include "kernels/backends.h"
 #include "kernels/check.h"
@@ -42,19 +40,6 @@ void check_input(const at::Tensor& x) {
 // Statistics in rows' shape, ready to broadcast over columns.
 at::Tensor as_column(const at::Tensor& statistic) { return statistic.reshape({-1, 1}); }
 
-at::IntArrayRef normalized_sizes(const at::Tensor& x, const LayerNormOptions& options) {
-  return x.sizes().slice(options.axis < 0 ? options.axis + x.dim() : options.axis);
-}
-
-// Whether PyTorch's kernels keep what ours do of a row.
-bool has_same_statistics(const at::Tensor& x) {
-  return x.is_cuda() || x.scalar_type() == accumulator_type(x);
-}
-
-std::optional<at::Tensor> parameter(const at::Tensor& given, at::IntArrayRef sizes) {
-  return given.defined() ? std::optional(given.view(sizes)) : std::nullopt;
-}
-
 }  // namespace
 
 void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -68,9 +53,6 @@ void layer_norm_forward(const at::Tensor& x, const at::Tensor& weight, const at:
   check_elements("layer_norm: mean", mean, accumulator_type(x), shape.rows, x);
   check_elements("layer_norm: inv_std", inv_std, accumulator_type(x), shape.rows, x);
   if (x.is_cpu()) return cpu::layer_norm_forward(x, weight, bias, options, y, mean, inv_std);
-  if (has_same_statistics(x)) {
-    return layer_norm_forward_by_torch(x, weight, bias, options, y, mean, inv_std);
-  }
   layer_norm_forward_reference(x, weight, bias, options, y, mean, inv_std);
 }
 
@@ -92,36 +74,7 @@ void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Te
                    layer_norm_workspace(shape.rows, shape.columns), x);
   }
   if (x.is_cpu()) return cpu::layer_norm_backward(dy, x, mean, inv_std, weight, options, gradients);
-  if (has_same_statistics(x) && (weight.defined() || !gradients.dweight.defined())) {
-    return layer_norm_backward_by_torch(dy, x, mean, inv_std, weight, options, gradients);
-  }
   layer_norm_backward_reference(dy, x, mean, inv_std, weight, options, gradients);
-}
-
-void layer_norm_forward_by_torch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                 const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
-                                 at::Tensor& inv_std) {
-  const at::NoGradGuard no_grad;
-  const at::IntArrayRef sizes = normalized_sizes(x, options);
-  const auto [result, row_mean, row_inv_std] =
-      at::native_layer_norm(x, sizes, parameter(weight, sizes), parameter(bias, sizes), options.epsilon);
-  y.copy_(result);
-  mean.copy_(row_mean.view(mean.sizes()));
-  inv_std.copy_(row_inv_std.view(inv_std.sizes()));
-}
-
-void layer_norm_backward_by_torch(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                                  const at::Tensor& inv_std, const at::Tensor& weight,
-                                  const LayerNormOptions& options, const LayerNormGradients& gradients) {
-  const at::NoGradGuard no_grad;
-  const at::IntArrayRef sizes = normalized_sizes(x, options);
-  // Of the bias only its sizes are read: those of its gradient.
-  const auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-      dy, x, sizes, mean, inv_std, parameter(weight, sizes), parameter(gradients.dbias, sizes),
-      {true, gradients.dweight.defined(), gradients.dbias.defined()});
-  if (gradients.dweight.defined()) gradients.dweight.copy_(dweight.view(gradients.dweight.sizes()));
-  if (gradients.dbias.defined()) gradients.dbias.copy_(dbias.view(gradients.dbias.sizes()));
-  gradients.dx.copy_(dx);
 }
 
 void layer_norm_forward_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

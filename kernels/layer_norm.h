@@ -42,16 +42,6 @@ void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Te
                          const at::Tensor& inv_std, const at::Tensor& weight, const LayerNormOptions& options,
                          const LayerNormGradients& gradients);
 
-// The same by PyTorch's own kernels, which accelerators have and whose rounding is eager's. They keep
-// statistics of the accumulator's dtype for float32 and float64 anywhere, and for all dtypes on CUDA. With
-// dweight, weight has to be defined.
-void layer_norm_forward_by_torch(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                 const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
-                                 at::Tensor& inv_std);
-void layer_norm_backward_by_torch(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                                  const at::Tensor& inv_std, const at::Tensor& weight,
-                                  const LayerNormOptions& options, const LayerNormGradients& gradients);
-
 // The same in plain ATen, for any device and dtype.
 void layer_norm_forward_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                   const LayerNormOptions& options, at::Tensor& y, at::Tensor& mean,
