@@ -102,7 +102,6 @@ void RecordedRuns::begin_run(const Frame& frame) {
     if (stream_ != stream_now(plan.device)) return;
     if (arena_ != frame.arena_place()) return discard();
     mode_ = is_profiled() ? Mode::kPlain : Mode::kReplay;
-    replays_ += mode_ == Mode::kReplay ? 1 : 0;
     return;
   }
   const auto recorders = device::launch_recorders(plan.device.type());
@@ -257,6 +256,7 @@ void RecordedRuns::replay(Part& part, Frame& frame) {
   if (!to.empty()) device::copy_all(to, from);
   copied_.insert(copied_.end(), to.begin(), to.end());
   part.recording->replay();
+  if (part.program == &frame.plan().forward && part.begin == 0) ++replays_;
   for (const SlotId root : part.released) frame.release(root);
   for (const Given& given : part.given) {
     if (given.held != nullptr) {

@@ -2,15 +2,14 @@
 // Internal to the session room.
 //
 // The first runs of a frame are as they are everywhere. One is then recorded: each part of the plan's
-// programs is a sequence of launches, and so it stays in the runs that follow, where a part is one call.
-// Memory:
+// programs is a sequence of launches, and so it stays in the runs that follow, where a part is one call. Of
+// memory,
 //
-//   arena                its place is asked for before each run; in another one, launches are recorded anew
-//   parameters, buffers  are read where they are; one that has moved is copied, from the next recording on,
-//   to
-//                        where the launches read it
-//   what kernels give    lies in the recorder's memory, which the frame's slots see and do not own
-//   outputs, gradients   are copied out of it (Frame::delivered)
+// - the arena's place is compared before each run: in another one, launches are recorded anew;
+// - parameters and buffers are read where they are; one that has moved is copied, from the next recording on,
+//   to where the launches read it;
+// - what kernels give lies in the recorder's memory, which the frame's slots see and do not own;
+// - outputs and gradients are copied out of it (Frame::delivered).
 //
 // What the host does meanwhile is not repeated: instructions that call functions of the user or of libraries,
 // or whose sizes depend on data, run between the sequences.
@@ -44,10 +43,9 @@ class RecordedRuns {
   void run(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
   // Whether a root lies in the recorder's memory, in the run that is in progress.
   bool holds(SlotId root) const { return in_recorder_[root]; }
-  bool holds_any() const { return any_; }
   // The run is over.
   void end();
-  // Of this frame, so far.
+  // How many runs of this frame were replayed.
   std::size_t replays() const { return replays_; }
 
  private:

@@ -52,8 +52,9 @@ def replay_from_the_first_run(device: str) -> None:
     if device == "test":
         _native.set_launch_recorders("privateuseone", Recorder, 0)
     else:
-        from rekindle.process.cuda_graphs import CudaGraphs
+        from rekindle.process.cuda_graphs import CudaGraphs, install
 
+        install()
         _native.set_launch_recorders("cuda", CudaGraphs, 0)
 
 

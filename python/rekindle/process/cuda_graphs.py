@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 
@@ -49,6 +50,7 @@ class CudaGraphs:
                     raise
 
 
+@functools.cache
 def install() -> None:
-    """Lets sessions record launches on GPUs, in this process."""
+    """Lets sessions record launches on GPUs, in this process, from the first call on."""
     _native.set_launch_recorders("cuda", CudaGraphs)
