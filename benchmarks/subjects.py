@@ -72,7 +72,7 @@ SUBJECTS = {
         "rekindle",
         {"REKINDLE_START": "wait", "REKINDLE_CUDA_GRAPHS": "true"},
         "rekindle",
-        "rekindle-cold",
+        "rekindle-warm",
         expects=frozenset({"local"}),
     ),
     "ortmodule": Subject("onnxruntime-training's ORTModule", "ortmodule"),
@@ -86,7 +86,9 @@ PEERS = ("eager", "eager-malloc", "eager-jemalloc", "eager-tcmalloc", "compile-w
 def with_needed(names: Iterable[str]) -> list[str]:
     """Returns the subjects of these names in the order of the table, with eager and those that fill the caches of others."""
     needed = {"eager", *names}
-    needed |= {SUBJECTS[name].after for name in needed if SUBJECTS[name].after is not None}
+    for name in reversed(SUBJECTS):  # a subject comes after what fills its caches
+        if name in needed and (after := SUBJECTS[name].after) is not None:
+            needed.add(after)
     return [name for name in SUBJECTS if name in needed]
 
 

@@ -26,6 +26,7 @@ def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_choice_brings_eager_and_what_fills_the_caches():
     assert subjects.with_needed(["rekindle-warm"]) == ["eager", "rekindle-cold", "rekindle-warm"]
+    assert subjects.with_needed(["rekindle-replayed"]) == ["eager", "rekindle-cold", "rekindle-warm", "rekindle-replayed"]
     assert subjects.with_needed(["precompile-warm", "floor"]) == ["eager", "precompile-cold", "precompile-warm", "floor"]
 
 
