@@ -18,25 +18,13 @@ namespace rekindle::session {
 namespace {
 
 constexpr std::size_t kRecordings = 8;  // of a frame; more of them say that its memory never stays in place
+constexpr std::size_t kWaiting = 16;    // instructions of a plan that wait for the device, at most
 
 c10::Stream stream_now(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 bool is_profiled() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value(); }
-
-// Whether the host does nothing in an instruction but launch the same kernels each time.
-bool is_repeatable(const Instruction& instruction, const Plan& plan) {
-  const auto is_open = [&](SlotId slot) { return plan.slots[slot].open; };
-  if (std::ranges::any_of(instruction.inputs, is_open) || std::ranges::any_of(instruction.outputs, is_open))
-    return false;
-  const graph::Node* node = instruction.node;
-  if (node == nullptr) return true;
-  if (graph::is_torch(*node)) return node->op_type().starts_with("aten.");
-  if (!node->is("TorchGradient", graph::kRekindleDomain)) return true;
-  const graph::Value* tape = node->input(graph::gradient_cotangents(*node));
-  return tape->producer() != nullptr && tape->producer()->op_type().starts_with("aten.");
-}
 
 bool is_elsewhere(const at::Tensor& tensor, at::Device device) {
   return tensor.defined() && tensor.device() != device;
@@ -67,8 +55,25 @@ struct SlotsBefore {
 
 }  // namespace
 
+bool RecordedRuns::is_repeatable(const Instruction& instruction, const Plan& plan) const {
+  const auto is_open = [&](SlotId slot) { return plan.slots[slot].open; };
+  if (std::ranges::any_of(instruction.inputs, is_open) || std::ranges::any_of(instruction.outputs, is_open))
+    return false;
+  const graph::Node* node = instruction.node;
+  if (node == nullptr) return true;
+  if (waiting_.contains(node)) return false;
+  if (graph::is_torch(*node)) return node->op_type().starts_with("aten.");
+  if (!node->is("TorchGradient", graph::kRekindleDomain)) return true;
+  const graph::Node* taped = node->input(graph::gradient_cotangents(*node))->producer();
+  return taped != nullptr && taped->op_type().starts_with("aten.") && !waiting_.contains(taped);
+}
+
 void RecordedRuns::run(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
   if (&program == &frame.plan().forward && begin == 0) begin_run(frame);
+  run_parts(program, frame, begin, end);
+}
+
+void RecordedRuns::run_parts(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
   if (mode_ == Mode::kPlain) return run_instructions(program, frame, begin, end);
   for (std::size_t at = begin; at < end;) {
     const bool repeatable = is_repeatable(program.instructions[at], frame.plan());
@@ -82,6 +87,7 @@ void RecordedRuns::run(const Program& program, Frame& frame, std::size_t begin, 
 void RecordedRuns::begin_run(const Frame& frame) {
   const Plan& plan = frame.plan();
   mode_ = Mode::kPlain;
+  is_counted_ = false;
   if (gave_up_) return;
   if (is_stale_) {
     parts_.clear();
@@ -158,9 +164,12 @@ RecordedRuns::Part RecordedRuns::part_of(const Program& program, const Frame& fr
 void RecordedRuns::record(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
   Part part = part_of(program, frame, begin, end);
   SlotsBefore before(frame);
+  std::size_t next = end;  // the instruction that runs
   try {
     take_copies(part, frame);
-    part.recording = recorder_->record([&] { run_instructions(program, frame, begin, end); });
+    part.recording = recorder_->record([&] {
+      for (next = begin; next < end; ++next) run_instructions(program, frame, next, next + 1);
+    });
     TORCH_CHECK_NOT_IMPLEMENTED(!frame.any_absent(), "a gradient is absent");
     for (const External& external : part.externals) {  // the caller's own tensors again
       if (external.copy.defined() && frame[external.root].defined())
@@ -169,9 +178,15 @@ void RecordedRuns::record(const Program& program, Frame& frame, std::size_t begi
     take_given(part, frame);
   } catch (const std::exception& error) {
     before.put_back(frame);
-    const auto* known = dynamic_cast<const c10::Error*>(&error);
-    give_up(known == nullptr ? error.what() : known->what_without_backtrace());
-    return run_instructions(program, frame, begin, end);
+    const graph::Node* node = next < end ? program.instructions[next].node : nullptr;
+    const bool ran_out = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+    if (node != nullptr && !ran_out && waiting_.size() < kWaiting) {
+      waiting_.insert(node);
+    } else {
+      const auto* known = dynamic_cast<const c10::Error*>(&error);
+      give_up(known == nullptr ? error.what() : known->what_without_backtrace());
+    }
+    return run_parts(program, frame, begin, end);
   }
   part.recording->replay();
   mark(part);
@@ -256,7 +271,7 @@ void RecordedRuns::replay(Part& part, Frame& frame) {
   if (!to.empty()) device::copy_all(to, from);
   copied_.insert(copied_.end(), to.begin(), to.end());
   part.recording->replay();
-  if (part.program == &frame.plan().forward && part.begin == 0) ++replays_;
+  replays_ += std::exchange(is_counted_, true) ? 0 : 1;
   for (const SlotId root : part.released) frame.release(root);
   for (const Given& given : part.given) {
     if (given.held != nullptr) {

@@ -12,7 +12,7 @@
 // - outputs and gradients are copied out of it (Frame::delivered).
 //
 // What the host does meanwhile is not repeated: instructions that call functions of the user or of libraries,
-// or whose sizes depend on data, run between the sequences.
+// whose sizes depend on data, or which turn out to wait for the device, run between the sequences.
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -72,6 +72,9 @@ class RecordedRuns {
   };
 
   void begin_run(const Frame& frame);
+  // Whether the host does nothing in an instruction but launch the same kernels each time.
+  bool is_repeatable(const Instruction& instruction, const Plan& plan) const;
+  void run_parts(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
   void run_part(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
   void record(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
   void replay(Part& part, Frame& frame);
@@ -89,11 +92,12 @@ class RecordedRuns {
 
   Mode mode_ = Mode::kPlain;
   std::size_t plain_runs_ = 0, replays_ = 0, recordings_ = 0;
-  bool is_stale_ = false, gave_up_ = false, any_ = false;
+  bool is_stale_ = false, gave_up_ = false, any_ = false, is_counted_ = false;
   const void* arena_ = nullptr;
   std::optional<c10::Stream> stream_;
   std::unique_ptr<device::LaunchRecorder> recorder_;
   std::vector<Part> parts_;
+  std::unordered_set<const graph::Node*> waiting_;      // those that could not be recorded
   std::unordered_set<SlotId> moved_;                    // inputs that do not stay where they are
   std::vector<std::pair<SlotId, const void*>> inputs_;  // of the run before
   std::vector<at::Tensor> copied_;                      // copies that this run has made

@@ -5,6 +5,9 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
+#include <array>
+
 #include "tests/device/machine.h"
 #include "tests/device/recording.h"
 
@@ -228,10 +231,32 @@ class Call {
 
 }  // namespace
 
+namespace {
+
+bool has_mask(c10::ArrayRef<IValue> arguments) {
+  return std::ranges::any_of(arguments, [](const IValue& value) {
+    if (!value.isOptionalTensorList()) return false;
+    const auto indices = value.toOptionalTensorVector();
+    return std::ranges::any_of(indices, [](const auto& index) {
+      return index && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
+    });
+  });
+}
+
+// Whether the host waits, on a GPU, as for a number or for how many elements a mask chooses.
+bool waits(const std::string& name, c10::ArrayRef<IValue> arguments) {
+  constexpr std::array<std::string_view, 3> kAlways{"aten::_local_scalar_dense", "aten::nonzero",
+                                                    "aten::masked_select"};
+  return std::ranges::find(kAlways, name) != kAlways.end() || has_mask(arguments);
+}
+
+}  // namespace
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
+  const bool has_to_wait = waits(op.schema().name(), torch::jit::last(*stack, count));
   Call(op, torch::jit::last(*stack, count)).run(op, *stack);
-  if (op.schema().name() == "aten::_local_scalar_dense") {
+  if (has_to_wait) {
     const int index = current_device();
     Machine::get().synchronize(index, current_stream(index));
   }

@@ -137,16 +137,26 @@ def test_another_stream_runs_launch_by_launch() -> None:
     assert replays_of(twins, 3) >= 1  # in memory of the first stream
 
 
-def test_what_waits_for_the_device_is_not_recorded(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    twins = twins_of(Made(lambda self, x: self.a(x).index_put((x[:, 0].argsort(),), x)))
+def test_what_waits_for_the_device_runs_between_recordings() -> None:
+    """A mask by which is written says only on the device how many numbers it takes."""
+
+    def forward(self: Made, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.a(x))
+        y = y.index_put((x > 0,), x.mean())
+        return self.a(y.exp())
+
+    twins = twins_of(Made(forward))
+    assert replays_of(twins, 6) == 3
+    assert twins.status.eager_calls == 0, twins.status.bypass
+
+
+def test_a_device_that_refuses_is_told_of_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = Recorder.record
-
-    def refused(self: Recorder, work: object) -> object:
-        return real(self, lambda: (work(), wait()))  # type: ignore[operator]
-
-    monkeypatch.setattr(Recorder, "record", refused)
+    monkeypatch.setattr(Recorder, "record", lambda self, work: real(self, lambda: (work(), wait())))
+    twins = twins_of(Made(lambda self, x: torch.tanh(self.a(x))))
     assert replays_of(twins, 5) == 0
-    assert re.search("launches are not recorded.* not permitted when stream is capturing", capfd.readouterr().err)
+    told = re.findall("launches are not recorded.* not permitted when stream is capturing", capfd.readouterr().err)
+    assert len(told) == 1
     assert twins.status.eager_calls == 0
 
 

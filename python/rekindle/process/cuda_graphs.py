@@ -23,15 +23,22 @@ class CudaGraphs:
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
         self._pool = torch.cuda.graph_pool_handle()
+        self._is_used = False  # by a graph
 
     def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Returns the graph of what `work` launches. Raises what it raises, or RuntimeError for what no graph can repeat."""
         graph = torch.cuda.CUDAGraph()
-        with _LOCK, torch.cuda.device(self._device):
-            if self._device not in _STREAMS:
-                _STREAMS[self._device] = torch.cuda.Stream(self._device, priority=-1)
-            with torch.cuda.stream(_STREAMS[self._device]):
-                self._capture(graph, work)
+        try:
+            with _LOCK, torch.cuda.device(self._device):
+                if self._device not in _STREAMS:
+                    _STREAMS[self._device] = torch.cuda.Stream(self._device, priority=-1)
+                with torch.cuda.stream(_STREAMS[self._device]):
+                    self._capture(graph, work)
+        except BaseException:
+            if not self._is_used:  # a pool that its last graph has left is not to be used again
+                self._pool = torch.cuda.graph_pool_handle()
+            raise
+        self._is_used = True
         return graph
 
     def _capture(self, graph: torch.cuda.CUDAGraph, work: Callable[[], None]) -> None:
