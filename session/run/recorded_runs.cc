@@ -11,6 +11,7 @@
 #include "device/copies.h"
 #include "session/ops/host.h"
 #include "session/run/frame.h"
+#include "session/run/program_part.h"
 #include "src/base/log.h"
 #include "src/graph/torch_node.h"
 
@@ -133,36 +134,11 @@ void RecordedRuns::run_part(const Program& program, Frame& frame, std::size_t be
   run_instructions(program, frame, begin, end);
 }
 
-RecordedRuns::Part RecordedRuns::part_of(const Program& program, const Frame& frame, std::size_t begin,
-                                         std::size_t end) const {
-  const Plan& plan = frame.plan();
-  Part part{&program, begin, end, nullptr, {}, {}, {}};
-  std::unordered_set<SlotId> computed, read, released;
-  for (std::size_t i = begin; i < end; ++i) {
-    const Instruction& instruction = program.instructions[i];
-    for (const SlotId slot : instruction.inputs) {
-      const SlotId root = plan.root_of(slot);
-      const Storage storage = plan.slots[root].storage;
-      if (storage == Storage::kAbsent || storage == Storage::kConstant || storage == Storage::kArena)
-        continue;
-      if (!computed.contains(root) && read.insert(root).second) part.externals.push_back({root, nullptr, {}});
-    }
-    for (const SlotId slot : instruction.outputs) {
-      const Storage storage = plan.slots[plan.root_of(slot)].storage;
-      if (storage == Storage::kFresh || storage == Storage::kGiven || storage == Storage::kHeld) {
-        if (computed.insert(plan.root_of(slot)).second) part.given.push_back({plan.root_of(slot), {}, {}});
-      }
-    }
-    for (const SlotId slot : instruction.release) {
-      const SlotId root = plan.root_of(slot);
-      if (!computed.contains(root) && released.insert(root).second) part.released.push_back(root);
-    }
-  }
-  return part;
-}
-
 void RecordedRuns::record(const Program& program, Frame& frame, std::size_t begin, std::size_t end) {
-  Part part = part_of(program, frame, begin, end);
+  const ProgramPart roots = part_of(frame.plan(), program, begin, end);
+  Part part{&program, begin, end, nullptr, {}, {}, roots.released};
+  for (const SlotId root : roots.read) part.externals.push_back({root, nullptr, {}});
+  for (const SlotId root : roots.computed) part.given.push_back({root, {}, {}});
   SlotsBefore before(frame);
   std::size_t next = end;  // the instruction that runs
   try {

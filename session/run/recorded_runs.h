@@ -68,7 +68,7 @@ class RecordedRuns {
     std::unique_ptr<device::LaunchRecording> recording;
     std::vector<External> externals;
     std::vector<Given> given;
-    std::vector<SlotId> released;  // roots that others have computed
+    std::vector<SlotId> released;
   };
 
   void begin_run(const Frame& frame);
@@ -79,7 +79,6 @@ class RecordedRuns {
   void record(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
   void replay(Part& part, Frame& frame);
   static bool matches(const Part& part, Frame& frame);
-  Part part_of(const Program& program, const Frame& frame, std::size_t begin, std::size_t end) const;
   void take_copies(Part& part, Frame& frame);
   void take_given(Part& part, Frame& frame);
   void mark(const Part& part);
