@@ -37,7 +37,9 @@ class RecordedRuns {
  public:
   // `before`: what the frame has recorded in another one, whose memory somebody else still reads.
   explicit RecordedRuns(std::size_t slots, const RecordedRuns* before = nullptr)
-      : recordings_(before == nullptr ? 0 : before->recordings_), in_recorder_(slots, false) {}
+      : replays_(before == nullptr ? 0 : before->replays_),
+        recordings_(before == nullptr ? 0 : before->recordings_),
+        in_recorder_(slots, false) {}
 
   // Runs the instructions [begin, end) of a program: as they are, or by a sequence. Throws what they throw.
   void run(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
