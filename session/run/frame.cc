@@ -1,5 +1,6 @@
 #include "session/run/frame.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -19,14 +20,6 @@ void check_version(const at::Tensor& tensor, std::uint32_t version, const std::s
       tensor.toString(), " ", tensor.sizes(), "], which is '", name,
       "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version,
       " instead.");
-}
-
-// The elements from a tensor's first to its last.
-std::int64_t extent_of(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  std::int64_t last = 0;
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  return last + 1;
 }
 
 }  // namespace
@@ -90,7 +83,8 @@ std::vector<at::Tensor> Frame::delivered(const std::vector<SlotId>& slots) const
     const at::Tensor& tensor = tensors.emplace_back(slots_[slot]);
     if (recorded_ == nullptr || !recorded_->holds(plan_->root_of(slot)) || !tensor.defined()) continue;
     // With all that lies between its elements, so that it lies as before, whatever its strides are.
-    from.push_back(tensor.as_strided({extent_of(tensor)}, {1}));
+    const auto extent = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), /*itemsize=*/1);
+    from.push_back(tensor.as_strided({static_cast<std::int64_t>(extent)}, {1}));
     to.push_back(at::empty_like(from.back()));
     tensors.back() = to.back().as_strided(tensor.sizes(), tensor.strides(), 0);
   }

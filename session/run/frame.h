@@ -91,7 +91,7 @@ class Frame {
 
  private:
   void take(SlotId slot, const at::Tensor& tensor, const Held& held);
-  // What keeps the memory of a root, where its tensor does not.
+  // Returns the recording whose memory the root's tensor lies in; null if the tensor owns its memory.
   std::shared_ptr<RecordedRuns> memory_of(SlotId root) const;
   // Empties a slot and all that views it.
   void release_views(SlotId slot);

@@ -15,7 +15,7 @@ struct ProgramPart {
   std::vector<SlotId> released;  // and not computed by the part itself
 };
 
-// Of the instructions [begin, end) of one of the plan's programs.
+// Tells this of the instructions [begin, end) of one of the plan's programs.
 ProgramPart part_of(const Plan& plan, const Program& program, std::size_t begin, std::size_t end);
 
 }  // namespace rekindle::session

@@ -1,7 +1,6 @@
 #include "session/run/recorded_runs.h"
 
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "device/copies.h"
+#include "device/memory.h"
 #include "session/ops/host.h"
 #include "session/run/frame.h"
 #include "session/run/program_part.h"
@@ -29,15 +29,6 @@ bool is_profiled() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::FUN
 
 bool is_elsewhere(const at::Tensor& tensor, at::Device device) {
   return tensor.defined() && tensor.device() != device;
-}
-
-// Sees the tensor's memory and does not own it.
-at::Tensor view_of_memory(const at::Tensor& tensor) {
-  return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
-      .strides(tensor.strides())
-      .options(tensor.options())
-      .target_device(tensor.device())
-      .make_tensor();
 }
 
 // What slots hold, to be put back.
@@ -222,7 +213,7 @@ void RecordedRuns::take_given(Part& part, Frame& frame) {
     if (!tensor.defined()) return true;
     TORCH_CHECK_NOT_IMPLEMENTED(tensor.device() == plan.device && !tensor.is_conj() && !tensor.is_neg(),
                                 "a result is not plain memory of the device");
-    given.tensor = view_of_memory(tensor);
+    given.tensor = device::tensor_over(tensor, 0, tensor);
     return false;
   });
 }

@@ -11,8 +11,8 @@
 // - what kernels give lies in the recorder's memory, which the frame's slots see and do not own;
 // - outputs and gradients are copied out of it (Frame::delivered).
 //
-// What the host does meanwhile is not repeated: instructions that call functions of the user or of libraries,
-// whose sizes depend on data, or which turn out to wait for the device, run between the sequences.
+// A replay does not repeat what the host does meanwhile: instructions that call functions of the user or of
+// libraries, whose sizes depend on data, or which turn out to wait for the device, run between the sequences.
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -43,7 +43,7 @@ class RecordedRuns {
 
   // Runs the instructions [begin, end) of a program: as they are, or by a sequence. Throws what they throw.
   void run(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
-  // Whether a root lies in the recorder's memory, in the run that is in progress.
+  // Returns whether a root lies in the recorder's memory, in the run that is in progress.
   bool holds(SlotId root) const { return in_recorder_[root]; }
   // The run is over.
   void end();
@@ -74,7 +74,7 @@ class RecordedRuns {
   };
 
   void begin_run(const Frame& frame);
-  // Whether the host does nothing in an instruction but launch the same kernels each time.
+  // Returns whether the host does nothing in an instruction but launch the same kernels each time.
   bool is_repeatable(const Instruction& instruction, const Plan& plan) const;
   void run_parts(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
   void run_part(const Program& program, Frame& frame, std::size_t begin, std::size_t end);

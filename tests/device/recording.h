@@ -1,4 +1,5 @@
-// What the test device records of its launches, as a GPU does into a CUDA graph. Internal to tests/device.
+// The test device records its launches and repeats them, as a GPU does with a CUDA graph. Internal to
+// tests/device.
 //
 // While a thread records, its kernels run as always, for the sizes and places of their results; when it ends,
 // all memory and random states are what they were before. A replay runs the kernels again: from the addresses
@@ -25,7 +26,7 @@ struct Recording {
   int stream = 0;                         // the thread's, before
 };
 
-// Of this thread; null: it does not record.
+// Returns what this thread records; null if it does not.
 Recording* recording();
 // Throws where the thread records, for what no GPU records.
 void refuse_to_record(const char* what);

@@ -1,4 +1,4 @@
-"""What leaves calls whose launches the device repeats: it is eager's, lies as eager's does, and stays what it is."""
+"""Results and gradients of replayed calls are eager's, lie in memory as eager's do, and are never written again."""
 
 from __future__ import annotations
 
