@@ -24,6 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "src/autodiff": {"src/base", "src/graph"},
     "src/passes": {"src/base", "src/graph"},
     "src/contract": {"src/base"},
+    "src/fusion": {"src/base", "src/graph"},
     "src/padding": {"src/base", "src/graph"},
     "src/pipeline": {"src/base", "src/graph", "src/autodiff", "src/passes"},
     "export_cache": {"src/base"},
@@ -31,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "device": {"src/base"},
     # A session runs joint graphs, so it knows their contract; rules and passes are not its business. Where it
     # leaves rows of padding out it has a second graph made.
-    "session": {"src/base", "src/graph", "src/autodiff", "src/padding", "src/pipeline", "kernels", "device"},
+    "session": {"src/base", "src/graph", "src/autodiff", "src/fusion", "src/padding", "src/pipeline", "kernels", "device"},
 }
 LOWER = set(ROOMS)
 ROOMS |= {

@@ -76,6 +76,9 @@ struct SessionOptions {
   // True lets forwards that record leave out rows of tokens on which the loss does not depend, where the
   // graph says which these are (src/padding). Results with a row for each token are zero in those rows.
   bool padding_elimination = false;
+  // True lets an accelerator compute pointwise ops that follow from each other as one kernel, which is
+  // compiled while the first steps run (device/kernel_compiler.h).
+  bool fuse = false;
   // True lets an accelerator repeat the launches of a run by itself: of so many plans as
   // kMostRecordedPlans, and of one run at a time of each (session/run/recorded_runs.h).
   bool record_launches = false;

@@ -123,7 +123,8 @@ BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cot
                           Positions gradient_order, SavedGroups saved_groups, SavedTensors saved_tensors,
                           std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
                           double budget_time, bool budget_anything, bool padding_elimination,
-                          bool record_launches, std::size_t written_results, NamedPlan memory_plan) {
+                          bool record_launches, bool fuse, std::size_t written_results,
+                          NamedPlan memory_plan) {
   const auto view = static_cast<std::string_view>(joint);
   session::SessionOptions options;
   options.expected_cotangents = std::move(expected_cotangents);
@@ -134,6 +135,7 @@ BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cot
   options.memory_budget = {budget_bytes, budget_share, budget_time, budget_anything};
   options.padding_elimination = padding_elimination;
   options.record_launches = record_launches;
+  options.fuse = fuse;
   options.written_results = written_results;
   options.memory_plan = plan_of(std::move(memory_plan));
   if (saved_groups) {
@@ -220,7 +222,7 @@ void bind_session_class(py::module_& m) {
            py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
            py::arg("budget_time") = 0.0, py::arg("budget_anything") = false,
            py::arg("padding_elimination") = false, py::arg("record_launches") = false,
-           py::arg("written_results") = 0, py::arg("memory_plan") = NamedPlan{})
+           py::arg("fuse") = false, py::arg("written_results") = 0, py::arg("memory_plan") = NamedPlan{})
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/fusion/body.h"
 #include "src/graph/graph.h"
 
 namespace rekindle::session {
@@ -71,7 +72,9 @@ struct Lowering {
   bool takes_absent = false;  // inputs absent in eager may be undefined, else zero; needs keeps_inputs
   bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: no planned memory
   std::vector<std::size_t> unread;  // inputs that the kernel does not read: it finds undefined tensors there
-  std::size_t held = 0;             // outputs after `outputs` that are no tensors
+  std::vector<fusion::Step>
+      pointwise;         // what the kernel computes of each element, if several are to be fused
+  std::size_t held = 0;  // outputs after `outputs` that are no tensors
 };
 
 // Thrown by a lowering that needs what only a run can tell: the contents

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "session/plan/checkpoints.h"
+#include "session/plan/fuse_pointwise.h"
+#include "session/plan/fused_again.h"
 #include "session/plan/recompute_search.h"
 #include "session/plan/repeat_instructions.h"
 #include "session/plan/step_of.h"
@@ -66,10 +68,12 @@ class Fitting {
   // The least memory that the request's time buys.
   Fitted spend() {
     const double most = request_.budget.time * seconds();
+    if (fuses(request_)) search_.drop(fused_again(programs_));
     StepSchedule best = search_.schedule();
+    const double for_nothing = best.seconds_again;  // a fused kernel takes no longer for it
     for (std::size_t idle = 0; idle < patience() && search_.advance(); ++idle) {
       const StepSchedule& next = search_.schedule();
-      if (next.seconds_again > most) break;
+      if (next.seconds_again > most + for_nothing) break;
       if (next.bytes() < best.bytes()) best = next;
     }
     return fitted(best);
@@ -138,7 +142,7 @@ class Fitting {
     Fitted made = fitted(schedule);
     PlanRequest request = request_;
     request.kept = &made.kept;
-    const std::size_t arena = place_slots(request, {made.programs}).arena_bytes;
+    const std::size_t arena = place_slots(request, fuse_pointwise(request, {made.programs})).arena_bytes;
     made.recomputation.activation_bytes = arena + schedule.outside_bytes;
     return made;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "session/lower/pointwise_steps.h"
 #include "session/lower/tensor_types.h"
 #include "session/plan/graph_lowering.h"
 #include "src/autodiff/partition.h"
@@ -113,6 +114,7 @@ void GraphLowering::lower_node(const graph::Node& node, Program& program) {
     if (!request_.defers) throw;
     return defer(node, lower, program);
   }
+  if (request_.fuse) lowering.pointwise = pointwise_steps(context, lowering);
   if (fold(node, lowering, inputs) || (!inputs.empty() && add_views(node, lowering, inputs[0]))) return;
   add_instruction(node, std::move(lowering), std::move(inputs), program);
 }
@@ -192,6 +194,7 @@ void GraphLowering::add_instruction(const graph::Node& node, Lowering lowering, 
   instruction.node = &node;
   instruction.kernel = std::move(lowering.kernel);
   instruction.again = std::move(lowering.again);
+  instruction.pointwise = std::move(lowering.pointwise);
   instruction.inputs = std::move(inputs);
   for (const std::size_t i : lowering.unread) instruction.inputs.at(i) = kAbsentSlot;
   if (lowering.keeps_inputs) own_memory(instruction.inputs);

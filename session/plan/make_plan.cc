@@ -1,5 +1,6 @@
 #include "session/lower/tensor_types.h"
 #include "session/plan/budget.h"
+#include "session/plan/fuse_pointwise.h"
 #include "session/plan/stages.h"
 
 namespace rekindle::session {
@@ -9,7 +10,7 @@ std::shared_ptr<const Plan> planned(const PlanRequest& request) {
   Fitted fitted = fit_budget(request, claim_results(request, lower_graph(request)));
   PlanRequest rest = request;
   rest.kept = &fitted.kept;
-  Plan plan = schedule(rest, place_slots(rest, {std::move(fitted.programs)}));
+  Plan plan = schedule(rest, place_slots(rest, fuse_pointwise(rest, {std::move(fitted.programs)})));
   plan.recomputation = std::move(fitted.recomputation);
   plan.joint = request.joint;
   plan.present = request.present;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "session/lower/tensor_types.h"
+#include "session/run/fused_kernel.h"
 
 namespace rekindle::session {
 namespace {
@@ -43,13 +44,18 @@ void describe_program(const Plan& plan, const char* title, const Program& progra
   for (const Instruction& instruction : program.instructions) {
     text += "  ";
     for (const SlotId slot : instruction.outputs) text += slot_text(plan, slot) + " ";
-    text += "= " + (instruction.node == nullptr ? std::string("Copy") : instruction.node->op_type());
+    text += "= " + ops_of(instruction);
     for (const SlotId slot : instruction.inputs) text.append(" ").append(slot_text(plan, slot));
     text += "\n";
   }
 }
 
 }  // namespace
+
+std::string ops_of(const Instruction& instruction) {
+  if (instruction.fused != nullptr) return instruction.fused->name();
+  return instruction.node == nullptr ? "Copy" : instruction.node->op_type();
+}
 
 SlotId Programs::add(Storage storage, at::Tensor meta, const graph::Value* value) {
   Slot slot;

@@ -59,6 +59,8 @@ struct Absence {
   std::vector<SlotId> linear_in;  // roots of inputs: where all are absent, it is not run, and its outputs are
 };
 
+class FusedKernel;
+
 // `node` to `absence` are set when the node is lowered, the rest by later stages (stages.h).
 struct Instruction {
   const graph::Node* node = nullptr;  // null: it copies a result
@@ -66,11 +68,17 @@ struct Instruction {
   Kernel again;                         // as of Lowering
   std::vector<SlotId> inputs, outputs;  // outputs, then scratch
   std::vector<std::size_t> in_place;    // positions in `inputs` whose memory output 0 may take over
+  std::vector<fusion::Step> pointwise;  // what `kernel` computes of each element, where several may be fused
   Absence absence;
+  std::shared_ptr<FusedKernel>
+      fused;  // fuse_pointwise(): `kernel` is that of several nodes, of which this is the last
   std::vector<SlotId> allocate;  // place_slots(): kFresh slots that this instruction writes first
   std::vector<SlotId> given;     // schedule(): its outputs of kGiven
   std::vector<SlotId> release;   // schedule(): slots that own memory and are not used after it
 };
+
+// The op types of its nodes, "Mul+Tanh", or "Copy".
+std::string ops_of(const Instruction& instruction);
 
 struct Program {
   std::vector<Instruction> instructions;
@@ -177,6 +185,7 @@ struct PlanRequest {
   bool decides_recomputation() const {
     return budget || budget.anything || dropped != nullptr || memory_plan != nullptr;
   }
+  bool fuse = false;   // pointwise instructions of an accelerator become one kernel (fuse_pointwise.h)
   bool defers = true;  // nodes whose sizes depend on data are lowered when they run; false: they are errors
 };
 

@@ -197,6 +197,7 @@ PlanRequest PlanCache::request_of(const Wanted& wanted) const {
   request.present = wanted.part.present;
   request.record = wanted.record;
   if (wanted.record) request.kept = &kept_;
+  request.fuse = options_.fuse;
   request.inputs = wanted.inputs.data();
   request.input_count = wanted.inputs.size();
   request.device = wanted.device;

@@ -6,6 +6,7 @@
 //   claim_results  outputs and gradients get memory of their own, or are copied; what nobody reads goes, and
 //                  constants that are read get to the device
 //   fit_budget     the backward makes forward values again that take too much memory (budget.h)
+//   fuse_pointwise on an accelerator, instructions that follow from each other become one (fuse_pointwise.h)
 //   place_slots    each output takes over the memory of a dying input, or gets its place in the arena
 //   schedule       what the backward finds saved, when gradients leave, when memory goes, what may be absent
 //

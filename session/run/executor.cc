@@ -19,7 +19,7 @@ namespace {
 std::string describe(const Instruction& instruction, const Frame& frame) {
   if (instruction.node == nullptr) return "while copying a result";
   const graph::Node& node = *instruction.node;
-  std::string text = "while running node '" + node.output()->name() + "' (" + node.op_type() + ")";
+  std::string text = "while running node '" + node.output()->name() + "' (" + ops_of(instruction) + ")";
   if (!node.source().empty()) text += " from " + node.source();
   text += " with inputs";
   for (const SlotId slot : instruction.inputs) {
@@ -116,7 +116,7 @@ void step(const Instruction& instruction, Frame& frame) {
 std::string range_name(const Instruction& instruction) {
   if (instruction.node == nullptr) return "rekindle::copy of a result";
   const graph::Node& node = *instruction.node;
-  std::string name = "rekindle::" + node.op_type() + " " + node.output()->name();
+  std::string name = "rekindle::" + ops_of(instruction) + " " + node.output()->name();
   return node.source().empty() ? name : name + " @ " + node.source();
 }
 

@@ -11,6 +11,7 @@
 #include "device/memory.h"
 #include "session/ops/host.h"
 #include "session/run/frame.h"
+#include "session/run/fused_kernel.h"
 #include "session/run/program_part.h"
 #include "src/base/log.h"
 #include "src/graph/torch_node.h"
@@ -29,6 +30,15 @@ bool is_profiled() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::FUN
 
 bool is_elsewhere(const at::Tensor& tensor, at::Device device) {
   return tensor.defined() && tensor.device() != device;
+}
+
+// Whether no kernel is still being compiled, or to be tried.
+bool are_kernels_settled(const Plan& plan) {
+  const auto is_settled = [](const Instruction& each) {
+    return each.fused == nullptr || each.fused->is_settled();
+  };
+  return std::ranges::all_of(plan.forward.instructions, is_settled) &&
+         std::ranges::all_of(plan.backward.instructions, is_settled);
 }
 
 // What slots hold, to be put back.
@@ -104,7 +114,7 @@ void RecordedRuns::begin_run(const Frame& frame) {
   }
   const auto recorders = device::launch_recorders(plan.device.type());
   if (recorders == nullptr) return give_up("nothing records those of " + plan.device.str());
-  if (plain_runs_++ < recorders->runs_before || is_profiled()) return;
+  if (plain_runs_++ < recorders->runs_before || is_profiled() || !are_kernels_settled(plan)) return;
   if (recordings_++ == kRecordings) return give_up("the memory that it reads never stays in place");
   recorder_ = recorders->make(plan.device);
   arena_ = frame.arena_place();

@@ -23,7 +23,7 @@ import programs
 import rekindle
 import torch
 from comparison import Outcome
-from device_of_tests import load_test_device, replay_from_the_first_run
+from device_of_tests import fuse_on, load_test_device, replay_from_the_first_run
 
 _SUITES = {
     "opinfo": opinfo.run,  # torch's operator database
@@ -116,6 +116,7 @@ def main() -> int:
     parser.add_argument(
         "--replay", action="store_true", help="five calls of each, by launches that the device repeats (cuda_graphs)"
     )
+    parser.add_argument("--fuse", action="store_true", help="pointwise operators that follow from each other as one kernel")
     parser.add_argument("--json", action="store_true", help="one JSON object: counts, and every outcome")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -126,8 +127,11 @@ def main() -> int:
     if arguments.replay:
         replay_from_the_first_run(arguments.device)
         comparison.calls = 5
+    if arguments.fuse:
+        fuse_on(arguments.device)
     with tempfile.TemporaryDirectory() as directory:
-        options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off", cuda_graphs=arguments.replay)
+        graphs = {"cuda_graphs": arguments.replay, "fused_kernels": arguments.fuse}
+        options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off", **graphs)
         of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
         of_dtype |= {"part": arguments.part} if arguments.suite == "opinfo" else {}
         run = _SUITES[arguments.suite]

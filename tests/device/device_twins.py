@@ -50,8 +50,8 @@ class Twins:
         """Why calls ran in eager."""
         return [reason for reason, _ in self.status.bypass]
 
-    def call(self, x: torch.Tensor) -> Any:
-        """One call with a backward; the wrapped copy's result."""
+    def call(self, x: torch.Tensor, **tolerance: float) -> Any:
+        """One call with a backward; the wrapped copy's result. tolerance: as of assert_close."""
         before = random_states()
         theirs, their_gradients = self._step(self.eager, self.eager, x)
         after = random_states()
@@ -60,7 +60,7 @@ class Twins:
         assert random_states_equal(after, random_states()), "other random numbers were drawn"
         for mine, other in zip([*ours, *our_gradients], [*theirs, *their_gradients], strict=True):
             if isinstance(other, torch.Tensor):
-                torch.testing.assert_close(mine, other)  # devices, too
+                torch.testing.assert_close(mine, other, **tolerance)  # devices, too
             else:
                 assert mine == other, f"{mine}, in eager {other}"
         if isinstance(self.eager, Made):

@@ -18,6 +18,7 @@
 
 #include <optional>
 
+#include "tests/device/host_compiler.h"
 #include "tests/device/machine.h"
 #include "tests/device/operator_call.h"
 #include "tests/device/recording.h"
@@ -139,6 +140,12 @@ TORCH_LIBRARY(test_device, m) {
   m.def("kernels", kernels);
   m.def("begin_recording", begin_recording);
   m.def("end_recording", end_recording);
+  m.def("compile_kernel",
+        [](const std::string& source, const std::string& name) { return compile_kernel(source, name); });
+  m.def("launch_kernel", [](std::int64_t kernel, std::int64_t blocks, std::vector<std::int64_t> words) {
+    launch_kernel(kernel, blocks, std::move(words));
+  });
+  m.def("host_language", [] { return std::string(host_language()); });
   m.def("replay", replay);
   m.def("forget_recording", forget_recording);
 }

@@ -7,12 +7,13 @@ import pathlib
 
 import pytest
 import torch
-from device_of_tests import load_test_device, replay_from_the_first_run
+from device_of_tests import fuse_on, load_test_device, replay_from_the_first_run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="where the tests make their tensors: cpu, cuda, or test (tests/device)")
     parser.addoption("--replay", action="store_true", help="record each plan's launches at once, and replay them (cuda_graphs)")
+    parser.addoption("--fuse", action="store_true", help="fuse pointwise ops into kernels (fused_kernels)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,6 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_default_device(device)
     if config.getoption("--replay"):
         replay_from_the_first_run(device)
+    if config.getoption("--fuse"):
+        fuse_on(device)
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +38,8 @@ def cache_dir(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, request: 
     monkeypatch.setenv("REKINDLE_CACHE_DIR", str(directory))
     if request.config.getoption("--replay"):
         monkeypatch.setenv("REKINDLE_CUDA_GRAPHS", "true")
+    if request.config.getoption("--fuse"):
+        monkeypatch.setenv("REKINDLE_FUSED_KERNELS", "true")
     return directory
 
 

@@ -64,6 +64,10 @@ class LocalSource:
             from rekindle.process import cuda_graphs  # of torch.cuda, which few processes need
 
             cuda_graphs.install()
+        if options.fused_kernels:
+            from rekindle.process import fused_kernels
+
+            fused_kernels.install()
 
     def load_or_export(self, wanted: Wanted, *shares: Shared) -> ReadyGraph:
         """Returns the graph of a cached entry, or that of an export; offers its entry to `shares`. Raises Bypass without one."""

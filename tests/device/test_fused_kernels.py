@@ -1,0 +1,195 @@
+"""Pointwise ops that become one kernel compute what they compute one by one: results, gradients, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from device_of_tests import HostCompiler, HostKernel
+from device_twins import Made, Twins
+from rekindle import _native
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Compiler(HostCompiler):
+    """Notes what it compiles, and lets a test change it."""
+
+    def __init__(self) -> None:
+        self.sources: list[str] = []
+        self.changed: Callable[[str], str] = lambda source: source
+
+    def compile(self, source: str, name: str, device: str) -> HostKernel:
+        """Returns what runs the kernel `name`."""
+        self.sources.append(source)
+        return super().compile(self.changed(source), name, device)
+
+
+@pytest.fixture(autouse=True)
+def compiler() -> Iterator[Compiler]:
+    """That of the test device."""
+    made = Compiler()
+    _native.set_kernel_compiler("privateuseone", made)
+    yield made
+    _native.set_kernel_compiler("privateuseone", None)
+
+
+def _rows(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*(sizes or (6, 4)), device="test:0").to(dtype).requires_grad_(dtype.is_floating_point)
+
+
+def _twins(forward: Callable[[Any, Tensor], Any], **options: Any) -> Twins:
+    return Twins(Made(forward), fused_kernels=True, fallback="error", cache="off", **options)
+
+
+def _launches(twins: Twins, x: Callable[[], Tensor], calls: int = 3, **tolerance: float) -> int:
+    """How many fused kernels the last of some calls has launched, forward and backward."""
+    for _ in range(calls):
+        before = HostKernel.launches
+        twins.call(x(), **tolerance)
+    return HostKernel.launches - before
+
+
+def _gelu_by_formula(self: Made, x: Tensor) -> Tensor:
+    y = self.a(x)
+    return 0.5 * y * (1 + torch.tanh(0.7978845608 * (y + 0.044715 * y.pow(3))))
+
+
+FORWARDS: dict[str, Callable[[Any, Tensor], Any]] = {
+    "gelu": _gelu_by_formula,
+    "swish": lambda self, x: F.silu(self.a(x)) * self.a(x),
+    "broadcast": lambda self, x: (self.a(x) * self.scale + self.a.bias).sigmoid() * self.a(x)[:, :1],
+    "rows": lambda self, x: (self.a(x) - self.a(x).mean(-1, keepdim=True)).abs().add(1).log().neg(),
+    "two results": lambda self, x: ((y := (self.a(x) * 2).tanh() + 1), (y * y).exp()),
+    "what others read": lambda self, x: self.a(y := self.a(x).cos() * 0.5 + 1) * y.sin().sqrt(),
+    "comparisons": lambda self, x: torch.where((y := self.a(x) * 2) > 0.1, y * 3, -y).clamp(-1, 1.5),
+    "masks": lambda self, x: self.a(x).mul(2).masked_fill((x > 0) & (x < 1) | (x != x), 0.25) + 1,
+    "largest": lambda self, x: torch.maximum(self.a(x) * 2, -x).minimum(x.exp()) / 3 + 1 / (x * x + 1),
+    "transposed": lambda self, x: (self.a(x).t() * 2 + 1).tanh() * self.a(x).t(),
+    "reshaped": lambda self, x: (self.a(x) * 2).reshape(-1).add(1).tanh().view(x.shape[0], 2, -1).mul(3),
+    "strided": lambda self, x: (self.a(x)[:, ::2] * 2 + self.a(x)[:, 1::2]).tanh() * x[:, 1::2],
+    "expanded": lambda self, x: (self.a(x)[:, None] * 2 + self.a(x)[None]).tanh() + 1,
+    "casts": lambda self, x: ((self.a(x) * 2).half().float() + 1).double().mul(0.3).bfloat16().float() * x,
+    "integers": lambda self, x: ((x * 4).long() * 3 - 1).float() * self.a(x) + (x > 0).float() * 2,
+    "one number": lambda self, x: (self.a(x).sum() * 2 + 1).tanh() * 3,
+    "gradients": lambda self, x: F.gelu(self.a(x) * 2).relu().sigmoid() + F.gelu(x * 2, approximate="tanh").tanh(),
+    "written": lambda self, x: self.a(x).mul(2).add_(1).mul_(3).tanh() + x,
+}
+
+
+@pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
+def test_results_and_gradients_are_eagers(forward: Callable[[Any, Tensor], Any]) -> None:
+    twins = _twins(forward)
+    assert _launches(twins, _rows) > 0
+    twins.call(_rows(5, 4))  # other sizes, of which no four elements can be taken at once
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["gelu", "swish", "broadcast", "two results", "largest", "gradients"])
+def test_other_types(name: str, dtype: torch.dtype) -> None:
+    module = Made(FORWARDS[name]).to(dtype)
+    twins = Twins(module, fused_kernels=True, fallback="error", cache="off")
+    for copy in (twins.eager, twins.module):
+        copy.scale = copy.scale.to(dtype)
+    rounded = {} if dtype == torch.float64 else {"rtol": 4e-2, "atol": 4e-2}  # sums of what other kernels round elsewhere
+    assert _launches(twins, lambda: _rows(dtype=dtype), **rounded) > 0
+
+
+def test_autocast() -> None:
+    """Casts are part of the kernel."""
+    twins = _twins(_gelu_by_formula)
+    with torch.autocast("test", dtype=torch.bfloat16):
+        assert _launches(twins, lambda: _rows(8, 4), rtol=4e-2, atol=4e-2) > 0
+
+
+def test_dropout() -> None:
+    """Draws as in eager; the gradient's scale joins its neighbours."""
+    twins = _twins(lambda self, x: F.dropout(self.a(x) * 2, 0.3).tanh() * 3 + F.dropout(x.exp(), 0.5))
+    assert _launches(twins, _rows) > 0
+
+
+def test_a_chain_is_one_kernel(compiler: Compiler) -> None:
+    assert _launches(_twins(_gelu_by_formula), _rows) == 2  # forward and backward
+    assert len(compiler.sources) == 2
+
+
+def test_what_lies_between_takes_no_memory() -> None:
+    def arena(fused: bool) -> int:
+        twins = Twins(Made(_gelu_by_formula), fused_kernels=fused, fallback="error", cache="off")
+        for _ in range(2):
+            twins.call(_rows(17_000, 4))
+        return twins.status.arena_bytes
+
+    assert arena(True) <= arena(False) / 2
+
+
+def test_gradients_that_are_absent_stay_absent() -> None:
+    """A Function that returns None for one of its inputs ends the way back there."""
+
+    class Half(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+            return x + y
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+            return dy, None
+
+    def forward(self: Made, x: Tensor) -> Tensor:
+        return Half.apply((self.a(x) * 2 + 1).tanh(), (x * 3 - 1).exp() * 2) * 3 + 1
+
+    twins = _twins(forward)
+    for _ in range(3):
+        x = _rows().detach().requires_grad_()
+        twins.call(x)
+
+
+def test_other_layouts() -> None:
+    """Results lie as eager's do."""
+
+    class Images(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.silu(self.a(x) * 2 + 1).tanh() * 3
+
+    twins = Twins(Images(), fused_kernels=True, fallback="error", cache="off")
+    before = HostKernel.launches
+    for _ in range(2):
+        x = _rows(2, 3, 9, 9).detach().to(memory_format=torch.channels_last)
+        assert twins.call(x)[0].stride() == twins.eager(x).stride()
+    assert HostKernel.launches > before
+
+
+def test_a_kernel_that_computes_something_else_is_not_used(compiler: Compiler, capfd: pytest.CaptureFixture[str]) -> None:
+    compiler.changed = lambda source: source.replace(" = mul(", " = add(")
+    twins = _twins(_gelu_by_formula, log="warning")
+    assert _launches(twins, _rows, calls=1) == 2  # each is tried once
+    assert _launches(twins, _rows) == 0
+    assert "computes something else; its ops are launched one by one" in capfd.readouterr().err
+
+
+def test_a_kernel_that_cannot_be_compiled_is_not_used(compiler: Compiler, capfd: pytest.CaptureFixture[str]) -> None:
+    compiler.changed = lambda source: source + "!"
+    twins = _twins(_gelu_by_formula, log="warning")
+    assert _launches(twins, _rows) == 0
+    assert capfd.readouterr().err.count("is not compiled for") == 1
+
+
+def test_memory_that_begins_between(compiler: Compiler) -> None:
+    """What four threads' worth cannot be read of at once is computed op by op."""
+    twins = _twins(lambda self, x: (x * 2 + 1).tanh() * self.a.bias)
+    assert _launches(twins, _rows) == 2
+    whole = torch.randn(25, device="test:0")
+    before = HostKernel.launches
+    twins.call(whole[1:].view(6, 4).requires_grad_())
+    assert HostKernel.launches - before < 2
+
+
+def test_it_is_an_option() -> None:
+    twins = Twins(Made(_gelu_by_formula), fallback="error", cache="off")
+    assert _launches(twins, _rows) == 0
