@@ -97,7 +97,7 @@ def measure(options: argparse.Namespace, name: str, wrap: Callable[[Any], Any]) 
 
 
 def main(arguments: list[str]) -> None:
-    """Measures eager, the graph and, with --replay, the graph with cuda_graphs."""
+    """Measures eager, the graph and, with --replay or --fuse, the graph with cuda_graphs or fused_kernels."""
     parser = argparse.ArgumentParser(
         prog="bench kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -107,6 +107,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--steps", type=int, default=15, help="that are timed (default: 15)")
     parser.add_argument("--top", type=int, default=25, help="kernels that are listed (default: 25)")
     parser.add_argument("--replay", action="store_true", help="the graph with cuda_graphs, too; its kernels are those without")
+    parser.add_argument("--fuse", action="store_true", help="the graph with fused_kernels, too")
     options = parser.parse_args(arguments)
     WORKLOADS[options.model].prepare()
     import rekindle
@@ -120,4 +121,6 @@ def main(arguments: list[str]) -> None:
         measure(options, "graph", wrapped)
         if options.replay:
             measure(options, "graph, replayed", lambda model: wrapped(model, cuda_graphs=True))
+        if options.fuse:
+            measure(options, "graph, fused", lambda model: wrapped(model, fused_kernels=True))
         rekindle.lookup.store.flush()

@@ -42,7 +42,7 @@ ROOMS = (
     "calls",
     DOOR,
 )
-FOUNDATION_FILES = {"errors.py", "reasons.py", "versions.py", "options.py", "memory_plan.py"}
+FOUNDATION_FILES = {"errors.py", "reasons.py", "versions.py", "options.py", "option_values.py", "memory_plan.py"}
 
 # The file that is mended for a new release of torch, and what no other may name, be it in a text or a comment.
 TORCH_INTERNALS = "process/torch_internals.py"

@@ -212,6 +212,7 @@ SessionStats Session::stats() const {
     stats.plans_made += other.plans_made;
     stats.plan_seconds += other.plan_seconds;
     stats.arena_bytes = std::max(stats.arena_bytes, other.arena_bytes);
+    stats.fused_kernels += other.fused_kernels;
     stats.replayed_runs += other.replayed_runs;
   }
   return stats;

@@ -116,6 +116,7 @@ struct SessionStats {
   std::size_t instructions = 0;   // of the plan used last
   std::size_t recomputed = 0;     // of these, the ones that run a second time to keep the memory budget
   std::size_t frames = 0;         // of the plan used last: forwards that were in flight at once
+  std::size_t fused_kernels = 0;  // of the plan used last: kernels of several ops that are in use
   std::size_t replayed_runs = 0;  // forwards of the plans alive now whose launches the device repeated
 };
 

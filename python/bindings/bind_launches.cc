@@ -14,7 +14,7 @@ void bind_launches(py::module_& m) {
   m.def("set_launch_recorders", &set_launch_recorders, py::arg("type"), py::arg("make"),
         py::arg("runs_before") = 2);
   m.def("set_kernel_compiler", &set_kernel_compiler, py::arg("type"), py::arg("compiler"));
-  m.def("use_nvrtc", &use_nvrtc, py::arg("libraries"));
+  m.def("use_nvrtc", &use_nvrtc, py::arg("libraries"), py::arg("at_once") = false);
 }
 
 }  // namespace rekindle::python

@@ -203,6 +203,7 @@ py::dict stats(const Session& self) {
   result["instructions"] = stats.instructions;
   result["recomputed"] = stats.recomputed;
   result["frames"] = stats.frames;
+  result["fused_kernels"] = stats.fused_kernels;
   result["replayed_runs"] = stats.replayed_runs;
   if (padding) {
     result["padding_calls"] = padding->calls;

@@ -49,10 +49,10 @@ class CompilerInPython : public device::KernelCompiler {
 
 }  // namespace
 
-void use_nvrtc(std::vector<std::string> libraries) {
+void use_nvrtc(std::vector<std::string> libraries, bool at_once) {
   const std::string language = std::string(fusion::cuda_language()) + fusion::common_language();
-  device::set_kernel_compiler(c10::kCUDA,
-                              std::make_shared<device::NvrtcCompiler>(std::move(libraries), language));
+  auto compiler = std::make_shared<device::NvrtcCompiler>(std::move(libraries), language);
+  device::set_kernel_compiler(c10::kCUDA, std::move(compiler), at_once);
 }
 
 void set_kernel_compiler(const std::string& type, py::object compiler) {

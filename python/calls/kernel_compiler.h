@@ -9,8 +9,8 @@
 namespace rekindle::python {
 
 // Lets kernels for GPUs be compiled by the first of these libraries that can be opened, once a kernel is to
-// be compiled (device/cuda/nvrtc_compiler.h).
-void use_nvrtc(std::vector<std::string> libraries);
+// be compiled (device/cuda/nvrtc_compiler.h). at_once: as of device::set_kernel_compiler().
+void use_nvrtc(std::vector<std::string> libraries, bool at_once);
 
 // Makes `compiler` that of devices of the type `type`. It has language(), the text that is before every
 // source in the place of CUDA's, and compile(source, name, device: str), which returns something with

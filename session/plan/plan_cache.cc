@@ -9,6 +9,7 @@
 
 #include "session/host_function.h"
 #include "session/plan/budget.h"
+#include "session/run/fused_kernel.h"
 #include "src/autodiff/partition.h"
 #include "src/autodiff/rematerialize.h"
 #include "src/base/log.h"
@@ -236,6 +237,10 @@ SessionStats PlanCache::stats() const {
   stats.arena_bytes = last.arena_bytes;
   stats.saved_bytes = last.saved_bytes;
   stats.recomputed = last.recomputation.instructions;
+  for (const Program* program : {&last.forward, &last.backward}) {
+    for (const Instruction& each : program->instructions)
+      stats.fused_kernels += each.fused != nullptr && each.fused->is_in_use() ? 1 : 0;
+  }
   stats.instructions = instructions_of(last);
   stats.frames = entries_.front().pool->high_water();
   return stats;

@@ -68,6 +68,8 @@ bool FusedKernel::is_settled() const {
   return compiled_->is_done() && (compiled_->get() == nullptr || compiled_->trust() != Trust::kUntried);
 }
 
+bool FusedKernel::is_in_use() const { return compiled_ != nullptr && compiled_->trust() == Trust::kTried; }
+
 void FusedKernel::run(const Args& args) {
   device::RuntimeKernel* const kernel = compiled_ == nullptr ? nullptr : compiled_->get();
   std::vector<std::int64_t> words;

@@ -48,6 +48,8 @@ class FusedKernel {
   const std::string& name() const { return parts_.name; }
   // Whether each further run launches what the last one has launched.
   bool is_settled() const;
+  // Whether the compiled kernel has been found right.
+  bool is_in_use() const;
 
  private:
   // What the members make, in new memory where they may not write to that of the results yet.

@@ -131,7 +131,8 @@ def main() -> int:
         fuse_on(arguments.device)
     with tempfile.TemporaryDirectory() as directory:
         graphs = {"cuda_graphs": arguments.replay, "fused_kernels": arguments.fuse}
-        options = rekindle.Options(cache_dir=Path(directory), cache="off", log="off", **graphs)
+        log = "warning" if arguments.fuse else "off"  # a kernel that is refused is a warning
+        options = rekindle.Options(cache_dir=Path(directory), cache="off", log=log, **graphs)
         of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
         of_dtype |= {"part": arguments.part} if arguments.suite == "opinfo" else {}
         run = _SUITES[arguments.suite]

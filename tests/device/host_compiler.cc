@@ -132,7 +132,7 @@ std::int64_t compile_kernel(const std::string& source, const std::string& name) 
   const Workplace workplace;
   std::ofstream(workplace.file("kernel.cc")) << source;
   const std::string command = std::string(REKINDLE_CXX) +
-                              " -std=c++17 -O1 -shared -fPIC -ffp-contract=off -fsanitize=alignment "
+                              " -std=c++17 -O0 -shared -fPIC -ffp-contract=off -fsanitize=alignment "
                               "-fsanitize-undefined-trap-on-error -o '" +
                               workplace.file("kernel.so").string() + "' '" +
                               workplace.file("kernel.cc").string() + "' > '" +

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from chains import CHAINS, gelu_by_formula
 from device_of_tests import HostCompiler, HostKernel
 from device_twins import Made, Twins
 from rekindle import _native
@@ -28,12 +29,13 @@ class Compiler(HostCompiler):
 
 
 @pytest.fixture(autouse=True)
-def compiler() -> Iterator[Compiler]:
-    """That of the test device."""
+def compiler(capfd: pytest.CaptureFixture[str]) -> Iterator[Compiler]:
+    """That of the test device. A kernel that is refused for what it computes fails the test, unless the test has changed it."""
     made = Compiler()
     _native.set_kernel_compiler("privateuseone", made)
     yield made
     _native.set_kernel_compiler("privateuseone", None)
+    assert "launched one by one" not in capfd.readouterr().err
 
 
 def _rows(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -41,7 +43,7 @@ def _rows(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def _twins(forward: Callable[[Any, Tensor], Any], **options: Any) -> Twins:
-    return Twins(Made(forward), fused_kernels=True, fallback="error", cache="off", **options)
+    return Twins(Made(forward), **{"fused_kernels": True, "fallback": "error", "cache": "off", "log": "warning"} | options)
 
 
 def _launches(twins: Twins, x: Callable[[], Tensor], calls: int = 3, **tolerance: float) -> int:
@@ -52,34 +54,7 @@ def _launches(twins: Twins, x: Callable[[], Tensor], calls: int = 3, **tolerance
     return HostKernel.launches - before
 
 
-def _gelu_by_formula(self: Made, x: Tensor) -> Tensor:
-    y = self.a(x)
-    return 0.5 * y * (1 + torch.tanh(0.7978845608 * (y + 0.044715 * y.pow(3))))
-
-
-FORWARDS: dict[str, Callable[[Any, Tensor], Any]] = {
-    "gelu": _gelu_by_formula,
-    "swish": lambda self, x: F.silu(self.a(x)) * self.a(x),
-    "broadcast": lambda self, x: (self.a(x) * self.scale + self.a.bias).sigmoid() * self.a(x)[:, :1],
-    "rows": lambda self, x: (self.a(x) - self.a(x).mean(-1, keepdim=True)).abs().add(1).log().neg(),
-    "two results": lambda self, x: ((y := (self.a(x) * 2).tanh() + 1), (y * y).exp()),
-    "what others read": lambda self, x: self.a(y := self.a(x).cos() * 0.5 + 1) * y.sin().sqrt(),
-    "comparisons": lambda self, x: torch.where((y := self.a(x) * 2) > 0.1, y * 3, -y).clamp(-1, 1.5),
-    "masks": lambda self, x: self.a(x).mul(2).masked_fill((x > 0) & (x < 1) | (x != x), 0.25) + 1,
-    "largest": lambda self, x: torch.maximum(self.a(x) * 2, -x).minimum(x.exp()) / 3 + 1 / (x * x + 1),
-    "transposed": lambda self, x: (self.a(x).t() * 2 + 1).tanh() * self.a(x).t(),
-    "reshaped": lambda self, x: (self.a(x) * 2).reshape(-1).add(1).tanh().view(x.shape[0], 2, -1).mul(3),
-    "strided": lambda self, x: (self.a(x)[:, ::2] * 2 + self.a(x)[:, 1::2]).tanh() * x[:, 1::2],
-    "expanded": lambda self, x: (self.a(x)[:, None] * 2 + self.a(x)[None]).tanh() + 1,
-    "casts": lambda self, x: ((self.a(x) * 2).half().float() + 1).double().mul(0.3).bfloat16().float() * x,
-    "integers": lambda self, x: ((x * 4).long() * 3 - 1).float() * self.a(x) + (x > 0).float() * 2,
-    "one number": lambda self, x: (self.a(x).sum() * 2 + 1).tanh() * 3,
-    "gradients": lambda self, x: F.gelu(self.a(x) * 2).relu().sigmoid() + F.gelu(x * 2, approximate="tanh").tanh(),
-    "written": lambda self, x: self.a(x).mul(2).add_(1).mul_(3).tanh() + x,
-}
-
-
-@pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
+@pytest.mark.parametrize("forward", CHAINS.values(), ids=CHAINS)
 def test_results_and_gradients_are_eagers(forward: Callable[[Any, Tensor], Any]) -> None:
     twins = _twins(forward)
     assert _launches(twins, _rows) > 0
@@ -89,8 +64,8 @@ def test_results_and_gradients_are_eagers(forward: Callable[[Any, Tensor], Any])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["gelu", "swish", "broadcast", "two results", "largest", "gradients"])
 def test_other_types(name: str, dtype: torch.dtype) -> None:
-    module = Made(FORWARDS[name]).to(dtype)
-    twins = Twins(module, fused_kernels=True, fallback="error", cache="off")
+    module = Made(CHAINS[name]).to(dtype)
+    twins = Twins(module, fused_kernels=True, fallback="error", cache="off", log="warning")
     for copy in (twins.eager, twins.module):
         copy.scale = copy.scale.to(dtype)
     rounded = {} if dtype == torch.float64 else {"rtol": 4e-2, "atol": 4e-2}  # sums of what other kernels round elsewhere
@@ -99,7 +74,7 @@ def test_other_types(name: str, dtype: torch.dtype) -> None:
 
 def test_autocast() -> None:
     """Casts are part of the kernel."""
-    twins = _twins(_gelu_by_formula)
+    twins = _twins(gelu_by_formula)
     with torch.autocast("test", dtype=torch.bfloat16):
         assert _launches(twins, lambda: _rows(8, 4), rtol=4e-2, atol=4e-2) > 0
 
@@ -111,13 +86,13 @@ def test_dropout() -> None:
 
 
 def test_a_chain_is_one_kernel(compiler: Compiler) -> None:
-    assert _launches(_twins(_gelu_by_formula), _rows) == 2  # forward and backward
+    assert _launches(_twins(gelu_by_formula), _rows) == 2  # forward and backward
     assert len(compiler.sources) == 2
 
 
 def test_what_lies_between_takes_no_memory() -> None:
     def arena(fused: bool) -> int:
-        twins = Twins(Made(_gelu_by_formula), fused_kernels=fused, fallback="error", cache="off")
+        twins = Twins(Made(gelu_by_formula), fused_kernels=fused, fallback="error", cache="off", log="warning")
         for _ in range(2):
             twins.call(_rows(17_000, 4))
         return twins.status.arena_bytes
@@ -157,7 +132,7 @@ def test_other_layouts() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return F.silu(self.a(x) * 2 + 1).tanh() * 3
 
-    twins = Twins(Images(), fused_kernels=True, fallback="error", cache="off")
+    twins = Twins(Images(), fused_kernels=True, fallback="error", cache="off", log="warning")
     before = HostKernel.launches
     for _ in range(2):
         x = _rows(2, 3, 9, 9).detach().to(memory_format=torch.channels_last)
@@ -167,7 +142,7 @@ def test_other_layouts() -> None:
 
 def test_a_kernel_that_computes_something_else_is_not_used(compiler: Compiler, capfd: pytest.CaptureFixture[str]) -> None:
     compiler.changed = lambda source: source.replace(" = mul(", " = add(")
-    twins = _twins(_gelu_by_formula, log="warning")
+    twins = _twins(gelu_by_formula)
     assert _launches(twins, _rows, calls=1) == 2  # each is tried once
     assert _launches(twins, _rows) == 0
     assert "computes something else; its ops are launched one by one" in capfd.readouterr().err
@@ -175,7 +150,7 @@ def test_a_kernel_that_computes_something_else_is_not_used(compiler: Compiler, c
 
 def test_a_kernel_that_cannot_be_compiled_is_not_used(compiler: Compiler, capfd: pytest.CaptureFixture[str]) -> None:
     compiler.changed = lambda source: source + "!"
-    twins = _twins(_gelu_by_formula, log="warning")
+    twins = _twins(gelu_by_formula)
     assert _launches(twins, _rows) == 0
     assert capfd.readouterr().err.count("is not compiled for") == 1
 
@@ -191,5 +166,5 @@ def test_memory_that_begins_between(compiler: Compiler) -> None:
 
 
 def test_it_is_an_option() -> None:
-    twins = Twins(Made(_gelu_by_formula), fallback="error", cache="off")
+    twins = Twins(Made(gelu_by_formula), fallback="error", cache="off", log="warning")
     assert _launches(twins, _rows) == 0

@@ -1,4 +1,4 @@
-"""Checks Rekindle on a GPU: one command, each section in a process of its own with a deadline, 520 s at most in all.
+"""Checks Rekindle on a GPU: one command, each section in a process of its own with a deadline, 560 s at most in all.
 
 scripts/gpu-check                     on cuda: a table; the exit status is 1 when anything is wrong
 scripts/gpu-check --jobs 8            eight sections at a time, where the machine has the cores, with twice the deadlines
@@ -51,6 +51,7 @@ SECTIONS = (
     Section("environment", "versions, the device, its driver", 20),
     Section("calls", "forwards that are served, and those on two devices", 30),
     Section("replays", "forwards and training by launches that the device repeats (cuda_graphs)", 30),
+    Section("fused", "forwards and training with kernels of several operators (fused_kernels)", 40),
     Section("streams", "forwards and backwards on side streams, behind kernels that sleep", 30),
     Section("functions", "autograd Functions in graphs", 40),
     Section("steps", "allocations of a step, or waits on the test device, beside eager's", 40),
@@ -61,10 +62,10 @@ SECTIONS = (
         for part in ("1/3", "2/3", "3/3")
     ),
     Section("modules", "torch's modules", 50, ("modules", "--samples", "1")),
-    Section("programs", "random programs", 40, ("programs", "--samples", "60")),
+    Section("programs", "random programs, with fused_kernels", 40, ("programs", "--samples", "60", "--fuse")),
     Section("sanitizer", "compute-sanitizer over the section streams", 50),
 )
-assert sum(section.seconds for section in SECTIONS) <= 520
+assert sum(section.seconds for section in SECTIONS) <= 560
 
 
 def _run(section: Section, device: str, seconds: int) -> dict[str, object]:

@@ -14,11 +14,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import rekindle
 import torch
+from chains import CHAINS
 from device_cases import REFUSED, SERVED
-from device_of_tests import load_test_device, replay_from_the_first_run
+from device_of_tests import fuse_on, load_test_device, replay_from_the_first_run
 from device_twins import Made, Twins
 from function_support import FUNCTIONS
 from small_models import MODELS, SmallModel
@@ -78,6 +80,28 @@ def _replayed(twins: Twins) -> str:
     for _ in range(8):
         twins.call(torch.randn(3, 4, device=device))
     return "" if twins.status.replayed_calls >= 2 else f"{twins.status.replayed_calls} of 8 calls are replayed"
+
+
+def fused(device: str) -> Iterator[Check]:
+    """Chains of pointwise operators in all types, and the small models' training, with fused_kernels."""
+    fuse_on(device)
+    for name, forward in CHAINS.items():
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+            yield f"{name} in {dtype}", lambda f=forward, d=dtype: _fused(f, d, device)  # type: ignore[misc]
+    for model in MODELS:
+        yield model.name, lambda m=model: _trained(m, device, fused_kernels=True)  # type: ignore[misc]
+
+
+def _fused(forward: Callable[[Any, torch.Tensor], Any], dtype: torch.dtype, device: str) -> str:
+    twins = Twins(Made(forward).to(dtype), f"{device}:0", fused_kernels=True)
+    for copy in (twins.eager, twins.module):
+        copy.scale = copy.scale.to(dtype)
+    rounded = {"rtol": 4e-2, "atol": 4e-2} if dtype.itemsize == 2 else {}
+    for _ in range(3):
+        twins.call(torch.randn(64, 4, device=device, dtype=dtype), **rounded)
+    if twins.status.eager_calls:
+        return f"in eager: {twins.status.bypass}"
+    return "" if twins.status.fused_kernels else "no fused kernel is in use"
 
 
 def _timed(model: SmallModel) -> str:
@@ -201,7 +225,7 @@ def _trained(model: SmallModel, device: str, **options: bool) -> str:
             losses[name].append(float(loss))
     if (status := rekindle.status(called)).eager_calls:
         return f"in eager: {status.bypass}"
-    if options and not status.replayed_calls:
+    if "cuda_graphs" in options and not status.replayed_calls:
         return "no call is replayed"
     apart = max(abs(a - b) / (abs(b) + 1e-6) for a, b in zip(losses["graph"], losses["eager"], strict=True))
     return f"the losses are {apart:.1e} apart" if apart > 1e-3 else ""

@@ -33,6 +33,7 @@ class Status:
     density, loss_density: of the last call that could: the share of the rows that it needs, and of those that the loss reads;
         None before it
     replayed_calls: calls whose launches the GPU repeated by itself (cuda_graphs)
+    fused_kernels: kernels of several operators that a GPU uses, in the plans used last
     cache_dir: the directory of the cache, None before it is opened
     parts: where a module that cannot run from one graph has its submodules from: itself first, then each that was called. Empty
         for others. The counts and times of the parts are in those of the module.
@@ -57,6 +58,7 @@ class Status:
     density: float | None = None
     loss_density: float | None = None
     replayed_calls: int = 0
+    fused_kernels: int = 0
     cache_dir: str | None = None
     parts: list[Part] = field(default_factory=list)
     bypass: list[tuple[str, str]] = field(default_factory=list)
@@ -77,6 +79,7 @@ class Status:
             density=asked[-1]["density"] if asked else None,
             loss_density=asked[-1]["loss_density"] if asked else None,
             replayed_calls=sum(stat["replayed_runs"] for stat in stats),
+            fused_kernels=sum(stat["fused_kernels"] for stat in stats),
         )
 
     def add_parts(self, own: Part, parts: dict[str, tuple[Status, Part]]) -> None:
