@@ -82,15 +82,16 @@ bool is_skipped(const Instruction& instruction, Frame& frame) {
   if (!frame.any_absent()) return false;
   const bool all =
       std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
-  for (const SlotId slot : instruction.outputs) frame.set_absent(slot, all);
   if (all) {
+    for (const SlotId slot : instruction.outputs) frame.set_absent(slot, true);
     if (instruction.node != nullptr && has_open_output(instruction, frame)) measure(instruction, frame);
     return true;
   }
-  if (instruction.absence.takes) return false;
   for (const SlotId root : linear) {
-    if (frame.is_absent(root)) fill_absent(root, frame);
+    if (!instruction.absence.takes && frame.is_absent(root)) fill_absent(root, frame);
   }
+  // Only now: an output may lie in the memory of an input that was absent, and has its root then.
+  for (const SlotId slot : instruction.outputs) frame.set_absent(slot, false);
   return false;
 }
 
