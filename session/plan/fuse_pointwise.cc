@@ -1,6 +1,7 @@
 #include "session/plan/fuse_pointwise.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,27 +16,44 @@ constexpr std::size_t kMaxSteps = 64, kMaxInputs = 24;
 // Instructions that a group may wait for its next member: what it reads lives as long.
 constexpr std::size_t kMaxWait = 32;
 
-// Roots that may be absent when the backward runs: what follows from a gradient that a kernel may leave out,
-// and from no other gradient.
-std::unordered_set<SlotId> absent_roots(const Programs& programs) {
-  std::unordered_set<SlotId> linear, absent;
-  for (const SlotId slot : programs.backward.inputs) linear.insert(programs.root_of(slot));
-  for (const Instruction& instruction : programs.backward.instructions) {
-    bool is_linear = false, all_absent = true;
-    for (const SlotId slot : instruction.inputs) {
-      const SlotId root = programs.root_of(slot);
-      if (!linear.contains(root)) continue;
-      is_linear = true;
-      all_absent = all_absent && absent.contains(root);
-    }
-    if (!is_linear) continue;
-    for (const SlotId slot : instruction.outputs) {
-      linear.insert(slot);
-      if (all_absent || instruction.absence.may_give) absent.insert(slot);
+// The gradients that may be absent of which each root of the backward is made, and of nothing else: it is
+// absent where all of them are. Those of other roots are none.
+class AbsentTogether {
+ public:
+  explicit AbsentTogether(const Programs& programs) {
+    std::unordered_set<SlotId> linear;
+    for (const SlotId slot : programs.backward.inputs) linear.insert(programs.root_of(slot));
+    for (const Instruction& instruction : programs.backward.instructions) {
+      std::set<SlotId> sources;
+      bool is_linear = false, is_there = false;
+      for (const SlotId slot : instruction.inputs) {
+        const SlotId root = programs.root_of(slot);
+        if (!linear.contains(root)) continue;
+        is_linear = true;
+        is_there = is_there || of(root).empty();
+        sources.insert(of(root).begin(), of(root).end());
+      }
+      if (!is_linear) continue;
+      for (const SlotId slot : instruction.outputs) {
+        linear.insert(slot);
+        if (instruction.absence.may_give) {
+          sources_[slot] = {slot};
+        } else if (!is_there) {
+          sources_[slot] = sources;
+        }
+      }
     }
   }
-  return absent;
-}
+
+  const std::set<SlotId>& of(SlotId root) const {
+    static const std::set<SlotId> none;
+    const auto found = sources_.find(root);
+    return found == sources_.end() ? none : found->second;
+  }
+
+ private:
+  std::unordered_map<SlotId, std::set<SlotId>> sources_;
+};
 
 // Fuses the instructions of one program.
 class Fusion {
@@ -45,7 +63,7 @@ class Fusion {
         program_(program),
         kept_(kept),
         device_(device),
-        absent_(absent_roots(programs)),
+        absent_(programs),
         group_of_(program.instructions.size(), kNone) {
     for (std::size_t at = 0; at < program.instructions.size(); ++at)
       for (const SlotId slot : program.instructions[at].outputs) written_at_[slot] = at;
@@ -94,8 +112,7 @@ class Fusion {
     };
     const SlotId output = instruction.outputs[0];
     return std::ranges::all_of(instruction.inputs, is_plain) && is_plain(output) &&
-           meta(output).numel() > 0 && meta(output).is_non_overlapping_and_dense() &&
-           !absent_.contains(output);
+           meta(output).numel() > 0 && meta(output).is_non_overlapping_and_dense();
   }
 
   void add(std::size_t at) {
@@ -134,6 +151,7 @@ class Fusion {
     const Group& group = groups_[number];
     const Instruction& instruction = program_.instructions[at];
     if (!group.is_open || at - group.members.back() > kMaxWait) return false;
+    if (absent_.of(instruction.outputs[0]) != absent_.of(group.domain)) return false;
     std::unordered_set<SlotId> inputs = group.inputs;
     std::size_t steps = group.steps + instruction.pointwise.size();
     add_inputs(instruction, inputs);
@@ -222,7 +240,7 @@ class Fusion {
   Program& program_;
   const KeptValues* kept_;  // null for the backward's
   const at::Device device_;
-  const std::unordered_set<SlotId> absent_;
+  const AbsentTogether absent_;
   std::unordered_map<SlotId, std::size_t> written_at_;  // by root: the instruction
   std::vector<std::size_t> group_of_;                   // by instruction
   std::vector<Group> groups_;

@@ -12,8 +12,7 @@ namespace rekindle::session {
 bool fuses(const PlanRequest& request);
 
 // Each group of instructions runs where its last one ran: nothing but the group reads what it has computed
-// until then, nor does any of it take the place of a gradient that may be absent. Values that only the group
-// reads have no memory.
+// until then, and all of it is absent where one of it is. Values that only the group reads have no memory.
 Claimed fuse_pointwise(const PlanRequest& request, Claimed claimed);
 
 }  // namespace rekindle::session
