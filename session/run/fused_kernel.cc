@@ -1,8 +1,7 @@
 #include "session/run/fused_kernel.h"
 
-#include <ATen/ops/abs.h>
-#include <ATen/ops/eq.h>
 #include <ATen/ops/isclose.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,35 +14,73 @@ namespace {
 
 using Trust = device::CompiledKernel::Trust;
 
-// Results of a compiled kernel may differ from PyTorch's by what other instructions of a device's compiler
-// round, and by what follows from that.
-double tolerance(at::ScalarType type) {
+// Of integers and truth values one in so many may differ: what they are made from lies at a border.
+constexpr std::int64_t kBorders = 1000;
+// A few elements may be those where a difference is what is left of larger numbers.
+constexpr std::int64_t kFew = 8;
+// Elements that are compared at once: what that takes of memory does not grow with the tensors.
+constexpr std::int64_t kPart = 1 << 22;
+
+// The relative error of a type.
+double precision(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
-      return 1e-12;
+      return 0x1p-52;
     case at::kFloat:
-      return 1e-5;
+      return 0x1p-23;
     case at::kHalf:
-      return 4e-3;
+      return 0x1p-10;
     default:
-      return 3e-2;
+      return 0x1p-7;
   }
 }
 
-// Of integers and truth values one in so many may differ: what they are made from lies at a border.
-constexpr std::int64_t kBorders = 1000;
+// How far results of a compiled kernel are from PyTorch's, which round alike but for what another compiler
+// makes of a tanh and the like, and for what follows from that.
+struct Distances {
+  std::int64_t far = 0;     // elements that nothing explains
+  std::int64_t beside = 0;  // and those that differ by more than a few roundings
+};
+
+// `size`: what elements are added up from, as a rule.
+Distances distances(const at::Tensor& ours, const at::Tensor& theirs, double size) {
+  const auto beyond = [&](double relative) {
+    const at::Tensor close =
+        at::isclose(ours.to(at::kDouble), theirs.to(at::kDouble), relative, relative * size,
+                    /*equal_nan=*/true);
+    return close.logical_not_().sum().item<std::int64_t>();
+  };
+  const double rounding = precision(theirs.scalar_type());
+  return {beyond(std::min(256 * rounding, 0.05)), beyond(4 * rounding)};
+}
+
+// The mean of what is finite.
+double mean_size(const at::Tensor& x) {
+  const at::Tensor sizes = x.to(at::kDouble).abs();
+  return sizes.where(sizes.isfinite(), 0).mean().item<double>();
+}
+
+// Elements from `begin` on, in the order in which they lie in memory.
+at::Tensor part_of(const at::Tensor& x, std::int64_t begin) {
+  const at::Tensor row = x.as_strided({x.numel()}, {1});
+  return row.narrow(0, begin, std::min(kPart, x.numel() - begin));
+}
 
 bool are_close(const at::Tensor& ours, const at::Tensor& theirs) {
-  if (!at::isFloatingType(theirs.scalar_type())) {
-    const auto different = ours.ne(theirs).sum().item<std::int64_t>();
-    return different <= theirs.numel() / kBorders;
+  std::int64_t different = 0;
+  Distances found;
+  for (std::int64_t begin = 0; begin < theirs.numel(); begin += kPart) {
+    const at::Tensor a = part_of(ours, begin), b = part_of(theirs, begin);
+    if (!at::isFloatingType(theirs.scalar_type())) {
+      different += a.ne(b).sum().item<std::int64_t>();
+      continue;
+    }
+    const Distances here = distances(a, b, mean_size(b));
+    found.far += here.far;
+    found.beside += here.beside;
   }
-  const double relative = tolerance(theirs.scalar_type());
-  const at::Tensor expected = theirs.to(at::kDouble), finite = expected.isfinite();
-  const double largest = expected.where(finite, 0).abs().max().item<double>();
-  return at::isclose(ours.to(at::kDouble), expected, relative, relative * largest, /*equal_nan=*/true)
-      .all()
-      .item<bool>();
+  return different <= theirs.numel() / kBorders && found.far == 0 &&
+         found.beside <= theirs.numel() / 4 + kFew;
 }
 
 struct Range {
@@ -136,13 +173,21 @@ void FusedKernel::deliver(const Args& args, const std::vector<at::Tensor>& resul
 
 void FusedKernel::try_kernel(const Args& args, device::RuntimeKernel& kernel,
                              const std::vector<std::int64_t>& words) {
-  const std::vector<at::Tensor> expected = run_members(args, /*in_place=*/false);
+  std::vector<at::Tensor> expected;
+  try {
+    expected = run_members(args, /*in_place=*/false);
+  } catch (const c10::OutOfMemoryError&) {  // there may be room in a later run
+    run_members(args, /*in_place=*/true);
+    return;
+  }
   std::string why = "computes something else";
   bool is_right = true;
   try {
     kernel.launch(parts_.kernel.blocks(), fusion::kThreads, words, parts_.device);
     for (std::size_t i = 0; i < expected.size() && is_right; ++i)
       is_right = are_close(args.out(i), expected[i]);
+  } catch (const c10::OutOfMemoryError&) {
+    return deliver(args, expected);
   } catch (const c10::Error& error) {
     is_right = false;
     why = std::string("does not run: ") + error.what_without_backtrace();

@@ -148,6 +148,33 @@ def test_a_kernel_that_computes_something_else_is_not_used(compiler: Compiler, c
     assert "computes something else; its ops are launched one by one" in capfd.readouterr().err
 
 
+def test_a_difference_in_one_element_is_found(compiler: Compiler, capfd: pytest.CaptureFixture[str]) -> None:
+    compiler.changed = lambda source: source.replace("= hyperbolic_tangent(s1)", "= s1 > 4.9f ? 0.5f : hyperbolic_tangent(s1)")
+    twins = _twins(lambda self, x: (x * 2 + 1).tanh() * 1000)
+    twins.call(torch.tensor([[2.0, 1.0, 0.5, 0.1]] + [[0.3, 1.0, 0.5, 0.1]] * 63, device="test:0", requires_grad=True))
+    assert "the kernel of Mul+Add+Tanh+Mul for test:0 computes something else" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("allocation", range(1, 13))
+def test_memory_that_runs_out_while_a_kernel_is_tried(allocation: int, compiler: Compiler) -> None:
+    """The call has eager's results, or runs out of memory; what follows is right."""
+    twins = _twins(lambda self, x: (x * 2 + self.a.bias).tanh() * 3)
+    twins.call(_rows())
+    _native.set_kernel_compiler("privateuseone", compiler)  # forgets what has been tried
+    x = _rows(7, 4)
+    torch.ops.test_device.fail_allocation(allocation)
+    try:
+        ours = twins.wrapped(x)
+    except torch.OutOfMemoryError:
+        pass
+    else:
+        torch.ops.test_device.fail_allocation(0)
+        torch.testing.assert_close(ours, twins.eager(x))
+    torch.ops.test_device.fail_allocation(0)
+    for _ in range(2):
+        twins.call(x)
+
+
 def test_a_kernel_that_cannot_be_compiled_is_not_used(compiler: Compiler, capfd: pytest.CaptureFixture[str]) -> None:
     compiler.changed = lambda source: source + "!"
     twins = _twins(gelu_by_formula)
