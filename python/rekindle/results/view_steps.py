@@ -78,11 +78,16 @@ def repeated(steps: Sequence[Step], base: torch.Tensor, argument: Callable[[Any]
         if name in _PROPERTIES:
             made = getattr(base, name)
         elif name in _METHODS:
-            made = getattr(torch.Tensor, name)(base, *map(argument, args), **{key: argument(arg) for key, arg in kwargs.items()})
+            made = _method(name)(base, *map(argument, args), **{key: argument(arg) for key, arg in kwargs.items()})
         else:
             raise NotAStep
         base = made if item is None else made[item]
     return base
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """Returns that of tensors or, as view_as_real is none, the function."""
+    return getattr(torch.Tensor, name) if hasattr(torch.Tensor, name) else getattr(torch, name)
 
 
 def decoded(numbers: Sequence[int]) -> Callable[[Any], Any]:
