@@ -101,14 +101,6 @@ GRAPHS: dict[str, tuple[Forward, torch.Tensor]] = {
     "rows of a column of a wide input": (also(lambda x: x[1:]), numbers(5, 4, 100)[:, :, 7]),
     "an output and views of it": (output_and(lambda y: [y[:2], y.t(), y[0].expand(3, 4)]), numbers(5, 4, grad=True)),
     "an output and a detached one": (output_and(lambda y: y.detach()), numbers(5, 4)),
-    "parts of complex numbers of an input": (
-        also(lambda x: torch.view_as_real(torch.view_as_complex(x.view(5, 2, 2)))),
-        numbers(5, 4, grad=True),
-    ),
-    "an output and parts of its complex numbers": (
-        output_and(lambda y: torch.view_as_real(torch.view_as_complex(y.view(-1, 2, 2)))),
-        numbers(5, 4),
-    ),
     "parts of a hidden output": (lambda self, x: self.a(x).chunk(2), numbers(6, 4, grad=True)),
     "views of a hidden output": (several_of_a_hidden_one, numbers(5, 4, grad=True)),
     "views of an output that was written": (of_one_that_was_written, numbers(5, 4)),

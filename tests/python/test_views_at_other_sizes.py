@@ -177,3 +177,11 @@ def test_an_entry_can_name_steps_only_that_are_views() -> None:
         repeated([["fill_", [0], {}, None]], torch.ones(3), decoded([]))
     with pytest.raises(NotAStep):
         encoded([["view", [torch.int32], {}, None]], lambda value: None)
+
+
+def test_steps_that_are_no_methods_of_tensors() -> None:
+    x = torch.randn(3, 2)
+    numbers = repeated([["view_as_complex", [], {}, None], ["unsqueeze", [0], {}, None]], x, lambda value: value)
+    parts = repeated([["view_as_real", [], {}, None]], numbers, lambda value: value)
+    torch.testing.assert_close(parts, x[None])
+    assert parts.data_ptr() == x.data_ptr()
