@@ -11,6 +11,9 @@ class Library {
   explicit Library(const std::string& path);
   // Of it or of a library that it depends on. Throws std::runtime_error where there is none of that name.
   void* find(const char* name) const;
+  // Opens what lies beside the library that has a function and whose name begins so, for those who will look for it by
+  // its name alone.
+  void open_beside(const void* function, const std::string& prefix) const;
 
  private:
   std::string path_;

@@ -24,7 +24,10 @@ struct NvrtcCompiler::Nvrtc {
         log(library, "nvrtcGetProgramLog"),
         cubin_size(library, "nvrtcGetCUBINSize"),
         cubin(library, "nvrtcGetCUBIN"),
-        error(library, "nvrtcGetErrorString") {}
+        error(library, "nvrtcGetErrorString") {
+    // NVRTC opens these itself, where the loader finds them: not in a Python package.
+    library.open_beside(reinterpret_cast<const void*>(create.call), "libnvrtc-builtins.so.");
+  }
 
   void check(int result, const char* what) const {
     if (result != 0) throw std::runtime_error(std::string(what) + ": " + error.call(result));
