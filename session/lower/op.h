@@ -186,6 +186,8 @@ using Function = std::function<Tensors(const Tensors& inputs)>;
 Lowering functional(const LowerContext& context, Function function, bool sized_by_data = false);
 // Runs a lowering once on given inputs, with newly allocated outputs: how constants are folded.
 std::vector<at::Tensor> run_once(const Lowering& lowering, const std::vector<at::Tensor>& inputs);
+// Lets output 0 begin as the sum so far, input `base`, whose memory it may have taken over.
+void begin_with(const Args& args, std::size_t base);
 // The bytes of a lowering's outputs.
 std::size_t output_bytes(const Lowering& lowering);
 // One output that is a view of input 0; copied where the layout does not allow it.

@@ -25,9 +25,7 @@ Lowering lower_embedding_gradient(const LowerContext& context) {
   const kernels::EmbeddingGradientOptions options{context.int_attribute("padding_idx", -1),
                                                   /*accumulate=*/base};
   Lowering lowering = computed(context.dtype(0), context.sizes(2), [options, base](const Args& args) {
-    if (base && args.out().const_data_ptr() != args.in(3).const_data_ptr()) {
-      args.out().copy_(args.in(3));
-    }
+    if (base) begin_with(args, 3);
     kernels::embedding_gradient(args.in(0).contiguous(), args.in(1).contiguous(), options, args.out());
   });
   if (base) lowering.in_place = {3};
@@ -60,17 +58,45 @@ Lowering lower_gather(const LowerContext& context) {
   });
 }
 
-// Inputs: dy, indices, data*.
+// Of one place that is known.
+Lowering lower_select_gradient(const LowerContext& context, std::int64_t axis, std::int64_t length) {
+  const bool base = context.has(3);
+  const std::int64_t at = context.ints(1).at(0), place = at < 0 ? at + length : at;
+  return computed(
+      context.dtype(0), context.sizes(2),
+      [axis, place, base](const Args& args) {
+        if (base) {
+          begin_with(args, 3);
+          args.out().select(axis, place).add_(args.in(0));
+        } else {
+          args.out().zero_();
+          args.out().select(axis, place).copy_(args.in(0));
+        }
+      },
+      base ? std::vector<std::size_t>{3} : std::vector<std::size_t>());
+}
+
+// Inputs: dy, indices, data*, base?. What comes to one place is added up before the base is, as in eager.
 Lowering lower_gather_gradient(const LowerContext& context) {
   const std::int64_t axis = context.axis(context.int_attribute("axis", 0), context.rank(2));
   const std::int64_t length = context.meta(2).size(axis);
-  return computed(context.dtype(0), context.sizes(2), [axis, length](const Args& args) {
+  if (context.is_constant(1) && context.rank(1) == 0) return lower_select_gradient(context, axis, length);
+  const bool base = context.has(3);
+  Lowering lowering = computed(context.dtype(0), context.sizes(2), [axis, length, base](const Args& args) {
     const at::Tensor flat = wrapped(args.in(1), length).reshape({-1});
-    Sizes flat_sizes = args.out().sizes().vec();
+    at::Tensor sum = args.out(base ? 1 : 0);
+    Sizes flat_sizes = sum.sizes().vec();
     flat_sizes[static_cast<std::size_t>(axis)] = flat.numel();
-    args.out().zero_();
-    args.out().index_add_(axis, flat, args.in(0).reshape(flat_sizes));
+    sum.zero_().index_add_(axis, flat, args.in(0).reshape(flat_sizes));
+    if (!base) return;
+    begin_with(args, 3);
+    args.out().add_(sum);
   });
+  if (base) {
+    lowering.scratch = {{context.dtype(0), context.sizes(2), {}}};
+    lowering.in_place = {3};
+  }
+  return lowering;
 }
 
 Lowering lower_gather_elements(const LowerContext& context) {

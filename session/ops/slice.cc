@@ -48,18 +48,31 @@ at::Tensor sliced(const at::Tensor& x, const std::vector<Range>& ranges) {
   return x.as_strided(sizes, strides, offset);
 }
 
-// Negative steps have no ATen view: those elements are gathered one slice at a time.
-void copy_slices(at::Tensor to, at::Tensor from, const std::vector<Range>& ranges, std::size_t i,
-                 bool scatter) {
+// Negative steps have no ATen view: those elements are read one slice at a time.
+void copy_slices(at::Tensor to, at::Tensor from, const std::vector<Range>& ranges, std::size_t i) {
   if (i == ranges.size()) {
     to.copy_(from);
     return;
   }
   const Range& range = ranges[i];
   for (std::int64_t k = 0; k < range.length; ++k) {
-    const std::int64_t at = range.start + k * range.step;
-    copy_slices(to.narrow(range.axis, scatter ? at : k, 1), from.narrow(range.axis, scatter ? k : at, 1),
-                ranges, i + 1, scatter);
+    copy_slices(to.narrow(range.axis, k, 1), from.narrow(range.axis, range.start + k * range.step, 1), ranges,
+                i + 1);
+  }
+}
+
+using Change = void (*)(const at::Tensor& to, const at::Tensor& from);
+void copy_into(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
+void add_into(const at::Tensor& to, const at::Tensor& from) { to.add_(from); }
+
+// The same the other way: to where they were read.
+void change_slices(const at::Tensor& to, const at::Tensor& from, const std::vector<Range>& ranges,
+                   std::size_t i, Change change) {
+  if (i == ranges.size()) return change(to, from);
+  const Range& range = ranges[i];
+  for (std::int64_t k = 0; k < range.length; ++k) {
+    change_slices(to.narrow(range.axis, range.start + k * range.step, 1), from.narrow(range.axis, k, 1),
+                  ranges, i + 1, change);
   }
 }
 
@@ -72,24 +85,31 @@ Lowering lower_slice(const LowerContext& context) {
   Sizes sizes = context.sizes(0);
   for (const Range& range : ranges) sizes[static_cast<std::size_t>(range.axis)] = range.length;
   Lowering lowering = computed(context.dtype(0), sizes, [ranges](const Args& args) {
-    copy_slices(args.out(), args.in(0), ranges, 0, false);
+    copy_slices(args.out(), args.in(0), ranges, 0);
   });
   if (forward_only(ranges))
     lowering.views.push_back([ranges](const at::Tensor& x) { return sliced(x, ranges); });
   return lowering;
 }
 
-// Inputs: dy, data*, starts, ends, axes?, steps?.
+// Inputs: dy, data*, starts, ends, axes?, steps?, base?.
 Lowering lower_slice_gradient(const LowerContext& context) {
+  constexpr std::size_t kBase = 6;
   const std::vector<Range> ranges = ranges_of(context, context.sizes(1), 2);
   const bool view = forward_only(ranges);
+  if (context.has(kBase)) {
+    return computed(context.dtype(0), context.sizes(1),
+                    [ranges, view](const Args& args) {
+                      begin_with(args, kBase);
+                      view ? add_into(sliced(args.out(), ranges), args.in(0))
+                           : change_slices(args.out(), args.in(0), ranges, 0, add_into);
+                    },
+                    {kBase});
+  }
   return computed(context.dtype(0), context.sizes(1), [ranges, view](const Args& args) {
     args.out().zero_();
-    if (view) {
-      sliced(args.out(), ranges).copy_(args.in(0));
-    } else {
-      copy_slices(args.out(), args.in(0), ranges, 0, true);
-    }
+    view ? copy_into(sliced(args.out(), ranges), args.in(0))
+         : change_slices(args.out(), args.in(0), ranges, 0, copy_into);
   });
 }
 

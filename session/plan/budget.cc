@@ -31,6 +31,7 @@ class Fitting {
     if (request_.dropped != nullptr) return drop_as_before();
     if (request_.memory_plan != nullptr) return follow_plan();
     if (follows_checkpoints(request_, programs_)) return follow_checkpoints();
+    if (fuses(request_)) search_.drop(fused_again(programs_));
     if (!request_.budget) return spend();
     Fitted best = measured(search_.schedule());
     const std::size_t without = best.recomputation.activation_bytes;
@@ -68,7 +69,6 @@ class Fitting {
   // The least memory that the request's time buys.
   Fitted spend() {
     const double most = request_.budget.time * seconds();
-    if (fuses(request_)) search_.drop(fused_again(programs_));
     StepSchedule best = search_.schedule();
     const double for_nothing = best.seconds_again;  // a fused kernel takes no longer for it
     for (std::size_t idle = 0; idle < patience() && search_.advance(); ++idle) {

@@ -12,6 +12,7 @@
 #include "src/autodiff/dead_nodes.h"
 #include "src/autodiff/gradient.h"
 #include "src/autodiff/rule.h"
+#include "src/graph/op_info.h"
 #include "src/graph/torch_node.h"
 
 namespace rekindle::autodiff {
@@ -51,10 +52,7 @@ class Restriction {
     const bool reads_present = std::ranges::any_of(node.inputs(), [&](Value* v) { return is_present(v); });
     if (!reads_absent && !reads_present) return;
     if (reads_absent && reads_present) {
-      if (node.int_attribute("accumulate", 0) != 0) {
-        graph_.replace_all_uses(node.output(), is_absent(node.input(0)) ? node.input(1) : node.input(0));
-        return;
-      }
+      if (leave_one_term(node)) return;
       for (std::size_t i = 0; i < node.inputs().size(); ++i) {
         if (!is_absent(node.input(i))) continue;
         // PyTorch's own derivatives know what to leave out.
@@ -63,6 +61,26 @@ class Restriction {
     }
     auto& state = reads_present ? present_ : absent_;
     state.insert(node.outputs().begin(), node.outputs().end());
+  }
+
+  // Leaves the absent one of a sum's two terms out. Returns whether the node is of no use then: what it makes
+  // of its other inputs is absent.
+  bool leave_one_term(Node& node) {
+    const auto sum = graph::sum_input(node);
+    if (!sum || node.input(*sum) == nullptr) return false;
+    Value* const base = node.input(*sum);
+    const auto is_other_term = [&](Value* value) { return value != base && is_present(value); };
+    if (!is_absent(base)) {
+      if (std::ranges::any_of(node.inputs(), is_other_term)) return false;
+      graph_.replace_all_uses(node.output(), base);
+      return true;
+    }
+    if (node.is("Add")) {
+      graph_.replace_all_uses(node.output(), node.input(1 - *sum));
+      return true;
+    }
+    node.set_input(*sum, nullptr);
+    return false;
   }
 
   // What `value` is when the absent cotangents are zero, computed before `before`.

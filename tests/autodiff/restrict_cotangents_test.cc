@@ -94,6 +94,29 @@ TEST_CASE("zeros of an absent value come from the shape it was reshaped to", "[a
         "return %w, %u, %q, %d_x\n");
 }
 
+TEST_CASE("an op that adds to a sum leaves its absent term out", "[autodiff]") {
+  const std::string text =
+      "graph g(%x: float32[3, 2], %d_p: float32[2], %d_q: float32[2]) {\n"
+      "  opset 20, rekindle 1\n"
+      "  %i = Constant() {value = int64[]{0}}\n  %j = Constant() {value = int64[]{1}}\n"
+      "  %p: float32[2] = Gather(%x, %i)\n  %q: float32[2] = Gather(%x, %j)\n"
+      "  %a: float32[3, 2] = rekindle::GatherGradient(%d_p, %i, %x)\n"
+      "  %d_x: float32[3, 2] = rekindle::GatherGradient(%d_q, %j, %x, %a)\n"
+      "  return %p, %q, %d_x\n}";
+  const JointGraph joint{.graph = parse_or_fail(text),
+                         .forward_inputs = 1,
+                         .forward_outputs = 2,
+                         .cotangent_of = {0, 1},
+                         .gradient_of = {0}};
+  const std::string forward =
+      "%i = Constant() {value = int64[]{0}}\n%j = Constant() {value = int64[]{1}}\n"
+      "%p = Gather(%x, %i)\n%q = Gather(%x, %j)\n";
+  CHECK(body_of(restrict_or_fail(joint, "10")) ==
+        forward + "%a = rekindle::GatherGradient(%d_p, %i, %x)\nreturn %p, %q, %a\n");
+  CHECK(body_of(restrict_or_fail(joint, "01")) ==
+        forward + "%d_x = rekindle::GatherGradient(%d_q, %j, %x)\nreturn %p, %q, %d_x\n");
+}
+
 TEST_CASE("random nodes stay when their gradient goes", "[autodiff]") {
   const JointGraph joint =
       joint_of(graph_text("%x: float32[4]",
