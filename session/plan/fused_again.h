@@ -1,7 +1,7 @@
 // fused_again(): forward values that a fused kernel of the backward had better make again than read.
 //
-// An example: gelu by its formula leaves four float32 tensors for its gradient. All follow from its input,
-// which has half the bytes of one of them under autocast; the gradient's kernel computes them in registers.
+// An example: under autocast, gelu by its formula leaves three float32 tensors for its gradient. All follow
+// from its input, which has half the bytes of one of them; the gradient's kernel computes them in registers.
 #pragma once
 
 #include <cstdint>
