@@ -1,8 +1,8 @@
 // Lends pieces of a device's memory to whoever computes there, one after the other.
 //
 // An example: a training plan and an evaluation plan of one model need 100 and 60 MB for what lives within a
-// step. The training step takes an arena of 100 MB and gives it back when its backward is done; the evaluation
-// takes the same one. Were both in flight at once, there would be two.
+// step. The training step takes an arena of 100 MB and gives it back when its backward is done; the
+// evaluation takes the same one. Were both in flight at once, there would be two.
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -23,8 +23,8 @@ struct Arena {
   StreamOrder order;
 };
 
-// The idle arenas of one device. Idle ones and those in use are together never more bytes than were once in use
-// at the same time, and one that nobody takes for a while is freed. Thread-safe.
+// The idle arenas of one device. Idle ones and those in use are together never more bytes than were once in
+// use at the same time, and one that nobody takes for a while is freed. Thread-safe.
 class ArenaPool {
  public:
   explicit ArenaPool(at::Device device) : device_(device) {}

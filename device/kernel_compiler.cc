@@ -34,8 +34,8 @@ std::pair<std::shared_ptr<KernelCompiler>, bool> compiler_of(c10::DeviceType typ
 
 }  // namespace
 
-// What is to be compiled, and the threads that do it: they end when nothing is left. A forked child has none of them,
-// and begins its own.
+// What is to be compiled, and the threads that do it: they end when nothing is left. A forked child has none
+// of them, and begins its own.
 class CompileQueue {
  public:
   static CompileQueue& get() {
@@ -55,7 +55,8 @@ class CompileQueue {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  std::shared_ptr<CompiledKernel> add(const std::string& source, const std::string& name, c10::Device device) {
+  std::shared_ptr<CompiledKernel> add(const std::string& source, const std::string& name,
+                                      c10::Device device) {
     const auto [compiler, at_once] = compiler_of(device.type());
     if (compiler == nullptr) return nullptr;
     std::unique_lock lock(mutex_);
@@ -131,7 +132,8 @@ class CompileQueue {
   }
 
   Mutex mutex_;
-  std::map<std::pair<std::string, std::string>, std::shared_ptr<CompiledKernel>> kernels_;  // by device and source
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<CompiledKernel>>
+      kernels_;  // by device and source
   std::deque<Job> waiting_;
   std::vector<std::thread> threads_;
   unsigned running_ = 0;

@@ -1,7 +1,7 @@
 // Compiles kernels for a device while a process runs, beside its work.
 //
-//   const std::shared_ptr<CompiledKernel> kernel = compiled_kernel(source, "fused", device);  // returns at once
-//   if (RuntimeKernel* ready = kernel->get()) ready->launch(blocks, threads, words, device);
+//   const std::shared_ptr<CompiledKernel> kernel = compiled_kernel(source, "fused", device);  // returns at
+//   once if (RuntimeKernel* ready = kernel->get()) ready->launch(blocks, threads, words, device);
 #pragma once
 
 #include <c10/core/Device.h>
@@ -17,8 +17,8 @@ namespace rekindle::device {
 class RuntimeKernel {
  public:
   virtual ~RuntimeKernel() = default;
-  // Enqueues it on the device's current stream. words: its only parameter, by value. Throws c10::Error where the device
-  // does not take it.
+  // Enqueues it on the device's current stream. words: its only parameter, by value. Throws c10::Error where
+  // the device does not take it.
   virtual void launch(unsigned blocks, unsigned threads, const std::vector<std::int64_t>& words,
                       c10::Device device) = 0;
 };
@@ -26,14 +26,16 @@ class RuntimeKernel {
 class KernelCompiler {
  public:
   virtual ~KernelCompiler() = default;
-  // Called from any thread, from several at once. `source` is in the language of kernels (src/fusion), whose text is the
-  // compiler's to add. Throws std::exception for what cannot be compiled.
+  // Called from any thread, from several at once. `source` is in the language of kernels (src/fusion), whose
+  // text is the compiler's to add. Throws std::exception for what cannot be compiled.
   virtual std::unique_ptr<RuntimeKernel> compile(const std::string& source, const std::string& name,
                                                  c10::Device device) = 0;
 };
 
-// For the process; null: there is none, as at first. `at_once`: compiled_kernel() returns when it is compiled.
-void set_kernel_compiler(c10::DeviceType type, std::shared_ptr<KernelCompiler> compiler, bool at_once = false);
+// For the process; null: there is none, as at first. `at_once`: compiled_kernel() returns when it is
+// compiled.
+void set_kernel_compiler(c10::DeviceType type, std::shared_ptr<KernelCompiler> compiler,
+                         bool at_once = false);
 // Null where devices of this type have none.
 std::shared_ptr<KernelCompiler> kernel_compiler(c10::DeviceType type);
 
@@ -45,7 +47,7 @@ class CompiledKernel {
 
   // Null as long as it is not compiled, and if it cannot be.
   RuntimeKernel* get() const { return ready_.load(std::memory_order_acquire); }
-  // Whether get() stays what it is.
+  // Returns whether the compiler is done with it, so that get() returns the same from then on.
   bool is_done() const { return done_.load(std::memory_order_acquire); }
   Trust trust() const { return trust_.load(std::memory_order_acquire); }
   void set_trust(Trust trust) { trust_.store(trust, std::memory_order_release); }
@@ -58,8 +60,8 @@ class CompiledKernel {
   std::atomic<Trust> trust_ = Trust::kUntried;
 };
 
-// One for each source and device, as long as the process runs. What cannot be compiled is one warning of the process.
-// Null where the device has no compiler.
+// One for each source and device, as long as the process runs. What cannot be compiled is one warning of the
+// process. Null where the device has no compiler.
 std::shared_ptr<CompiledKernel> compiled_kernel(const std::string& source, const std::string& name,
                                                 c10::Device device);
 

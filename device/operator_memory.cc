@@ -14,8 +14,9 @@
 namespace rekindle::device {
 namespace {
 
-constexpr std::size_t kLarge = 64 << 10;         // bytes; smaller allocations leave no holes that matter
-constexpr std::size_t kMaxAllocations = 64;      // that are followed; an operator with more computes in small steps
+constexpr std::size_t kLarge = 64 << 10;  // bytes; smaller allocations leave no holes that matter
+constexpr std::size_t kMaxAllocations =
+    64;  // that are followed; an operator with more computes in small steps
 
 thread_local OperatorMemory* current = nullptr;
 
@@ -163,7 +164,8 @@ void* OperatorMemory::take(std::size_t bytes) {
 
 void* OperatorMemory::take_place(const Allocation& next) {
   for (const Place& place : places_) {
-    if (place.bytes == next.bytes && place.turn == next.turn && given().add(place.memory)) return place.memory;
+    if (place.bytes == next.bytes && place.turn == next.turn && given().add(place.memory))
+      return place.memory;
   }
   return nullptr;
 }

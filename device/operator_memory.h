@@ -1,5 +1,5 @@
-// OperatorMemory: gives operators of PyTorch, which allocate what they return and what they need meanwhile, the
-// memory that the caller has for it.
+// OperatorMemory: gives operators of PyTorch, which allocate what they return and what they need meanwhile,
+// the memory that the caller has for it.
 //
 // An example: at::convolution has no variant that writes into a given tensor. Of its allocations of as many
 // bytes as its result has, the first is oneDNN's and the second the result's; so much a first call tells.
@@ -7,13 +7,13 @@
 //   std::vector<int> turns;
 //   for (...) {
 //     OperatorMemory memory({&out}, turns);
-//     at::Tensor result = at::convolution(...);  // from the second time on, result and out are the same memory
-//     turns = memory.turns_of({result});
+//     at::Tensor result = at::convolution(...);  // from the second time on, result and out are the same
+//     memory turns = memory.turns_of({result});
 //   }
 //
-// Its other large allocations lie in a workspace, which all such operators use one after the other. On the heap
-// they would leave holes between small tensors that stay, and the next ones would not fit into these: ResNet-50
-// grew by 1.3 GiB where tensors had 0.85 (scripts/bench memory --model resnet50).
+// Its other large allocations lie in a workspace, which all such operators use one after the other. On the
+// heap they would leave holes between small tensors that stay, and the next ones would not fit into these:
+// ResNet-50 grew by 1.3 GiB where tensors had 0.85 (scripts/bench memory --model resnet50).
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -43,7 +43,8 @@ class OperatorMemory {
 
   // From here on no memory is given: before somebody else computes in the scope.
   void close();
-  // Returns, for each of the operator's results, which of the allocations of its size it lies in; kNone for none.
+  // Returns, for each of the operator's results, which of the allocations of its size it lies in; kNone for
+  // none.
   std::vector<int> turns_of(const std::vector<at::Tensor>& results) const;
 
  private:

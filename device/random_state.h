@@ -8,8 +8,9 @@
 
 namespace rekindle::device {
 
-// One state of uint8 on the CPU for each generator: the CPU's, then those of the accelerator's devices in order
-// of their indices. Undefined for a device that nothing has used yet, whose generator nothing has drawn from.
+// One state of uint8 on the CPU for each generator: the CPU's, then those of the accelerator's devices in
+// order of their indices. Undefined for a device that nothing has used yet, whose generator nothing has drawn
+// from.
 using RandomStates = std::vector<at::Tensor>;
 
 // The states as they are now, as torch.get_rng_state() and torch.cuda.get_rng_state_all() return them.

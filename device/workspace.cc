@@ -37,8 +37,8 @@ std::unique_ptr<Workspace> Workspace::take() {
       return last;
     }
   }
-  void* const begin =
-      mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
+  void* const begin = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                           /*fd=*/-1, /*offset=*/0);
   if (begin == MAP_FAILED) return nullptr;
   return std::unique_ptr<Workspace>(new Workspace(static_cast<char*>(begin)));
 }

@@ -1,8 +1,8 @@
 // Workspace: memory of the CPU that grows without moving, for what lives within one operator.
 //
 // An example: an operator needs 10 MB and then, with these still in use, 30 MB: reach(10 MB) and reach(40 MB)
-// give bytes behind the same address. The next operator finds them there, so that the system's pages are asked
-// for once.
+// give bytes behind the same address. The next operator finds them there, so that the system's pages are
+// asked for once.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace rekindle::device {
 
 class Workspace {
  public:
-  // One that nobody uses, or a new one; null where the process may not have the address space. Thread-safe, as
-  // give_back() and release_all() are.
+  // One that nobody uses, or a new one; null where the process may not have the address space. Thread-safe,
+  // as give_back() and release_all() are.
   static std::unique_ptr<Workspace> take();
   static void give_back(std::unique_ptr<Workspace> workspace);
   // Gives the pages of those that nobody uses back to the system; returns their bytes.

@@ -27,7 +27,8 @@ class CudaKernel : public RuntimeKernel {
   CudaKernel(std::shared_ptr<const CudaDriver> driver, std::string code, std::string name)
       : driver_(std::move(driver)), code_(std::move(code)), name_(std::move(name)) {}
 
-  void launch(unsigned blocks, unsigned threads, const std::vector<std::int64_t>& words, c10::Device device) override {
+  void launch(unsigned blocks, unsigned threads, const std::vector<std::int64_t>& words,
+              c10::Device device) override {
     std::call_once(loaded_, [&] { load(device); });
     std::array<void*, 1> parameters = {const_cast<std::int64_t*>(words.data())};
     driver_->check(driver_->launch_.call(function_, blocks, 1, 1, threads, 1, 1, 0, current_stream(device),
@@ -46,7 +47,8 @@ class CudaKernel : public RuntimeKernel {
   std::shared_ptr<const CudaDriver> driver_;
   std::string code_, name_;
   std::once_flag loaded_;
-  void *module_ = nullptr, *function_ = nullptr;  // as long as the process runs: its end may come after the driver's
+  void *module_ = nullptr,
+       *function_ = nullptr;  // as long as the process runs: its end may come after the driver's
 };
 
 std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& path) {

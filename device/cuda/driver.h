@@ -1,4 +1,5 @@
-// The parts of CUDA's driver interface by which a compiled kernel is loaded and launched. Internal to device/cuda.
+// The parts of CUDA's driver interface by which a compiled kernel is loaded and launched. Internal to
+// device/cuda.
 #pragma once
 
 #include <memory>
@@ -35,7 +36,8 @@ class CudaDriver : public std::enable_shared_from_this<CudaDriver> {
   Function<int(void**, int)> retain_context_;
   Function<int(void**, const void*)> load_module_;
   Function<int(void**, void*, const char*)> get_function_;
-  Function<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**)>
+  Function<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+               void**)>
       launch_;
   Function<int(int, const char**)> error_;
 };

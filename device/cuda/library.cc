@@ -8,7 +8,8 @@
 
 namespace rekindle::device {
 
-Library::Library(const std::string& path) : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+Library::Library(const std::string& path)
+    : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
   if (handle_ == nullptr) {
     const char* const why = dlerror();
     throw std::runtime_error(why == nullptr ? path + " cannot be opened" : why);
@@ -27,7 +28,8 @@ void Library::open_beside(const void* function, const std::string& prefix) const
   std::error_code none;  // what is not there is not needed, or is found elsewhere
   for (const auto& file :
        std::filesystem::directory_iterator(std::filesystem::path(info.dli_fname).parent_path(), none)) {
-    if (file.path().filename().string().starts_with(prefix)) dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (file.path().filename().string().starts_with(prefix))
+      dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   }
 }
 

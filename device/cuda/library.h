@@ -9,10 +9,11 @@ class Library {
  public:
   // Throws std::runtime_error with the loader's reason. Stays open for as long as the process runs.
   explicit Library(const std::string& path);
-  // Of it or of a library that it depends on. Throws std::runtime_error where there is none of that name.
+  // Returns the address of a function of the library, or of one that it depends on. Throws std::runtime_error
+  // where neither has one of that name.
   void* find(const char* name) const;
-  // Opens what lies beside the library that has a function and whose name begins so, for those who will look for it by
-  // its name alone.
+  // Opens the files in the directory of the library that defines `function`, if their names begin with
+  // `prefix`: whoever then opens one by its name alone gets that one. One that does not open is left closed.
   void open_beside(const void* function, const std::string& prefix) const;
 
  private:
@@ -22,7 +23,8 @@ class Library {
 
 template <typename Signature>
 struct Function {
-  Function(const Library& library, const char* name) : call(reinterpret_cast<Signature*>(library.find(name))) {}
+  Function(const Library& library, const char* name)
+      : call(reinterpret_cast<Signature*>(library.find(name))) {}
   Signature* call;
 };
 

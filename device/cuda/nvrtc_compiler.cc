@@ -1,6 +1,5 @@
 #include "device/cuda/nvrtc_compiler.h"
 
-
 #include <cstddef>
 #include <functional>
 #include <stdexcept>
@@ -77,11 +76,14 @@ std::string NvrtcCompiler::cubin(const std::string& source, const std::string& a
   Nvrtc::Program program = nullptr;
   const std::string text = language_ + source;
   nvrtc.check(nvrtc.create.call(&program, text.c_str(), "rekindle_fused.cu", 0, nullptr, nullptr), "NVRTC");
-  const std::unique_ptr<void, std::function<void(void*)>> owner(program, [&](void*) { nvrtc.destroy.call(&program); });
+  const std::unique_ptr<void, std::function<void(void*)>> owner(program,
+                                                                [&](void*) { nvrtc.destroy.call(&program); });
   const std::string target = "--gpu-architecture=" + architecture;
   const std::vector<const char*> options = {target.c_str(), "--std=c++17"};
   const int result = nvrtc.compile.call(program, static_cast<int>(options.size()), options.data());
-  if (result != 0) throw std::runtime_error(std::string("NVRTC: ") + nvrtc.error.call(result) + "\n" + nvrtc.log_of(program));
+  if (result != 0)
+    throw std::runtime_error(std::string("NVRTC: ") + nvrtc.error.call(result) + "\n" +
+                             nvrtc.log_of(program));
   std::size_t size = 0;
   nvrtc.check(nvrtc.cubin_size.call(program, &size), "NVRTC");
   std::string code(size, '\0');

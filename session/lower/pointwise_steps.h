@@ -1,5 +1,5 @@
-// What a node computes of each element, for kernels that compute several nodes at once. Internal to the
-// session room.
+// pointwise_steps() says what a node computes of each element, so that one kernel can compute several nodes.
+// Internal to the session room.
 #pragma once
 
 #include <vector>

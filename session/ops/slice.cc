@@ -48,31 +48,20 @@ at::Tensor sliced(const at::Tensor& x, const std::vector<Range>& ranges) {
   return x.as_strided(sizes, strides, offset);
 }
 
-// Negative steps have no ATen view: those elements are read one slice at a time.
-void copy_slices(at::Tensor to, at::Tensor from, const std::vector<Range>& ranges, std::size_t i) {
-  if (i == ranges.size()) {
-    to.copy_(from);
-    return;
-  }
+using OnSlice = void (*)(const at::Tensor& whole, const at::Tensor& part);
+void read(const at::Tensor& whole, const at::Tensor& part) { part.copy_(whole); }
+void write(const at::Tensor& whole, const at::Tensor& part) { whole.copy_(part); }
+void add_part(const at::Tensor& whole, const at::Tensor& part) { whole.add_(part); }
+
+// Calls on_slice with what the ranges take of `whole`, and with `part`. Negative steps have no ATen view:
+// then with one slice after the other.
+void for_slices(const at::Tensor& whole, const at::Tensor& part, const std::vector<Range>& ranges,
+                OnSlice on_slice, std::size_t i = 0) {
+  if (i == ranges.size()) return on_slice(whole, part);
   const Range& range = ranges[i];
   for (std::int64_t k = 0; k < range.length; ++k) {
-    copy_slices(to.narrow(range.axis, k, 1), from.narrow(range.axis, range.start + k * range.step, 1), ranges,
-                i + 1);
-  }
-}
-
-using Change = void (*)(const at::Tensor& to, const at::Tensor& from);
-void copy_into(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
-void add_into(const at::Tensor& to, const at::Tensor& from) { to.add_(from); }
-
-// The same the other way: to where they were read.
-void change_slices(const at::Tensor& to, const at::Tensor& from, const std::vector<Range>& ranges,
-                   std::size_t i, Change change) {
-  if (i == ranges.size()) return change(to, from);
-  const Range& range = ranges[i];
-  for (std::int64_t k = 0; k < range.length; ++k) {
-    change_slices(to.narrow(range.axis, range.start + k * range.step, 1), from.narrow(range.axis, k, 1),
-                  ranges, i + 1, change);
+    for_slices(whole.narrow(range.axis, range.start + k * range.step, 1), part.narrow(range.axis, k, 1),
+               ranges, on_slice, i + 1);
   }
 }
 
@@ -85,7 +74,7 @@ Lowering lower_slice(const LowerContext& context) {
   Sizes sizes = context.sizes(0);
   for (const Range& range : ranges) sizes[static_cast<std::size_t>(range.axis)] = range.length;
   Lowering lowering = computed(context.dtype(0), sizes, [ranges](const Args& args) {
-    copy_slices(args.out(), args.in(0), ranges, 0);
+    for_slices(args.in(0), args.out(), ranges, read);
   });
   if (forward_only(ranges))
     lowering.views.push_back([ranges](const at::Tensor& x) { return sliced(x, ranges); });
@@ -96,21 +85,16 @@ Lowering lower_slice(const LowerContext& context) {
 Lowering lower_slice_gradient(const LowerContext& context) {
   constexpr std::size_t kBase = 6;
   const std::vector<Range> ranges = ranges_of(context, context.sizes(1), 2);
-  const bool view = forward_only(ranges);
-  if (context.has(kBase)) {
-    return computed(context.dtype(0), context.sizes(1),
-                    [ranges, view](const Args& args) {
-                      begin_with(args, kBase);
-                      view ? add_into(sliced(args.out(), ranges), args.in(0))
-                           : change_slices(args.out(), args.in(0), ranges, 0, add_into);
-                    },
-                    {kBase});
-  }
-  return computed(context.dtype(0), context.sizes(1), [ranges, view](const Args& args) {
-    args.out().zero_();
-    view ? copy_into(sliced(args.out(), ranges), args.in(0))
-         : change_slices(args.out(), args.in(0), ranges, 0, copy_into);
-  });
+  const bool base = context.has(kBase), view = forward_only(ranges);
+  const OnSlice on_slice = base ? add_part : write;
+  return computed(
+      context.dtype(0), context.sizes(1),
+      [ranges, base, view, on_slice](const Args& args) {
+        base ? begin_with(args, kBase) : static_cast<void>(args.out().zero_());
+        view ? on_slice(sliced(args.out(), ranges), args.in(0))
+             : for_slices(args.out(), args.in(0), ranges, on_slice);
+      },
+      base ? std::vector<std::size_t>{kBase} : std::vector<std::size_t>());
 }
 
 }  // namespace

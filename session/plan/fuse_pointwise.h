@@ -8,7 +8,7 @@
 
 namespace rekindle::session {
 
-// Whether pointwise instructions are fused: the request asks for it, and the device has a compiler.
+// Returns whether the request asks for fused instructions and its device has a compiler.
 bool fuses(const PlanRequest& request);
 
 // Each group of instructions runs where its last one ran: nothing but the group reads what it has computed

@@ -13,17 +13,6 @@
 namespace rekindle::session {
 namespace {
 
-// The strides of a tensor that is broadcast to `sizes`.
-Sizes broadcast_strides(const at::Tensor& meta, at::IntArrayRef sizes) {
-  Sizes strides(sizes.size(), 0);
-  const std::size_t missing = sizes.size() - static_cast<std::size_t>(meta.dim());
-  for (std::size_t d = missing; d < sizes.size(); ++d) {
-    const auto of = static_cast<std::int64_t>(d - missing);
-    if (meta.size(of) != 1) strides[d] = meta.stride(of);
-  }
-  return strides;
-}
-
 class Assembly {
  public:
   Assembly(Programs& programs, std::vector<Instruction> members, Sizes sizes,
@@ -57,7 +46,7 @@ class Assembly {
 
   // Over sizes_, of a slot that the member reads or writes.
   Sizes strides_of(const Instruction& member, SlotId slot) const {
-    if (!has_other_sizes(member)) return broadcast_strides(meta(slot), sizes_);
+    if (!has_other_sizes(member)) return meta(slot).expand(sizes_).strides().vec();
     if (meta(slot).numel() == 1 && meta(member.outputs[0]).numel() != 1) return Sizes(sizes_.size(), 0);
     return c10::TensorType::contiguousStridesOf(sizes_);
   }

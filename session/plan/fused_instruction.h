@@ -9,8 +9,8 @@
 
 namespace rekindle::session {
 
-// Whether the instruction's output lies row by row, and each input does so in the same sizes, or is one
-// number: then its elements can be counted through without their coordinates.
+// Returns whether elements of the instruction have the same number in its output and in each input, counted
+// row by row: all lie so, in the same sizes, but for inputs that are one number.
 bool is_row_major(const Programs& programs, const Instruction& instruction);
 
 // `members`: in order; each reads what earlier ones have computed element by element, in these sizes or, if

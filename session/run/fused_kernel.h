@@ -24,7 +24,7 @@ class FusedKernel {
     Kernel kernel;
     std::vector<std::uint32_t> inputs, outputs;
     Layout layout;  // of its output
-    // What it reads of another's output by other sizes: a further slot each.
+    // Describes an output of another member that this one reads in other sizes, through a slot of its own.
     struct View {
       std::uint32_t slot = 0, base = 0;
       Sizes sizes;
@@ -46,13 +46,15 @@ class FusedKernel {
   // inputs and outputs as of the instruction, whose outputs are planned memory. Throws what members throw.
   void run(const Args& args);
   const std::string& name() const { return parts_.name; }
-  // Whether each further run launches what the last one has launched.
+  // Returns whether further runs launch what the last one has launched: nothing is compiled or tried any
+  // more.
   bool is_settled() const;
-  // Whether the compiled kernel has been found right.
+  // Returns whether runs use the compiled kernel, as it was found right.
   bool is_in_use() const;
 
  private:
-  // What the members make, in new memory where they may not write to that of the results yet.
+  // Runs the members and returns the results. `in_place`: they lie in the outputs' memory afterwards;
+  // otherwise that is left alone.
   std::vector<at::Tensor> run_members(const Args& args, bool in_place) const;
   void deliver(const Args& args, const std::vector<at::Tensor>& results) const;
   // Returns whether the kernel takes operands that lie where these do, and sets their addresses.

@@ -14,36 +14,18 @@ const char* cuda_language() {
 #define FUNCTION_OF __device__ __forceinline__
 #define FUNCTION template <typename T> FUNCTION_OF
 
+FUNCTION_OF unsigned bits_of(float x) { return __float_as_uint(x); }
 FUNCTION_OF float number_of(unsigned bits) { return __uint_as_float(bits); }
 FUNCTION_OF double number_of(unsigned long long bits) { return __longlong_as_double((long long)bits); }
 
-struct Bool { unsigned char bits; };
 struct Half { unsigned short bits; };
-struct BFloat16 { unsigned short bits; };
 
 FUNCTION_OF float value_of(Half x) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
   return y;
 }
-FUNCTION_OF float value_of(BFloat16 x) { return __uint_as_float((unsigned)x.bits << 16); }
-FUNCTION_OF bool value_of(Bool x) { return x.bits != 0; }
-FUNCTION T value_of(T x) { return x; }
-
 FUNCTION_OF void keep(Half& y, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
-FUNCTION_OF void keep(BFloat16& y, float x) {
-  const unsigned bits = __float_as_uint(x);
-  y.bits = x != x ? 0x7fc0 : (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-FUNCTION_OF void keep(Bool& y, bool x) { y.bits = x; }
-FUNCTION void keep(T& y, T x) { y = x; }
-
-template <typename Stored> FUNCTION_OF float rounded(float x) {
-  Stored y;
-  keep(y, x);
-  return value_of(y);
-}
-
 FUNCTION_OF float add(float a, float b) { return __fadd_rn(a, b); }
 FUNCTION_OF float sub(float a, float b) { return __fsub_rn(a, b); }
 FUNCTION_OF float mul(float a, float b) { return __fmul_rn(a, b); }
@@ -57,6 +39,26 @@ FUNCTION_OF double mul(double a, double b) { return __dmul_rn(a, b); }
 // PyTorch's kernels, whose compiler contracts them alike.
 const char* common_language() {
   return R"(
+struct Bool { unsigned char bits; };
+struct BFloat16 { unsigned short bits; };
+
+FUNCTION_OF float value_of(BFloat16 x) { return number_of((unsigned)x.bits << 16); }
+FUNCTION_OF bool value_of(Bool x) { return x.bits != 0; }
+FUNCTION T value_of(T x) { return x; }
+
+FUNCTION_OF void keep(BFloat16& y, float x) {
+  const unsigned bits = bits_of(x);
+  y.bits = x != x ? 0x7fc0 : (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+FUNCTION_OF void keep(Bool& y, bool x) { y.bits = x; }
+FUNCTION void keep(T& y, T x) { y = x; }
+
+template <typename Stored> FUNCTION_OF float rounded(float x) {
+  Stored y;
+  keep(y, x);
+  return value_of(y);
+}
+
 template <typename T, int width> struct alignas(sizeof(T) * width) Pack { T at[width]; };
 
 template <int width, typename T, typename V> FUNCTION_OF void load(V (&x)[width], const T* from) {

@@ -31,9 +31,10 @@ struct Kernel {
 // may lie in the memory of an input that is accessed alike.
 Kernel kernel_source(const Body& body, const Access& access);
 
-// What kernels are written in, before their source: first that of an NVIDIA GPU (CUDA C++ for NVRTC, without
-// headers), or another one for tests; then what is the same for all. An op rounds as PyTorch's kernel of it,
-// and sums and products are never contracted with other steps.
+// The text that comes before a kernel's source is that of a compiler, such as cuda_language() (CUDA C++ for
+// NVRTC, without headers), and then common_language(). The first defines KERNEL, BLOCK, THREAD, WORD,
+// FUNCTION, number_of, bits_of, Half with value_of and keep, and add, sub and mul of floats, which round and
+// are never contracted.
 const char* cuda_language();
 const char* common_language();
 

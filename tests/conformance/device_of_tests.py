@@ -108,9 +108,10 @@ class HostCompiler:
 def fuse_on(device: str) -> None:
     """Lets sessions with fused_kernels use kernels of the test device, or of a GPU, from the first run of each plan on."""
     from rekindle import _native
-    from rekindle.process.fused_kernels import install
+    from rekindle.process.fused_kernels import install, libraries
 
     if device == "test":
         _native.set_kernel_compiler("privateuseone", HostCompiler())
     else:
-        install(at_once=True)
+        install()
+        _native.use_nvrtc(libraries(), at_once=True)

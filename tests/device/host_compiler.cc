@@ -72,15 +72,12 @@ const char* host_language() {
 #define FUNCTION_OF inline
 #define FUNCTION template <typename T> FUNCTION_OF
 
+FUNCTION_OF unsigned bits_of(float x) { unsigned bits; memcpy(&bits, &x, sizeof bits); return bits; }
 FUNCTION_OF float number_of(unsigned bits) { float y; memcpy(&y, &bits, sizeof y); return y; }
 FUNCTION_OF double number_of(unsigned long long bits) { double y; memcpy(&y, &bits, sizeof y); return y; }
 
-struct Bool { unsigned char bits; };
 struct Half { unsigned short bits; };
-struct BFloat16 { unsigned short bits; };
 
-FUNCTION_OF float value_of(BFloat16 x) { return number_of((unsigned)x.bits << 16); }
-FUNCTION_OF bool value_of(Bool x) { return x.bits != 0; }
 FUNCTION_OF float value_of(Half x) {
   const int exponent = (x.bits >> 10) & 31, fraction = x.bits & 1023;
   const float size = exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
@@ -88,12 +85,8 @@ FUNCTION_OF float value_of(Half x) {
                                      : ldexpf((float)(fraction + 1024), exponent - 25);
   return (x.bits & 0x8000) != 0 ? -size : size;
 }
-FUNCTION T value_of(T x) { return x; }
-
 FUNCTION_OF void keep(Half& y, float x) {
-  unsigned bits;
-  memcpy(&bits, &x, sizeof bits);
-  const unsigned sign = (bits >> 16) & 0x8000;
+  const unsigned sign = (bits_of(x) >> 16) & 0x8000;
   const float size = fabsf(x);
   if (x != x) { y.bits = 0x7e00; return; }
   int exponent;
@@ -105,20 +98,6 @@ FUNCTION_OF void keep(Half& y, float x) {
   if (exponent < -13) { y.bits = (unsigned short)(sign | (unsigned)ldexpf(rounded, 24)); return; }
   y.bits = (unsigned short)(sign | ((unsigned)(exponent + 14) << 10) | ((unsigned)ldexpf(rounded, 11 - exponent) & 1023));
 }
-FUNCTION_OF void keep(BFloat16& y, float x) {
-  unsigned bits;
-  memcpy(&bits, &x, sizeof bits);
-  y.bits = x != x ? 0x7fc0 : (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-FUNCTION_OF void keep(Bool& y, bool x) { y.bits = x; }
-FUNCTION void keep(T& y, T x) { y = x; }
-
-template <typename Stored> FUNCTION_OF float rounded(float x) {
-  Stored y;
-  keep(y, x);
-  return value_of(y);
-}
-
 FUNCTION_OF float add(float a, float b) { return a + b; }
 FUNCTION_OF float sub(float a, float b) { return a - b; }
 FUNCTION_OF float mul(float a, float b) { return a * b; }

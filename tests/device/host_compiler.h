@@ -11,7 +11,7 @@
 
 namespace rekindle::testing::device {
 
-// What is before common_language() in the place of cuda_language().
+// Returns the text that takes the place of cuda_language(), before common_language().
 const char* host_language();
 
 // Returns a number for launch_kernel(). Throws c10::Error with what the compiler says.

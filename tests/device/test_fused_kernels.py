@@ -183,7 +183,7 @@ def test_a_kernel_that_cannot_be_compiled_is_not_used(compiler: Compiler, capfd:
 
 
 def test_memory_that_begins_between(compiler: Compiler) -> None:
-    """What four threads' worth cannot be read of at once is computed op by op."""
+    """A chain runs op by op where a tensor begins in the middle of four elements."""
     twins = _twins(lambda self, x: (x * 2 + 1).tanh() * self.a.bias)
     assert _launches(twins, _rows) == 2
     whole = torch.randn(25, device="test:0")

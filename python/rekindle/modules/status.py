@@ -9,7 +9,7 @@ from rekindle.modules.partial_capture import Part
 
 _SUMS = (
     "lookup_seconds", "export_seconds", "build_seconds", "verify_seconds", "plan_seconds", "saved_seconds", "verify_failures",
-    "hits", "exports", "plans", "packed_calls", "replayed_calls",
+    "hits", "exports", "plans", "packed_calls", "replayed_calls", "fused_kernels",
 )  # fmt: skip
 
 

@@ -10,13 +10,19 @@ import torch
 from rekindle import _native
 
 
-@functools.cache
-def install(at_once: bool = False) -> None:
-    """Lets kernels be compiled by the NVRTC that torch has brought, in this process; at_once: each while it is waited for."""
+def libraries() -> list[str]:
+    """Returns where the NVRTC may be that torch has brought, as paths and at last by its name; nothing without CUDA."""
     if torch.version.cuda is None:
-        return
+        return []
     package = Path(torch.__file__).parent
     major = torch.version.cuda.partition(".")[0]
     brought = sorted(package.parent.glob(f"nvidia/*/lib/libnvrtc.so.{major}*"))
     own = package / "lib" / "libcaffe2_nvrtc.so"  # depends on it, wherever it is
-    _native.use_nvrtc([str(path) for path in (own, *brought)] + [f"libnvrtc.so.{major}"], at_once)
+    return [str(path) for path in (own, *brought)] + [f"libnvrtc.so.{major}"]
+
+
+@functools.cache
+def install() -> None:
+    """Lets kernels be compiled for GPUs, in this process, from the first call on."""
+    if found := libraries():
+        _native.use_nvrtc(found)
