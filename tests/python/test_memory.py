@@ -11,23 +11,10 @@ import sys
 import pytest
 import rekindle
 import torch
+from memory_support import ROWS, Net, wrapped
 from rekindle import _native
 from rekindle.account.live import bytes_of
 from torch import nn
-
-
-class Net(nn.Module):
-    """Two layers and a loss; `twice` runs the first one again."""
-
-    def __init__(self, width: int = 64) -> None:
-        super().__init__()
-        self.first = nn.Linear(32, width)
-        self.second = nn.Linear(width, 32)
-        self.register_buffer("scale", torch.ones(32))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = torch.sigmoid(self.first(x * self.scale))
-        return self.second(hidden).square().mean()
 
 
 class Tied(nn.Module):
@@ -56,19 +43,12 @@ class Prints(nn.Module):
         return self.decoder(hidden).sum()
 
 
-def wrapped(module: nn.Module, **options: object) -> rekindle.Module:
-    return rekindle.Module(module, rekindle.Options(log="error", **options))
-
-
 def sizes(tensors: object) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-X = (512, 32)
-
-
 def test_what_is_alive_is_counted_as_its_tensors_say() -> None:
-    model, x = wrapped(Net()), torch.randn(X)
+    model, x = wrapped(Net()), torch.randn(ROWS)
     optimizer = torch.optim.AdamW(model.parameters())
     before = rekindle.memory(model, x, optimizer=optimizer)
     assert (before.source, before.reason, before.trains) == ("graph", None, True)
@@ -91,7 +71,7 @@ def test_what_is_alive_is_counted_as_its_tensors_say() -> None:
 
 @pytest.mark.parametrize("trains", [True, False])
 def test_the_arena_is_to_the_byte_what_the_call_takes(trains: bool) -> None:
-    model, x = wrapped(Net()), torch.randn(X)
+    model, x = wrapped(Net()), torch.randn(ROWS)
     with torch.set_grad_enabled(trains):
         account = rekindle.memory(model, x)
         assert account.arena > 0
@@ -106,7 +86,7 @@ def test_the_arena_is_to_the_byte_what_the_call_takes(trains: bool) -> None:
 
 
 def test_no_forward_runs_and_no_step_is_counted() -> None:
-    model, x = wrapped(Net()), torch.randn(X)
+    model, x = wrapped(Net()), torch.randn(ROWS)
     model(x).backward()
     states, grads = torch.get_rng_state(), [p.grad.clone() for p in model.parameters()]
     _native.release_idle_arenas()
@@ -117,7 +97,7 @@ def test_no_forward_runs_and_no_step_is_counted() -> None:
 
 
 def test_what_is_saved_is_no_more_than_what_eager_saves() -> None:
-    net, x = Net(), torch.randn(X)
+    net, x = Net(), torch.randn(ROWS)
     kept = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -134,18 +114,18 @@ def test_what_is_saved_is_no_more_than_what_eager_saves() -> None:
 
 
 def test_what_is_saved_is_told_by_line_of_python() -> None:
-    account = rekindle.memory(wrapped(Net()), torch.randn(X))
+    account = rekindle.memory(wrapped(Net()), torch.randn(ROWS))
     lines = account.saved_by_line
     assert sum(line.bytes for line in lines) == account.saved
     assert [line.bytes for line in lines] == sorted((line.bytes for line in lines), reverse=True)
-    text = pathlib.Path(__file__).read_text().splitlines()
+    text = pathlib.Path(__file__).with_name("memory_support.py").read_text().splitlines()
     number = next(i for i, line in enumerate(text, start=1) if "torch.sigmoid(self.first" in line)
-    assert lines[0].where == f"test_memory.py:{number} in forward"
+    assert lines[0].where == f"memory_support.py:{number} in forward"
     assert lines[0].where in str(account)
 
 
 def test_shared_parameters_count_once() -> None:
-    model, x = wrapped(Tied()), torch.randn(X)
+    model, x = wrapped(Tied()), torch.randn(ROWS)
     account = rekindle.memory(model, x)
     assert account.parameters == (32 * 32 + 2 * 32) * 4
     assert account.gradients_made == account.parameters
@@ -157,7 +137,7 @@ def test_views_of_one_storage_count_once() -> None:
     net.weight = nn.Parameter(flat[: 32 * 32].view(32, 32))
     net.bias = nn.Parameter(flat[32 * 32 :])
     net.register_buffer("whole", flat)
-    x = torch.randn(X)
+    x = torch.randn(ROWS)
     assert bytes_of([net.weight, net.bias, flat, flat[3:9], flat.view(2, -1)]) == flat.nbytes
     assert bytes_of([x[:4], x[2:6]]) == 6 * 32 * 4
     assert bytes_of([torch.ones(4).expand(1000, 4), torch.empty(0, 7)]) == 16
@@ -174,7 +154,7 @@ def test_sparse_tensors_count_what_they_consist_of() -> None:
 
 
 def test_frozen_parameters_make_no_gradients() -> None:
-    model, x = wrapped(Net()), torch.randn(X)
+    model, x = wrapped(Net()), torch.randn(ROWS)
     rekindle.unwrap(model).first.requires_grad_(False)
     account = rekindle.memory(model, x)
     assert account.parameters == sizes(model.parameters())
@@ -184,7 +164,7 @@ def test_frozen_parameters_make_no_gradients() -> None:
 
 
 def test_a_call_without_gradients_saves_nothing() -> None:
-    model, x = wrapped(Net()), torch.randn(X)
+    model, x = wrapped(Net()), torch.randn(ROWS)
     trained = rekindle.memory(model, x)
     with torch.no_grad():
         evaluated = rekindle.memory(model.eval(), x)
@@ -206,7 +186,7 @@ def test_buffers_that_the_forward_writes_are_copied() -> None:
             return self.layer(x).sum()
 
     model = wrapped(Counts())
-    account = rekindle.memory(model, torch.ones(X))
+    account = rekindle.memory(model, torch.ones(ROWS))
     assert account.written == 512 * 32 * 4
     assert model.total.count_nonzero() == 0  # nothing ran
 
@@ -223,7 +203,7 @@ def test_a_module_without_arguments_and_without_parameters() -> None:
 
 def test_a_module_in_parts_has_an_account_of_each() -> None:
     net = Prints()
-    model, x = wrapped(net), torch.randn(X)
+    model, x = wrapped(net), torch.randn(ROWS)
     account = rekindle.memory(model, x)
     assert account.source == "parts"
     assert account.reason.startswith("value_specialized: test_memory.py:")
@@ -249,7 +229,7 @@ def test_a_module_in_eager_says_why_and_tells_what_can_be_told() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x) if x.sum() > 0 else self.layer(x) * 2
 
-    model, x = wrapped(Branches()), torch.randn(X)
+    model, x = wrapped(Branches()), torch.randn(ROWS)
     account = rekindle.memory(model, x)
     code, message = rekindle.status(model).bypass[0]
     assert account.source == "eager"
@@ -264,7 +244,7 @@ def test_a_module_in_eager_says_why_and_tells_what_can_be_told() -> None:
 
 
 def test_wrong_arguments_are_errors_that_say_what_to_do() -> None:
-    model, x = wrapped(Net()), torch.randn(X)
+    model, x = wrapped(Net()), torch.randn(ROWS)
     with pytest.raises(TypeError, match=r"rekindle.memory takes a rekindle.Module, not a Net"):
         rekindle.memory(Net(), x)
     with pytest.raises(TypeError, match=r"arguments of a call of Net.*missing a required argument: 'x'"):
@@ -286,95 +266,12 @@ def test_what_depends_on_data_is_named() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x)[x[:, 0] > 0].sum()
 
-    account = rekindle.memory(wrapped(Selects()), torch.randn(X))
+    account = rekindle.memory(wrapped(Selects()), torch.randn(ROWS))
     assert account.source == "graph"
     assert any(value.op == "aten.index.Tensor" and "test_memory.py:" in value.source for value in account.uncounted)
     assert account.at_least >= {"gradients_made", "results"}
     assert account.gradients_made is None and account.growth is None  # not 0
     assert "in no figure" in str(account)
-
-
-def test_a_record_is_json_and_frozen() -> None:
-    account = rekindle.memory(wrapped(Net()), torch.randn(X))
-    found = json.loads(json.dumps(account.to_dict()))
-    assert found["arena"] == account.arena
-    assert found["growth"] == account.growth
-    assert len(found["values"]) == len(account.values)
-    with pytest.raises(AttributeError):
-        account.arena = 0
-
-
-def test_the_text_picture_shows_what_is_saved_through_the_backward() -> None:
-    account = rekindle.memory(wrapped(Net()), torch.randn(X))
-    lines = account.text_picture(width=40, height=6).splitlines()
-    drawn = [line for line in lines if line.startswith("|")]
-    assert [len(line) for line in drawn] == [42] * 6
-    ruler = lines[7]
-    begin = ruler.index("b")
-    assert any(line[begin - 1] == "s" and line[begin] == "s" for line in drawn)  # lives on from forward to backward
-    assert ruler.count("^") == 1
-    with pytest.raises(ValueError, match="has no room"):
-        account.text_picture(width=0)
-
-
-def test_the_png_is_written(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("matplotlib")
-    account = rekindle.memory(wrapped(Net()), torch.randn(X))
-    account.save(tmp_path / "memory.png")
-    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_the_error_names_the_remedy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = rekindle.memory(wrapped(Net()), torch.randn(X))
-    monkeypatch.delitem(sys.modules, "rekindle.account.picture", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match="pip install matplotlib"):
-        account.save(tmp_path / "memory.png")
-
-
-def test_accounts_are_printed_before_the_calls_asked_for(capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REKINDLE_PRINT_MEMORY", "2,3")
-    model, x = wrapped(Net()), torch.randn(X)
-    printed = []
-    for _ in range(4):
-        model(x).backward()
-        printed.append(capfd.readouterr().err)
-    assert [text.startswith("rekindle: call") for text in printed] == [False, True, True, False]
-    assert "rekindle: call 2, memory of a training step of Net" in printed[1]
-
-
-def test_the_page_shows_what_its_command_prints() -> None:
-    root = pathlib.Path(__file__).parents[2]
-    run = subprocess.run([sys.executable, root / "examples/memory.py"], capture_output=True, text=True, check=True)
-    shown = (root / "docs/memory.md").read_text().split("```\n")
-    assert any(block.strip() == run.stdout.strip() for block in shown)
-
-
-def test_the_page_shows_what_a_budget_prints() -> None:
-    root = pathlib.Path(__file__).parents[2]
-    environment = os.environ | {"REKINDLE_MEMORY_BUDGET": "50%"}
-    command = [sys.executable, root / "examples/memory.py"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    (shown,) = (
-        block
-        for block in (root / "docs/memory.md").read_text().split("```\n")
-        if "\nmemory budget" in block and "arena" in block and "largest" not in block
-    )
-    assert all(line in run.stdout.splitlines() for line in shown.splitlines())
-
-
-@pytest.mark.parametrize("value", ["0", "1,x", "-3", 5, (0,)])
-def test_calls_to_print_at_that_are_none_are_errors(value: object) -> None:
-    with pytest.raises(rekindle.errors.OptionError, match=r"option 'print_memory' is .*; it must be numbers of calls, 1 or more"):
-        rekindle.Options(print_memory=value)
-
-
-def test_printing_is_no_part_of_the_key() -> None:
-    x = torch.randn(X)
-    wrapped(Net())(x)
-    model = wrapped(Net(), print_memory=(7,))
-    model(x)
-    assert rekindle.status(model).source == "local"
 
 
 @pytest.mark.slow
