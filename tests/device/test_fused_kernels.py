@@ -195,3 +195,33 @@ def test_memory_that_begins_between(compiler: Compiler) -> None:
 def test_it_is_an_option() -> None:
     twins = Twins(Made(gelu_by_formula), fallback="error", cache="off", log="warning")
     assert _launches(twins, _rows) == 0
+
+
+class Layers(nn.Module):
+    """Two layers and a chain, enough for a graph of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(gelu_by_formula(self, x))
+
+
+class Halves(nn.Module):
+    """Asks for a value between its modules, so that it is no graph and each of them is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Layers(), Layers()
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        return self.second(hidden * 2 if hidden.sum() > 1e9 else hidden)
+
+
+def test_the_status_counts_the_kernels_of_all_parts() -> None:
+    twins = Twins(Halves(), fused_kernels=True, cache="off")
+    assert _launches(twins, _rows) == 4
+    assert len(twins.status.parts) == 3  # the module itself, too
+    assert twins.status.fused_kernels == 4
