@@ -37,7 +37,8 @@ def test_without_cuda_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 _CALL = """
 import rekindle, torch
-model = rekindle.Module(torch.nn.Linear(2, 2), rekindle.Options(fused_kernels={asked}, cache="off", start="wait", fallback="error"))
+options = rekindle.Options(fused_kernels={asked}, cache="off", start="wait", fallback="error")
+model = rekindle.Module(torch.nn.Linear(2, 2), options)
 model(torch.ones(1, 2))
 from rekindle.process import fused_kernels
 print(fused_kernels.install.cache_info().misses)
