@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from rekindle.compare.distance import Distance
+from rekindle.compare.distance import Distance, near
 
 
 def _numbers(*sizes: int) -> torch.Tensor:
@@ -55,3 +55,27 @@ def test_small_rows_beside_unread_ones_are_measured_by_themselves() -> None:
     ours = theirs.clone()
     ours[:10] *= 1.1
     assert not Distance.between(ours, theirs).is_near
+
+
+def _rounded(numbers: torch.Tensor, seed: int) -> Distance:
+    """Rounds a matrix whose first row is a sum of numbers a thousand times as large as the others' are."""
+    noise = 1e-9 * torch.randn(numbers.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise[0] *= 1000
+    return Distance.between((numbers.double() + noise).float(), numbers)
+
+
+def test_small_elements_of_a_row_that_rounds_more_are_within_its_rounding() -> None:
+    """Few as they are, they lie in one octave here and in the next there, beside many elements of other rows."""
+    numbers = 3e-4 * _numbers(197, 768)
+    numbers[0] *= 300
+    allowed = near(torch.float32)
+    for seed in range(40):
+        assert _rounded(numbers, seed).is_within([_rounded(numbers, 100 + seed)], 4.0, allowed)
+
+
+def test_small_elements_of_rows_that_round_less_are_not() -> None:
+    numbers = 3e-4 * _numbers(197, 768)
+    numbers[0] *= 300
+    ours = numbers.clone()
+    ours[7, :] += 1e-5 * _numbers(768)  # ten times as much as the first row rounds
+    assert not Distance.between(ours, numbers).is_within([_rounded(numbers, 1)], 4.0, (1e-9, 1e-9))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
+import resource
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -162,3 +164,28 @@ def test_gradients_without_memory_are_zeros() -> None:
     x = _numbers(6).requires_grad_()
     for one in judge(lambda: list(torch.autograd.grad(x.sgn().sum(), x))):
         assert one.admits(torch.zeros(6)) and not one.admits(torch.full((6,), 1e-6))
+
+
+def _resident() -> int:
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_what_eager_has_let_go_takes_no_memory_in_double() -> None:
+    x, before, most = _numbers(1 << 20), _resident(), 0
+    with Exact() as exact:
+        y = x
+        for _ in range(100):
+            y = y * 1.01
+            most = max(most, _resident())
+    assert most - before < 300 << 20  # all of it is 800 MiB
+    torch.testing.assert_close(exact.of(y), x.double() * 1.01**100, rtol=1e-12, atol=0)
+
+
+def test_memory_that_is_used_again_has_new_numbers() -> None:
+    with Exact() as exact:
+        for i in range(50):
+            x = torch.full((70_000,), float(i))
+            assert torch.equal(exact.of(x), x.double())
+            y = x / 3
+            torch.testing.assert_close(exact.of(y), x.double() / 3, rtol=1e-15, atol=0)
+            del x, y

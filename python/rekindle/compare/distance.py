@@ -22,6 +22,8 @@ _UNDERFLOW = {torch.float64: 1e-290, torch.float32: 1e-31, torch.bfloat16: 1e-31
 _NATIVE = (*_NEAR, torch.complex64, torch.complex128)
 # Of elements that are 0 by chance, where numbers near 0 are: their share, and their difference beside what numbers usually are.
 _ROUNDED_TO_ZERO, _MOST_ROUNDED = 64, 1e-3  # rounding errors; at most
+_NEXT_OCTAVES = (0.25, 0.5, 1.0, 2.0, 4.0)  # where they begin, beside the one in the middle
+_MANY = 256  # elements of an octave: of fewer, _FEW says how much farther one may be
 _FEW = 3.0  # how much farther than a sample, relatively, one of a few elements may be; that of n is as 1/sqrt(n) of it
 
 
@@ -88,7 +90,7 @@ class Distance:
             for above, _, largest in sample.octaves:
                 sampled[above] = max(sampled.get(above, 0.0), largest)
         return all(
-            largest <= max(times * _slack(count) * sampled.get(above, 0.0), element * size, self._least)
+            largest <= max(times * _slack(count) * _around(above, count, sampled), element * size, self._least)
             for above, count, largest, size in self._sized()
         )
 
@@ -123,6 +125,16 @@ def _zeros_lost(ours: torch.Tensor, theirs: torch.Tensor) -> int:
 def near(dtype: torch.dtype) -> tuple[float, float]:
     """Returns the relative differences, of a whole and of an element, that two right ways to compute the same usually keep to."""
     return _NEAR.get(dtype, (0.0, 0.0))
+
+
+def _around(above: float, count: int, sampled: dict[float, float]) -> float:
+    """Returns the largest difference of an octave with `count` elements and, if these are many, of the two on either side.
+
+    Rows of a matrix may round a thousand times as much as others. A few elements of theirs, small by chance, are then the largest
+    differences of an octave which others fill; in one sample they may be in the next octave.
+    """
+    octaves = _NEXT_OCTAVES if count >= _MANY else (1.0,)
+    return max(sampled.get(above * factor, 0.0) for factor in octaves)
 
 
 def _slack(count: int) -> float:

@@ -3,7 +3,7 @@
 `Noise` lets eager round otherwise, at little more than eager's cost: what then changes as much as ours differs needs no other
 proof. `Exact` runs beside eager: each operation on floating-point tensors is done once more in double precision, on what the
 operations before it gave there. What is discrete stays eager's: integers, masks, random numbers, steps such as `floor`. Results
-in double are kept by memory, so that views, writes in place and what autograd has saved find theirs.
+in double are kept by memory, while that is alive, so that views, writes in place and what autograd has saved find theirs.
 
 An example, with `x = torch.randn(10_000)`: `judge(lambda: [x.sum()])[0]` admits `x.flip(0).sum()`, not `x.sum() + 0.1`.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rekindle import _native
@@ -39,6 +40,7 @@ _NOISY = (torch.float64, *_FLOATS, torch.complex64, torch.complex128)
 
 _PERIOD = 65_537  # of the noise; a prime, so that rows get other parts of it
 _SMALL = 8
+_FORGOTTEN = 1 << 26  # bytes: what freed memory held in double stays for so many more
 _SAMPLES = 3  # of eager's rounding errors
 _WIDER = 2.0  # times eager's error, or a sample's
 _LAST_PLACES = 2.0  # where eager is nearly exact
@@ -121,9 +123,8 @@ class Exact(DispatchMode):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self._factors = None if seed is None else _Factors(seed)
-        self._memories: dict[
-            int, tuple[Any, torch.Tensor]
-        ] = {}  # address -> (memory, kept so that it is not reused; all of it in double)
+        self._memories: dict[int, tuple[StorageWeakRef, torch.Tensor]] = {}  # address -> (memory, all of it in double)
+        self._new = 0  # bytes in double that came since those of freed memory were last let go
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns the tensor in double; of one that nothing has computed here, its own numbers. Shares memory as tensors do."""
@@ -133,10 +134,12 @@ class Exact(DispatchMode):
         count = memory.nbytes() // tensor.element_size()
         if not tensor.is_floating_point() or count == 0:
             return tensor
-        if memory.data_ptr() not in self._memories:
+        known = self._memories.get(memory.data_ptr())
+        if known is None or known[0].expired():  # or what is there now is other memory
             whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(memory, 0, (count,), (1,))
-            self._memories[memory.data_ptr()] = (memory, whole.to(torch.float64, copy=True))
-        whole = self._memories[memory.data_ptr()][1]
+            known = StorageWeakRef(memory), whole.to(torch.float64, copy=True)
+            self._add(memory.data_ptr(), *known)
+        whole = known[1]
         return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -164,6 +167,13 @@ class Exact(DispatchMode):
                 exact = result
             self._take(results, [value for value in tree_leaves(exact) if isinstance(value, torch.Tensor)], rounds)
         return result
+
+    def _add(self, address: int, memory: StorageWeakRef, exact: torch.Tensor) -> None:
+        self._new += exact.nbytes
+        if self._new >= _FORGOTTEN:
+            self._memories = {at: known for at, known in self._memories.items() if not known[0].expired()}
+            self._new = 0
+        self._memories[address] = memory, exact
 
     def _by(self, parts: Callable[..., torch.Tensor], exact_args: Any, dtype: torch.dtype) -> torch.Tensor:
         assert self._factors is not None
