@@ -26,7 +26,7 @@ from rekindle.functions.result_sizes import observed, rules
 from rekindle.graphs.answers import numbers_of
 from rekindle.miss.coincidences import without_coincidences
 from rekindle.miss.other_sizes import grown, least, other_sizes, shrunk
-from rekindle.miss.perturbation import SecondCall, call_again, call_lightly, perturbed_state, resized
+from rekindle.miss.perturbation import SecondCall, call_again, call_lightly, perturbed_state, resized, resized_metas
 from rekindle.miss.sized import LeftOpen, Sized, elements, is_differentiated_once
 from rekindle.results.views import has_places
 from rekindle.sizes.shapes import Shapes
@@ -293,5 +293,6 @@ class _Search:
         if self._questions is None:
             return []
         expected = [guard.value for guard in self._traced.sizes.guards]
-        every = [*self._at(sizes), *self._call.parameters.values(), *self._call.buffers.values()]
+        arguments = resized_metas(self._call.arguments, self._left.shapes, sizes)
+        every = [*arguments, *self._call.parameters.values(), *self._call.buffers.values()]
         return numbers_of(self._questions, expected, [every[i] for i in self._traced.graph.used])

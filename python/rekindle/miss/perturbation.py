@@ -169,6 +169,15 @@ def resized(arguments: Sequence[torch.Tensor], shapes: Shapes, sizes: Mapping[st
     return made
 
 
+def resized_metas(arguments: Sequence[torch.Tensor], shapes: Shapes, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+    """Returns meta tensors with the dtypes and sizes, and nothing else, of what `resized` returns."""
+    made = []
+    for tensor, dims in zip(arguments, shapes.dims, strict=True):
+        shape = [sizes.get(dim, own) if isinstance(dim, str) else own for dim, own in zip(dims, tensor.shape, strict=True)]
+        made.append(torch.empty(shape, dtype=tensor.dtype, device="meta"))
+    return made
+
+
 def _perturbed(tensor: torch.Tensor, generator: torch.Generator, is_argument: bool) -> torch.Tensor:
     """Copies a tensor with other numbers of the same kind.
 
