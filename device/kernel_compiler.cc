@@ -132,8 +132,8 @@ class CompileQueue {
   }
 
   Mutex mutex_;
-  std::map<std::pair<std::string, std::string>, std::shared_ptr<CompiledKernel>>
-      kernels_;  // by device and source
+  // By device and source.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<CompiledKernel>> kernels_;
   std::deque<Job> waiting_;
   std::vector<std::thread> threads_;
   unsigned running_ = 0;

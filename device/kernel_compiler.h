@@ -1,7 +1,7 @@
 // Compiles kernels for a device while a process runs, beside its work.
 //
-//   const std::shared_ptr<CompiledKernel> kernel = compiled_kernel(source, "fused", device);  // returns at
-//   once if (RuntimeKernel* ready = kernel->get()) ready->launch(blocks, threads, words, device);
+//   const auto kernel = compiled_kernel(source, "fused", device);  // returns at once
+//   if (RuntimeKernel* ready = kernel->get()) ready->launch(blocks, threads, words, device);
 #pragma once
 
 #include <c10/core/Device.h>

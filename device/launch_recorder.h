@@ -4,8 +4,8 @@
 // device.
 //
 //   const std::unique_ptr<LaunchRecorder> recorder = launch_recorders(device.type())->make(device);
-//   const std::unique_ptr<LaunchRecording> step = recorder->record([&] { launch_all(); });  // computes
-//   nothing step->replay();  // computes; again and again, from the same memory into the same memory
+//   const std::unique_ptr<LaunchRecording> step = recorder->record(launch_all);  // computes nothing
+//   step->replay();  // computes; again and again, from the same memory into the same memory
 //
 // Numbers that the host hands to a kernel are the recorded ones in every replay, but for random ones, which
 // the device's generator draws anew.
@@ -32,9 +32,9 @@ class LaunchRecording {
 class LaunchRecorder {
  public:
   virtual ~LaunchRecorder() = default;
-  // Records what `work` does on this thread, which runs it with another stream. Throws what `work` throws, or
-  // what the device says of a sequence that it cannot repeat: one that waits for the device, for example.
-  // What was launched has not run, then as otherwise.
+  // Records what `work` does on this thread, which runs it with another stream. The device runs none of what
+  // `work` launches, even if this throws: what `work` throws, or what the device says of a sequence that it
+  // cannot repeat, as one that waits for the device.
   virtual std::unique_ptr<LaunchRecording> record(const std::function<void()>& work) = 0;
 };
 

@@ -14,9 +14,10 @@
 namespace rekindle::device {
 namespace {
 
-constexpr std::size_t kLarge = 64 << 10;  // bytes; smaller allocations leave no holes that matter
-constexpr std::size_t kMaxAllocations =
-    64;  // that are followed; an operator with more computes in small steps
+// Bytes; smaller allocations leave no holes that matter.
+constexpr std::size_t kLarge = 64 << 10;
+// So many are followed; an operator with more computes in small steps.
+constexpr std::size_t kMaxAllocations = 64;
 
 thread_local OperatorMemory* current = nullptr;
 

@@ -7,8 +7,8 @@
 //   std::vector<int> turns;
 //   for (...) {
 //     OperatorMemory memory({&out}, turns);
-//     at::Tensor result = at::convolution(...);  // from the second time on, result and out are the same
-//     memory turns = memory.turns_of({result});
+//     at::Tensor result = at::convolution(...);  // lies in out from the second time on
+//     turns = memory.turns_of({result});
 //   }
 //
 // Its other large allocations lie in a workspace, which all such operators use one after the other. On the

@@ -47,8 +47,8 @@ class CudaKernel : public RuntimeKernel {
   std::shared_ptr<const CudaDriver> driver_;
   std::string code_, name_;
   std::once_flag loaded_;
-  void *module_ = nullptr,
-       *function_ = nullptr;  // as long as the process runs: its end may come after the driver's
+  // They stay as long as the process runs, whose end may come after the driver's.
+  void *module_ = nullptr, *function_ = nullptr;
 };
 
 std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& path) {

@@ -1,4 +1,4 @@
-"""Which compiler of fused kernels a process gets: that which torch has brought, and none before it is asked for."""
+"""A process compiles fused kernels with the NVRTC that torch has brought, and looks for it only if the option asks."""
 
 from __future__ import annotations
 

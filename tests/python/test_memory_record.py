@@ -1,4 +1,4 @@
-"""What rekindle.memory returns: a record, pictures of it, and accounts that are printed at calls."""
+"""`rekindle.memory` returns a record that is JSON and draws itself; the option print_memory prints one before a call."""
 
 from __future__ import annotations
 
