@@ -1,13 +1,12 @@
 #include "device/operator_memory.h"
 
-#include <c10/core/Allocator.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
 
+#include "device/cpu_allocator.h"
 #include "device/memory.h"
 #include "src/base/mutex.h"
 
@@ -19,7 +18,7 @@ constexpr std::size_t kLarge = 64 << 10;
 // So many are followed; an operator with more computes in small steps.
 constexpr std::size_t kMaxAllocations = 64;
 
-thread_local OperatorMemory* current = nullptr;
+thread_local OperatorMemory* running = nullptr;
 
 // Addresses that were given to tensors, which may free them on another thread.
 class Given {
@@ -56,66 +55,20 @@ Given& given() {
 
 }  // namespace
 
-// Before the allocator that was there. What it gives is freed by address, so that code that wants no tensors
-// (oneDNN's buffers: raw_allocate()) may be given memory, too.
-class OperatorAllocator final : public c10::Allocator {
- public:
-  explicit OperatorAllocator(c10::Allocator* inner) : inner_(inner) {}
-
-  c10::DataPtr allocate(std::size_t bytes) override {
-    if (current != nullptr) {
-      if (void* const memory = current->take(bytes)) return {memory, memory, &free_any, at::kCPU};
-    }
-    c10::DataPtr data = inner_->allocate(bytes);
-    if (inner_->raw_deleter() != nullptr) {
-      [[maybe_unused]] const bool set = data.compare_exchange_deleter(inner_->raw_deleter(), &free_any);
-    }
-    if (current != nullptr) current->set_memory(data.get());
-    return data;
-  }
-  c10::DeleterFnPtr raw_deleter() const override {
-    return inner_->raw_deleter() == nullptr ? nullptr : &free_any;
-  }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    inner_->copy_data(to, from, bytes);
-  }
-  bool is_simple_data_ptr(const c10::DataPtr& data) const override {
-    return inner_->is_simple_data_ptr(data);
-  }
-
-  // The one of the process, made by the first call.
-  static const OperatorAllocator& install() {
-    static const OperatorAllocator* const installed = [] {
-      auto* const allocator = new OperatorAllocator(c10::GetAllocator(at::kCPU));
-      c10::SetAllocator(at::kCPU, allocator);
-      return allocator;
-    }();
-    return *installed;
-  }
-
- private:
-  static void free_any(void* memory) {
-    if (current != nullptr) current->set_freed(memory);
-    if (!given().remove(memory)) install().inner_->raw_deallocate(memory);
-  }
-
-  c10::Allocator* const inner_;
-};
-
 OperatorMemory::OperatorMemory(const std::vector<const at::Tensor*>& places, const std::vector<int>& turns)
-    : outer_(current) {
-  OperatorAllocator::install();
+    : outer_(running) {
+  CpuAllocator::install();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const at::Tensor& place = *places[i];
     TORCH_INTERNAL_ASSERT(place.is_cpu() && place.is_non_overlapping_and_dense());
     const int turn = i < turns.size() ? turns[i] : kNone;
     if (place.nbytes() > 0) places_.push_back({place.mutable_data_ptr(), place.nbytes(), turn});
   }
-  current = this;
+  running = this;
 }
 
 void OperatorMemory::close() {
-  if (std::exchange(is_open_, false)) current = outer_;
+  if (std::exchange(is_open_, false)) running = outer_;
 }
 
 OperatorMemory::~OperatorMemory() {
@@ -206,6 +159,10 @@ std::vector<int> OperatorMemory::turns_of(const std::vector<at::Tensor>& results
   for (const at::Tensor& result : results) turns.push_back(turn_of(result));
   return turns;
 }
+
+OperatorMemory* OperatorMemory::current() { return running; }
+
+bool OperatorMemory::take_back(const void* memory) { return given().remove(memory); }
 
 bool is_given(const void* memory) { return given().contains(memory); }
 

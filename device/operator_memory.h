@@ -27,8 +27,7 @@
 namespace rekindle::device {
 
 // For the operators that this thread calls until the end of the scope; they may keep nothing of what they
-// allocate but their results. The first one puts an allocator before that of PyTorch's CPU tensors, for the
-// process, which passes on what it has no memory for.
+// allocate but their results. Installs CpuAllocator, which asks for this thread's.
 class OperatorMemory {
  public:
   static constexpr int kNone = -1;
@@ -48,7 +47,7 @@ class OperatorMemory {
   std::vector<int> turns_of(const std::vector<at::Tensor>& results) const;
 
  private:
-  friend class OperatorAllocator;
+  friend class CpuAllocator;
   struct Place {
     void* memory = nullptr;
     std::size_t bytes = 0;
@@ -61,6 +60,11 @@ class OperatorMemory {
     std::size_t begin = 0, end = 0;  // in the workspace; empty for one that is elsewhere
     bool is_live = true;
   };
+
+  // The innermost one of this thread; null where there is none.
+  static OperatorMemory* current();
+  // Returns whether this memory was given, which it is no more.
+  static bool take_back(const void* memory);
 
   // Memory for the next allocation; null where there is none, and set_memory() tells what it got instead.
   void* take(std::size_t bytes);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "device/cpu_allocator.h"
 #include "python/bindings/bindings.h"
 #include "python/process/collectives.h"
 #include "python/process/fork.h"
@@ -13,9 +14,11 @@ namespace rekindle::python {
 namespace py = pybind11;
 
 void bind_process(py::module_& m) {
-  // Gives memory that was freed back to the system. The allocator keeps what is small beside the whole, and
-  // cannot reuse all of it.
-  m.def("release_free_memory", [] { malloc_trim(0); });
+  // Gives memory that was freed back to the system: what is kept for the next step, and what the heap keeps.
+  m.def("release_free_memory", [] {
+    device::CpuAllocator::release();
+    malloc_trim(0);
+  });
   m.def(
       "fork_helper",
       [](int kept, unsigned seconds) {

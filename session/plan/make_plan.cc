@@ -1,3 +1,4 @@
+#include "device/cpu_allocator.h"
 #include "session/lower/tensor_types.h"
 #include "session/plan/budget.h"
 #include "session/plan/fuse_pointwise.h"
@@ -7,6 +8,7 @@ namespace rekindle::session {
 namespace {
 
 std::shared_ptr<const Plan> planned(const PlanRequest& request) {
+  if (request.device.is_cpu()) device::CpuAllocator::install();
   Fitted fitted = fit_budget(request, claim_results(request, lower_graph(request)));
   PlanRequest rest = request;
   rest.kept = &fitted.kept;

@@ -1,0 +1,70 @@
+// KeptMemory: large memory of the CPU that training steps take, let go, and take again.
+//
+// An example: GPT-2 has 500 MB of gradients, which zero_grad() frees and the next backward allocates. The heap
+// gives them back to the system in between, and gets them as 120,000 empty pages, one interrupt each: a fifth
+// of the backward's time (docs/decisions/0050-memory-that-comes-back.md). Kept, they are there.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+#include "src/base/mutex.h"
+
+namespace rekindle::device {
+
+// Keeps what is freed for the next allocation of as many bytes, where such were allocated after a free before.
+// Never makes the process larger: what is kept and what is in use together are at most what was in use at
+// once. Thread-safe.
+class KeptMemory {
+ public:
+  static constexpr std::size_t kLarge = 256 << 10;  // bytes; for less, the heap keeps what is freed
+
+  // `source`: where it comes from and goes back to; outlives this and has a raw_deleter().
+  explicit KeptMemory(c10::Allocator& source) : source_(source) {}
+
+  // Throws what the source does, after all that is kept went back to it.
+  void* allocate(std::size_t bytes);
+  // Frees memory, or keeps it. Returns false for what allocate() did not give, which is left as it is.
+  bool free(void* memory);
+  // Gives all that is kept back to the source; returns its bytes.
+  std::size_t release();
+
+ private:
+  struct Block {
+    void* memory;
+    std::size_t bytes;
+    std::uint64_t since;  // the number of allocations when it was freed
+  };
+  using Blocks = std::list<Block>;
+  struct Size {
+    bool was_freed = false;             // at any time
+    bool recurs = false;                // it was allocated after that
+    std::vector<Blocks::iterator> kept;  // of this size, the latest last
+  };
+
+  void* take(std::size_t bytes, Blocks& superfluous);
+  void add(void* memory, std::size_t bytes);
+  Blocks too_much_for(std::size_t bytes);
+  void forget_sizes();
+  void give_back(const Blocks& blocks);
+  std::atomic<std::uint16_t>& count_of(const void* memory);
+
+  c10::Allocator& source_;
+  Mutex mutex_;
+  std::unordered_map<void*, std::size_t> used_;
+  std::unordered_map<std::size_t, Size> sizes_;
+  Blocks kept_;  // the oldest first
+  std::size_t used_bytes_ = 0, kept_bytes_ = 0, most_used_ = 0;
+  std::uint64_t allocations_ = 0;
+  // Of what is in use, by address: most small memory is known not to be without the lock.
+  std::array<std::atomic<std::uint16_t>, 4096> counts_{};
+};
+
+}  // namespace rekindle::device

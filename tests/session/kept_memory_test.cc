@@ -1,0 +1,129 @@
+// What is freed and allocated again is kept, and never more than was in use at once.
+#include "device/kept_memory.h"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <new>
+#include <set>
+#include <thread>
+
+#include "device/cpu_allocator.h"
+
+namespace rekindle::device {
+namespace {
+
+constexpr std::size_t kBytes = KeptMemory::kLarge;
+
+// A heap that counts what it has given, and gives no more than `limit` bytes.
+class Heap final : public c10::Allocator {
+ public:
+  static inline std::set<void*> given;
+  static inline std::size_t limit = 0;
+
+  Heap() {
+    given.clear();
+    limit = 100 * kBytes;
+  }
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (given.size() * kBytes + bytes > limit) throw std::bad_alloc();
+    void* const memory = std::malloc(bytes);
+    given.insert(memory);
+    return {memory, memory, &give_back, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void give_back(void* memory) {
+    REQUIRE(given.erase(memory) == 1);
+    std::free(memory);
+  }
+};
+
+TEST_CASE("memory that a second step allocates again is there in the third", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  for (int step = 0; step < 2; ++step) {
+    void* const memory = kept.allocate(kBytes);
+    CHECK(kept.free(memory));
+    CHECK(Heap::given.size() == (step == 0 ? 0u : 1u));  // nothing was known to come again in the first
+  }
+  void* const before = *Heap::given.begin();
+  CHECK(kept.allocate(kBytes) == before);
+  CHECK(kept.free(before));
+  CHECK(kept.release() == kBytes);
+  CHECK(Heap::given.empty());
+}
+
+TEST_CASE("memory of others is left as it is", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  int other = 0;
+  CHECK_FALSE(kept.free(&other));
+  void* const memory = kept.allocate(kBytes);
+  CHECK_FALSE(kept.free(static_cast<char*>(memory) + 1));
+  CHECK(kept.free(memory));
+  CHECK_FALSE(kept.free(memory));
+}
+
+TEST_CASE("what is kept goes before a process needs more than it ever has", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  for (int step = 0; step < 2; ++step) kept.free(kept.allocate(kBytes));
+  REQUIRE(Heap::given.size() == 1);
+  void* const larger = kept.allocate(kBytes + 1);
+  CHECK(Heap::given == std::set<void*>{larger});
+  kept.free(larger);
+}
+
+TEST_CASE("what nobody has taken for long goes back", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  void* const first = kept.allocate(kBytes);
+  void* const second = kept.allocate(kBytes + 1);
+  kept.free(first);
+  void* const again = kept.allocate(kBytes);
+  kept.free(again);
+  kept.free(second);
+  REQUIRE(Heap::given == std::set<void*>{again});
+  for (int i = 0; i < 8192; ++i) kept.free(kept.allocate(kBytes + 2 + static_cast<std::size_t>(i)));
+  CHECK(Heap::given.empty());
+}
+
+TEST_CASE("where memory is out, what is kept is given up for it", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  void* const others[] = {kept.allocate(kBytes), kept.allocate(kBytes), kept.allocate(kBytes)};
+  for (void* const memory : others) kept.free(memory);
+  void* const again = kept.allocate(kBytes);
+  kept.free(again);
+  REQUIRE(Heap::given.size() == 1);
+  Heap::limit = kBytes + 1;
+  void* const other = kept.allocate(kBytes + 1);  // within what was in use, so nothing goes for its sake
+  CHECK(Heap::given == std::set<void*>{other});
+  CHECK_THROWS_AS(kept.allocate(kBytes), std::bad_alloc);
+  kept.free(other);
+}
+
+TEST_CASE("tensors of the process get memory that others have freed", "[session][memory]") {
+  CpuAllocator::install();
+  const std::int64_t elements = (3 << 20) + 64;
+  for (int step = 0; step < 2; ++step) at::zeros({elements});
+  at::Tensor kept = at::ones({elements});
+  const void* const memory = kept.const_data_ptr();
+  std::thread([taken = std::move(kept)]() mutable { taken.reset(); }).join();
+  at::Tensor next = at::zeros({elements});
+  CHECK(next.const_data_ptr() == memory);
+  CHECK_FALSE(next.any().item<bool>());
+  next.resize_({2 * elements});  // its storage has an allocator
+  CHECK(next.numel() == 2 * elements);
+  CHECK(CpuAllocator::release() >= elements * sizeof(float));
+  CHECK(CpuAllocator::release() == 0);
+}
+
+}  // namespace
+}  // namespace rekindle::device
