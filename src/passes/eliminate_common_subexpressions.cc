@@ -1,6 +1,6 @@
 // Merges nodes that compute the same: one op on the same inputs with the same attributes, compared
 // by content and bit by bit, so that constants that differ in dtype, or 0.0 and -0.0, stay apart.
-// Random nodes are never merged.
+// Random nodes are never merged, and floating-point casts not before there are gradients.
 #include <algorithm>
 #include <functional>
 #include <unordered_set>
@@ -56,12 +56,18 @@ struct Same {
   }
 };
 
-Result<bool> run(graph::Graph& graph, const PassContext&) {
+bool is_floating_cast(const Node& node) {
+  if (node.op_type() != "Cast") return false;
+  const graph::DType dtype = node.output()->type().dtype;
+  return dtype == graph::DType::kUndefined || graph::is_differentiable(dtype);
+}
+
+Result<bool> run(graph::Graph& graph, const PassContext& context) {
   std::unordered_set<Node*, Hash, Same> kept;
   bool changed = false;
   for (auto position = graph.nodes().begin(); position != graph.nodes().end();) {
     Node* node = (position++)->get();
-    if (graph::is_random(*node)) continue;
+    if (graph::is_random(*node) || (context.keeps_casts_apart && is_floating_cast(*node))) continue;
     const auto [first, inserted] = kept.insert(node);
     if (inserted) continue;
     for (std::size_t i = 0; i < node->outputs().size(); ++i) {

@@ -59,7 +59,7 @@ std::string pipeline_fingerprint() {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
   }
-  return text + " | rematerialize 2";
+  return text + " | casts apart, rematerialize 2";
 }
 
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
@@ -81,7 +81,9 @@ Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
                                                         const TypeInference& infer_types, Target target) {
   passes::PassContext context;
   context.evaluate = evaluate;
+  context.keeps_casts_apart = true;
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(forward, forward_passes(), context));
+  context.keeps_casts_apart = false;
   if (infer_types) infer_types(forward);
   REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(forward, needs_gradient));
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(target), context));

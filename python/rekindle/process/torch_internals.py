@@ -98,6 +98,7 @@ def untraced() -> Iterator[None]:
 # Steps of torch that an export replaces (process_state.replaced): what has the function, and its name there.
 Place = tuple[Any, str]
 CANONICALIZE_FUSED: Place = torch._C, "_jit_pass_canonicalize_graph_fuser_ops"
+MERGE_EQUAL: Place = torch._C, "_jit_pass_cse"
 PEEPHOLE: Place = torch._C, "_jit_pass_peephole"
 PREPROCESS: Place = torch._C, "_jit_pass_onnx_preprocess"
 ASSIGN_OUTPUT_SHAPES: Place = torch._C, "_jit_pass_onnx_assign_output_shape"

@@ -26,6 +26,7 @@ from rekindle.process.torch_internals import (
     ASSIGN_OUTPUT_SHAPES,
     CALL_FUNCTIONAL,
     CANONICALIZE_FUSED,
+    MERGE_EQUAL,
     PEEPHOLE,
     PREPROCESS,
     SCRIPT_IF_TRACING,
@@ -68,6 +69,7 @@ def _corrections(
     yield *SCRIPT_IF_TRACING, _never  # eager runs the Python function, and so does its trace
     yield *run_symbolic_place(), _typed_as_traced
     yield *CANONICALIZE_FUSED, _without_booleans
+    yield *MERGE_EQUAL, _never  # our pass keeps casts apart, whose gradients are added in another dtype
     yield *PEEPHOLE, _with_neutral_factors
     yield *PREPROCESS, lambda run: _with_operators(run, functions, open_inputs)
     yield *ASSIGN_OUTPUT_SHAPES, _unless_complex

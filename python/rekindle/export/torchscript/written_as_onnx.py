@@ -26,6 +26,31 @@ def _numbers_fit(node: Node) -> bool:
     return dtype not in ("Half", "BFloat16") or all(_fits(value, dtype) for value in node.inputs())
 
 
+_RANGES = {"Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int": torch.int32}
+
+
+def _compared_alike(node: Node) -> bool:
+    """Tells whether ONNX compares the same numbers: PyTorch rounds them to a tensor's half first, and wraps them to its integers."""
+    for value in node.inputs():
+        dtype = scalar_type(value) if isinstance(value.type(), TensorType) and value.type().sizes() != [] else None
+        if dtype in ("Half", "BFloat16") and not all(_fits(other, dtype) for other in node.inputs()):
+            return False
+        if dtype in _RANGES and not all(_in_range(other, dtype) for other in node.inputs()):
+            return False
+    return True
+
+
+def _in_range(value: Value, dtype: str) -> bool:
+    number = value.toIValue() if value.node().kind() == "prim::Constant" else None
+    if isinstance(number, torch.Tensor) and number.dim() == 0:
+        number = number.item()
+    if isinstance(number, (bool, int, float)):
+        limits = torch.iinfo(_RANGES[dtype])
+        return limits.min <= number <= limits.max
+    is_scalar = not isinstance(value.type(), TensorType) or value.type().sizes() == []
+    return not is_scalar or scalar_type(value) == dtype
+
+
 def _fits(value: Value, dtype: str) -> bool:
     number = value.toIValue() if value.node().kind() == "prim::Constant" else None
     if isinstance(number, torch.Tensor) and number.dim() == 0:
@@ -60,6 +85,23 @@ def _keeps_numbers(*names: str) -> Callable[[Node], bool]:
 def _of_matrices(node: Node) -> bool:
     """Tells whether numbers fit, and what is added has dimensions: else the exporter takes it for a float32 number."""
     return _not_of_scalars(node) and _keeps_numbers("alpha", "beta")(node)
+
+
+def _of_batches(node: Node) -> bool:
+    """As _of_matrices, where what is added counts, and half is not rounded before it is multiplied by alpha."""
+    alpha, beta = (constant_argument(node, name) for name in ("alpha", "beta"))
+    scaled_alike = alpha == 1 or scalar_type(next(node.outputs())) in ("Float", "Double")
+    return _of_matrices(node) and scaled_alike and beta not in (None, 0)
+
+
+def _single_or_double(node: Node) -> bool:
+    """Tells whether the dtype is none of half, in which PyTorch rounds once where several ops, or their gradients, round often."""
+    return scalar_type(next(node.outputs())) in ("Float", "Double")
+
+
+def _of_elements(node: Node) -> bool:
+    """Tells whether no dimension is known to be 0, by which the exporter would divide."""
+    return 0 not in (type_of_argument(node, "self").sizes() or ())
 
 
 def _of_three(node: Node) -> bool:
@@ -121,10 +163,10 @@ def _equal_parts(node: Node, argument: str) -> bool:
 
 
 _ALWAYS = """
-    neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu erf sin cos abs reciprocal square
-    masked_fill eq ne lt le gt ge logical_not logical_and logical_or logical_xor
+    neg exp log sqrt pow tanh sigmoid relu gelu sin cos abs reciprocal square
+    masked_fill logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
-    t numpy_T mT transpose permute movedim swapaxes view reshape flatten unflatten unsqueeze squeeze expand expand_as
+    t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select stack repeat
     broadcast_tensors tril triu softmax log_softmax sum mean cumsum dropout
     zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange
@@ -138,7 +180,11 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     "aten::split": _equal_splits,
     "aten::mse_loss": _not_of_scalars,
     "aten::addcmul": _in_single_or_double,
-    **{f"aten::{name}": _of_matrices for name in ("addmm", "baddbmm")},
+    **{f"aten::{name}": _compared_alike for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"aten::{name}": _single_or_double for name in ("silu", "erf", "rsqrt")},
+    "aten::flatten": _of_elements,
+    "aten::addmm": _of_matrices,
+    "aten::baddbmm": _of_batches,
     "aten::layer_norm": _keeps_numbers("eps"),
     "aten::cat": _equal_ranks,
     "aten::div": _exact_quotient,
