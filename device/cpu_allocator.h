@@ -15,8 +15,8 @@
 
 namespace rekindle::device {
 
-// What it gives is freed by address, so that code that wants no tensors (oneDNN's buffers: raw_allocate()) may
-// be given memory, too.
+// What it gives is freed by address, so that code that wants no tensors (oneDNN's buffers: raw_allocate())
+// may be given memory, too.
 class CpuAllocator final : public c10::Allocator {
  public:
   // The one of the process, made and set by the first call; stays. Thread-safe.

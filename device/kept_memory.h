@@ -1,8 +1,8 @@
 // KeptMemory: large memory of the CPU that training steps take, let go, and take again.
 //
-// An example: GPT-2 has 500 MB of gradients, which zero_grad() frees and the next backward allocates. The heap
-// gives them back to the system in between, and gets them as 120,000 empty pages, one interrupt each: a fifth
-// of the backward's time (docs/decisions/0050-memory-that-comes-back.md). Kept, they are there.
+// An example: GPT-2 has 500 MB of gradients, which zero_grad() frees and the next backward allocates. The
+// heap gives them back to the system in between, and gets them as 120,000 empty pages, one interrupt each: a
+// fifth of the backward's time (docs/decisions/0050-memory-that-comes-back.md). Kept, they are there.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -19,9 +19,9 @@
 
 namespace rekindle::device {
 
-// Keeps what is freed for the next allocation of as many bytes, where such were allocated after a free before.
-// Never makes the process larger: what is kept and what is in use together are at most what was in use at
-// once. Thread-safe.
+// Keeps what is freed for the next allocation of as many bytes, where such were allocated after a free
+// before. Never makes the process larger: what is kept and what is in use together are at most what was in
+// use at once. Thread-safe.
 class KeptMemory {
  public:
   static constexpr std::size_t kLarge = 256 << 10;  // bytes; for less, the heap keeps what is freed
@@ -44,8 +44,8 @@ class KeptMemory {
   };
   using Blocks = std::list<Block>;
   struct Size {
-    bool was_freed = false;             // at any time
-    bool recurs = false;                // it was allocated after that
+    bool was_freed = false;              // at any time
+    bool recurs = false;                 // it was allocated after that
     std::vector<Blocks::iterator> kept;  // of this size, the latest last
   };
 

@@ -25,8 +25,8 @@ struct PassContext {
   ConstantEvaluator evaluate = {};
   // A constant of more bytes is not made: computing it again each run is cheaper than storing and loading it.
   std::int64_t max_folded_bytes = 256 * 1024;
-  // Casts to floating-point types are not merged: gradients of the casts of one value are added in the value's
-  // dtype, those of one cast in the cast's. Ten heads under autocast lose three bits by that.
+  // Casts to floating-point types are not merged: gradients of the casts of one value are added in the
+  // value's dtype, those of one cast in the cast's. Ten heads under autocast lose three bits by that.
   bool keeps_casts_apart = false;
 };
 

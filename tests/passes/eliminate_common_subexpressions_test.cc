@@ -112,3 +112,22 @@ TEST_CASE("the kept value learns the type of the one it replaces", "[passes]") {
   return %y
 })");
 }
+
+TEST_CASE("casts stay apart as long as gradients are to come", "[passes]") {
+  constexpr std::string_view kTwice = R"(graph g(%x: float32[2]) {
+  opset 20
+  %a: float16[2] = Cast(%x) {to = 10}
+  %b: float16[2] = Cast(%x) {to = 10}
+  %y: float16[2] = Add(%a, %b)
+  return %y
+})";
+  rekindle::passes::PassContext context;
+  context.keeps_casts_apart = true;
+  check_pass(kPass, kTwice, kTwice, context);
+  check_pass(kPass, kTwice, R"(graph g(%x: float32[2]) {
+  opset 20
+  %a: float16[2] = Cast(%x) {to = 10}
+  %y: float16[2] = Add(%a, %a)
+  return %y
+})");
+}

@@ -95,6 +95,16 @@ def untraced() -> Iterator[None]:
         set_tracing_state(state)
 
 
+def is_multithreading_enabled() -> bool:
+    """Tells whether backwards of this thread may use others."""
+    return bool(torch._C._is_multithreading_enabled())
+
+
+def print_options() -> tuple[Any, ...]:
+    """Returns how tensors are printed."""
+    return tuple(sorted(vars(torch._tensor_str.PRINT_OPTS).items()))
+
+
 # Steps of torch that an export replaces (process_state.replaced): what has the function, and its name there.
 Place = tuple[Any, str]
 CANONICALIZE_FUSED: Place = torch._C, "_jit_pass_canonicalize_graph_fuser_ops"

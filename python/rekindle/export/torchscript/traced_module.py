@@ -28,6 +28,7 @@ from rekindle.export.trace.view_records import steps_in_result
 from rekindle.export.traced import Effects, Result
 from rekindle.export.unchecked import Allowed
 from rekindle.modules.partial_capture import run_eager
+from rekindle.process.left_settings import left_settings, set_by
 from rekindle.process.random_states import RandomStates, random_states
 from rekindle.process.torch_internals import set_exporter_log, traced_graph, under_function_modes, untraced
 from rekindle.reasons import Bypass, Reason
@@ -74,6 +75,7 @@ class TracedModule(nn.Module):
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
             layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps, self.private.own)
             mode.check_views(layout)
+        _check_leaves(outputs, tensors)
         mode.failed_calls.check()
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
@@ -111,11 +113,29 @@ class TracedModule(nn.Module):
         opened = OpenSizes(sizes, list(dims), call.tensors[len(arguments) :]) if follows else None
         mode = TraceMode(call, opened, data, assumptions, functions.note_draw)
         functions.follow(opened, data, mode)
+        before = left_settings()
         with request.watch, state_kept(call.module), functions.recorded(), following(follows), mode:
             result = run_eager(call.module, args, kwargs)
+            left = set_by(before)
+        if left is not None:
+            raise Bypass(Reason.SIDE_EFFECT, f"the forward leaves another setting of {left} than it found; set it outside")
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         return mode, result
+
+
+def _check_leaves(outputs: list[torch.Tensor], given: tuple[torch.Tensor, ...]) -> None:
+    """Raises Bypass for results that are new and more than what was computed: leaves for gradients, or with attributes."""
+    for output in outputs:
+        if any(output is tensor for tensor in given):
+            continue
+        if output.requires_grad and output.is_leaf:
+            what = "a tensor for which gradients were asked without a graph behind it"
+        elif attributes := vars(output):
+            what = f"a tensor that got the attribute {next(iter(attributes))!r}"
+        else:
+            continue
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the result has {what}; return the tensor alone, or do so outside")
 
 
 def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:

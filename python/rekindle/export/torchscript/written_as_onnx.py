@@ -30,7 +30,7 @@ _RANGES = {"Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int":
 
 
 def _compared_alike(node: Node) -> bool:
-    """Tells whether ONNX compares the same numbers: PyTorch rounds them to a tensor's half first, and wraps them to its integers."""
+    """Tells whether ONNX compares the same numbers: PyTorch rounds them to a tensor's half, and wraps them to its integers."""
     for value in node.inputs():
         dtype = scalar_type(value) if isinstance(value.type(), TensorType) and value.type().sizes() != [] else None
         if dtype in ("Half", "BFloat16") and not all(_fits(other, dtype) for other in node.inputs()):
@@ -95,7 +95,7 @@ def _of_batches(node: Node) -> bool:
 
 
 def _single_or_double(node: Node) -> bool:
-    """Tells whether the dtype is none of half, in which PyTorch rounds once where several ops, or their gradients, round often."""
+    """Tells whether the dtype is none of half, in which PyTorch rounds once where several ops, or gradients, round often."""
     return scalar_type(next(node.outputs())) in ("Float", "Double")
 
 
