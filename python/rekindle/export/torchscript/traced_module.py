@@ -35,7 +35,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
 from rekindle.results.contract import flatten_outputs
 from rekindle.results.layouts import sharing
-from rekindle.sizes.traced_sizes import Guard, SizeTrace, stacked
+from rekindle.sizes.traced_sizes import CLOSED, Guard, SizeTrace, stacked
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ def _check_leaves(outputs: list[torch.Tensor], given: tuple[torch.Tensor, ...]) 
             continue
         if output.requires_grad and output.is_leaf:
             what = "a tensor for which gradients were asked without a graph behind it"
-        elif attributes := vars(output):
-            what = f"a tensor that got the attribute {next(iter(attributes))!r}"
+        elif attributes := [name for name in vars(output) if name != CLOSED]:
+            what = f"a tensor that got the attribute {attributes[0]!r}"
         else:
             continue
         raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the result has {what}; return the tensor alone, or do so outside")
