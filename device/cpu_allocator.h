@@ -15,8 +15,7 @@
 
 namespace rekindle::device {
 
-// What it gives is freed by address, so that code that wants no tensors (oneDNN's buffers: raw_allocate())
-// may be given memory, too.
+// Frees by address alone, so that raw_allocate(), by which oneDNN takes its buffers, gives such memory, too.
 class CpuAllocator final : public c10::Allocator {
  public:
   // The one of the process, made and set by the first call; stays. Thread-safe.

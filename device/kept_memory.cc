@@ -19,7 +19,7 @@ void* KeptMemory::allocate(std::size_t bytes) {
   if (memory != nullptr) return memory;
   try {
     memory = source_.raw_allocate(bytes);
-  } catch (...) {
+  } catch (...) {  // whatever it says of memory that is out: what is kept may be enough
     if (release() == 0) throw;
     memory = source_.raw_allocate(bytes);
   }

@@ -63,7 +63,8 @@ class KeptMemory {
   Blocks kept_;  // the oldest first
   std::size_t used_bytes_ = 0, kept_bytes_ = 0, most_used_ = 0;
   std::uint64_t allocations_ = 0;
-  // Of what is in use, by address: most small memory is known not to be without the lock.
+  // Counts what is in use by a hash of its address, so that free() knows most memory of others without the
+  // lock.
   std::array<std::atomic<std::uint16_t>, 4096> counts_{};
 };
 

@@ -117,6 +117,7 @@ def test_gradients_of_many_heads_under_autocast_are_as_near_as_eagers(tmp_path: 
         grads.append(leaf.grad.double())
     exact, of_eager, ours = grads
     assert (ours - exact).norm() <= 2 * (of_eager - exact).norm()
+    assert rekindle.status(wrapped).eager_calls == 0
 
 
 class Heads(nn.Module):

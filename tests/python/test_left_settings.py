@@ -1,4 +1,4 @@
-"""What a forward leaves behind besides its results, and results that are more than what was computed: eager does these."""
+"""A forward runs in eager if it leaves a setting of torch behind, or returns tensors with attributes or leaves of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
+from rekindle.process.torch_internals import is_multithreading_enabled
 from torch import nn
 
 
@@ -48,7 +49,7 @@ SETTINGS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], Any], Call
     "grad": (without_gradients, torch.is_grad_enabled, lambda: torch.set_grad_enabled(True)),
     "threads": (
         on_one_thread,
-        torch._C._is_multithreading_enabled,
+        is_multithreading_enabled,
         lambda: torch.autograd.set_multithreading_enabled(True),
     ),
     "printing": (

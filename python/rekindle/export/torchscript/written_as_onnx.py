@@ -88,7 +88,7 @@ def _of_matrices(node: Node) -> bool:
 
 
 def _of_batches(node: Node) -> bool:
-    """As _of_matrices, where what is added counts, and half is not rounded before it is multiplied by alpha."""
+    """Tells what _of_matrices does; also that beta is not 0, and that no half is rounded before alpha multiplies it."""
     alpha, beta = (constant_argument(node, name) for name in ("alpha", "beta"))
     scaled_alike = alpha == 1 or scalar_type(next(node.outputs())) in ("Float", "Double")
     return _of_matrices(node) and scaled_alike and beta not in (None, 0)
