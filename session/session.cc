@@ -64,7 +64,7 @@ std::shared_ptr<const Replay> of_first(std::shared_ptr<const Replay> replay, std
 // What the autograd nodes of a forward are made with.
 struct Session::Recorded {
   std::shared_ptr<const Replay> replay;
-  VersionCounters constants;
+  std::vector<SavedConstant> constants;
 };
 
 struct Session::Impl {
@@ -72,7 +72,7 @@ struct Session::Impl {
   bool draws = false;  // the forward graph draws random numbers
   Mutex mutex;         // guards what is below; std::atomic has a lock inside that a fork can find taken
   std::shared_ptr<const Replay> replay;
-  VersionCounters constants;
+  std::vector<SavedConstant> constants;
   std::unique_ptr<PaddingElimination> padding;  // null: all rows are computed
 
   void hand_on_functions() {
@@ -90,7 +90,7 @@ struct Session::Impl {
     const std::lock_guard lock(mutex);
     return replay;
   }
-  VersionCounters current_constants() {
+  std::vector<SavedConstant> current_constants() {
     const std::lock_guard lock(mutex);
     return constants;
   }
@@ -166,7 +166,7 @@ void Session::set_functions(HostFunctions functions) {
 }
 
 void Session::set_constants(const std::vector<at::Tensor>& constants) {
-  VersionCounters now = counters_of(constants);
+  std::vector<SavedConstant> now(constants.begin(), constants.end());
   const std::lock_guard lock(impl_->mutex);
   impl_->constants.swap(now);  // those before are let go without the lock
 }

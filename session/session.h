@@ -154,7 +154,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The tensors whose numbers the graph has as constants and that saved_tensors numbers, for forwards from
   // now on. Keeps their version counters alive, not them.
   void set_constants(const std::vector<at::Tensor>& constants);
-  // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error.
+  // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error, and
+  // one that looks for anomalies looks at the gradients alone.
   void set_replay(Replay replay);
   // Whether an autograd node that was made with the replay is alive.
   bool may_replay() const;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@ namespace rekindle::session {
 using torch::autograd::variable_list;
 
 namespace {
+
+using torch::autograd::AnomalyMode;
 
 constexpr const char* kSecondTime =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -61,7 +64,8 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
   if (std::ranges::find(present, true) != present.end()) {
     const Cut cut{take_cut(), false};
-    const bool again = at::GradMode::is_enabled() || is_mapped() || !cut.results.empty();
+    const bool again =
+        at::GradMode::is_enabled() || is_mapped() || !cut.results.empty() || looks_for_anomalies();
     const Repeat repeat = take(*run, present, wanted, again);
     if (again) {
       run->gradients = replay(repeat, cotangents, cut);
@@ -95,6 +99,12 @@ variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
     }
   }
   return replay(repeat, cotangents, cut);
+}
+
+bool Backward::looks_for_anomalies() {
+  if (!AnomalyMode::is_enabled() || !AnomalyMode::should_check_nan()) return false;
+  const std::lock_guard lock(mutex_);
+  return replay_.replay != nullptr;
 }
 
 std::vector<std::size_t> Backward::take_cut() {

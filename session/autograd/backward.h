@@ -90,6 +90,9 @@ class Backward {
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
+  // Whether the engine checks what each node of eager returns, and eager's nodes can be had: an anomaly that
+  // a later node hides is seen by these alone.
+  bool looks_for_anomalies();
   std::vector<std::size_t> take_cut();
   torch::autograd::variable_list replay(const Repeat& repeat,
                                         const torch::autograd::variable_list& cotangents,

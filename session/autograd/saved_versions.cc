@@ -21,7 +21,19 @@ std::string name_of(std::size_t tensor, const autodiff::JointGraph& joint) {
   return tensor < joint.forward_outputs ? "result " + std::to_string(tensor) : "a plain tensor";
 }
 
+// Undefined where it is gone.
+at::Tensor alive(const c10::weak_intrusive_ptr<c10::TensorImpl>& tensor) { return at::Tensor(tensor.lock()); }
+
+// Of the bytes that a tensor has, in the order of its dimensions.
+Digest content_of(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().contiguous();
+  return digest_of({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
+}
+
 }  // namespace
+
+SavedConstant::SavedConstant(const at::Tensor& constant)
+    : counter(torch::autograd::impl::version_counter(constant)), tensor(constant.getIntrusivePtr()) {}
 
 VersionCounters counters_of(std::span<const at::Tensor> tensors) {
   VersionCounters counters;
@@ -41,7 +53,7 @@ std::vector<std::uintptr_t> identities_of(const VersionCounters& counters) {
 }
 
 SavedVersions::SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
-                             std::span<const at::Tensor> outputs, const VersionCounters& constants) {
+                             std::span<const at::Tensor> outputs, std::span<const SavedConstant> constants) {
   versions_.reserve(saved.size());
   const std::size_t made = inputs.size() + outputs.size();
   for (const SavedTensor& one : saved) {
@@ -49,10 +61,11 @@ SavedVersions::SavedVersions(const std::vector<SavedTensor>& saved, std::span<co
                 one.tensor - made, " (Session::set_constants)");
     const c10::VariableVersion& counter =
         one.tensor >= made
-            ? constants[one.tensor - made]
+            ? constants[one.tensor - made].counter
             : torch::autograd::impl::version_counter(
                   one.tensor < inputs.size() ? inputs[one.tensor] : outputs[one.tensor - inputs.size()]);
     add(one, one.tensor, counter);
+    if (one.tensor >= made) add_content(one, constants[one.tensor - made]);
   }
 }
 
@@ -71,6 +84,12 @@ void SavedVersions::add(const SavedTensor& saved, std::size_t tensor, const c10:
   versions_.push_back({&saved.read_by, tensor, counter, version_of(counter)});
 }
 
+void SavedVersions::add_content(const SavedTensor& saved, const SavedConstant& constant) {
+  const at::Tensor tensor = alive(constant.tensor);
+  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided) return;
+  contents_.push_back({&saved.read_by, constant.tensor, content_of(tensor)});
+}
+
 void SavedVersions::check(const SavedGroups& groups, const Flags& present, const Flags& wanted,
                           const autodiff::JointGraph& joint) const {
   for (const Version& version : versions_) {
@@ -80,6 +99,13 @@ void SavedVersions::check(const SavedGroups& groups, const Flags& present, const
         "one of the variables needed for gradient computation has been modified by an inplace operation: '",
         name_of(version.tensor, joint), "' of the wrapped module is at version ", now, "; expected version ",
         version.then, " instead.");
+  }
+  for (const Content& content : contents_) {
+    const at::Tensor now = alive(content.tensor);
+    if (!now.defined() || !groups.runs(*content.read_by, present, wanted)) continue;
+    TORCH_CHECK(content_of(now) == content.then,
+                "a plain tensor of the wrapped module, which the backward reads, was written through .data "
+                "since the forward, whose numbers the graph has; register it as a buffer");
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "session/plan/saved_groups.h"
+#include "src/base/digest.h"
 
 namespace rekindle::session {
 
@@ -25,14 +26,23 @@ VersionCounters counters_of(std::span<const at::Tensor> tensors);
 // Returns a number per counter, the same for the same counter; 0 for none, as of a tensor of inference mode.
 std::vector<std::uintptr_t> identities_of(const VersionCounters& counters);
 
+// A tensor whose numbers a graph has as constants, and its version counter; the tensor may be gone.
+struct SavedConstant {
+  explicit SavedConstant(const at::Tensor& constant);
+
+  c10::VariableVersion counter;
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+};
+
 class SavedVersions {
  public:
   using Flags = SavedGroups::Flags;
 
-  // Notes the versions as they are now, after a forward. `saved` has to outlive this. It keeps version
-  // counters alive, no tensors. Throws c10::Error where `saved` numbers what is not there.
+  // Notes the versions as they are now, after a forward, and what is in `constants`. `saved` has to outlive
+  // this. It keeps version counters alive, no tensors. Throws c10::Error where `saved` numbers what is not
+  // there.
   SavedVersions(const std::vector<SavedTensor>& saved, std::span<const at::Tensor> inputs,
-                std::span<const at::Tensor> outputs, const VersionCounters& constants);
+                std::span<const at::Tensor> outputs, std::span<const SavedConstant> constants);
 
   // Notes the versions, as they are now, of what a forward has written and its backward reads after that;
   // `saved` numbers `written`.
@@ -40,7 +50,9 @@ class SavedVersions {
                    std::span<const at::Tensor> written);
 
   // Throws c10::Error, in eager's words, where a backward with the cotangents `present` for the gradients
-  // `wanted` reads a tensor that was written since. `joint`: names it.
+  // `wanted` reads a tensor that was written since. `joint`: names it. A constant may have been written
+  // through its
+  // `.data`, of which no version tells: eager would read what is there now, the graph cannot.
   void check(const SavedGroups& groups, const Flags& present, const Flags& wanted,
              const autodiff::JointGraph& joint) const;
 
@@ -51,10 +63,17 @@ class SavedVersions {
     c10::VariableVersion counter;
     std::uint32_t then;
   };
+  struct Content {
+    const SavedGroup* read_by;
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    Digest then;
+  };
   void add(const SavedTensor& saved, std::size_t tensor, const c10::VariableVersion& counter);
+  void add_content(const SavedTensor& saved, const SavedConstant& constant);
 
   std::shared_ptr<const std::vector<SavedTensor>> written_;
   std::vector<Version> versions_;
+  std::vector<Content> contents_;
 };
 
 }  // namespace rekindle::session

@@ -1,0 +1,87 @@
+"""What happens between a forward and its backward, or around the backward alone, is seen as eager sees it, or is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rekindle
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, compute: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.linear, self.compute, self.plain = nn.Linear(3, 3), compute, torch.tensor([1.0, 2.0, 3.0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(self, self.linear(x))
+
+
+def wrapped(net: nn.Module, cache_dir: Any) -> nn.Module:
+    return rekindle.Module(net, options=rekindle.Options(start="wait", cache_dir=cache_dir))
+
+
+def rewritten(net: Net) -> None:
+    net.plain.data.mul_(2)
+
+
+def exchanged(net: Net) -> None:
+    net.plain.data = net.plain * 2
+
+
+@pytest.mark.parametrize("write", [rewritten, exchanged])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_plain_tensor_that_the_backward_reads_is_written_past_its_version(
+    tmp_path: Any, write: Callable[[Net], None], transposed: bool
+) -> None:
+    net = Net(lambda net, h: (h * net.plain).sin())
+    if transposed:
+        net.plain = torch.tensor([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]).t()[0]
+    graphed = wrapped(net, tmp_path)
+    graphed(torch.randn(2, 3)).sum().backward()
+    loss = graphed(torch.randn(2, 3)).sum()
+    write(net)
+    with pytest.raises(RuntimeError, match=r"written through .data since the forward.*register it as a buffer"):
+        loss.backward()
+    assert rekindle.status(graphed).eager_calls == 0
+
+
+def test_a_plain_tensor_that_no_backward_reads_may_be_written(tmp_path: Any) -> None:
+    net = Net(lambda net, h: h + net.plain)
+    graphed = wrapped(net, tmp_path)
+    loss = graphed(torch.randn(2, 3)).sum()
+    rewritten(net)
+    loss.backward()
+    assert net.linear.bias.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def hidden(net: Net, h: torch.Tensor) -> torch.Tensor:
+    return torch.sqrt(h - h.detach()).masked_fill(h < 10, 0.0)  # the derivative of the root at 0, times 0
+
+
+def test_an_anomaly_that_a_later_node_hides_is_found_around_the_backward_alone(tmp_path: Any) -> None:
+    net = Net(hidden)
+    x = torch.ones(2, 3)
+    graphed = wrapped(net, tmp_path)
+    for module in (net, graphed, graphed):
+        loss = module(x).sum()
+        told = pytest.raises(RuntimeError, match=r"Function 'SqrtBackward0' returned nan values in its 0th output")
+        with pytest.warns(UserWarning, match="[Aa]nomaly|Error detected"), torch.autograd.detect_anomaly(), told:
+            loss.backward()
+    assert rekindle.status(graphed).eager_calls == 0
+
+
+def test_gradients_under_anomaly_detection_are_the_same(tmp_path: Any) -> None:
+    net = Net(lambda net, h: (h * net.plain).sin())
+    x = torch.randn(2, 3)
+    found = []
+    for module in (net, wrapped(net, tmp_path)):
+        net.zero_grad()
+        loss = module(x).sum()
+        with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+            loss.backward()
+        found.append(net.linear.weight.grad)
+    torch.testing.assert_close(*found)
