@@ -78,12 +78,29 @@ bool visit_function(PyObject* object, Visit visit) {
   return attributes == nullptr || visit_table(attributes, visit);
 }
 
+inline PyObject* in_slot(PyObject* object, std::ptrdiff_t offset) {
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+}
+
+// What a property, staticmethod or classmethod calls: they are immutable but for their __init__.
+template <typename Visit>
+bool visit_members(PyObject* object, const PyTypeObject& type, Visit visit) {
+  for (const PyMemberDef* member = type.tp_members; member != nullptr && member->name != nullptr; ++member) {
+    if (member->type == T_OBJECT && !visit(in_slot(object, member->offset))) return false;
+  }
+  return true;
+}
+
 // Calls `visit` with each borrowed part, which may be null, until it returns false.
 template <typename Visit>
 bool visit_parts(PyObject* object, Visit visit) {
   if (is_ordered(object)) return visit_ordered(object, visit);
   if (PyObject* table = table_of(object)) return visit_table(table, visit);
   if (PyFunction_Check(object)) return visit_function(object, visit);
+  for (const PyTypeObject* type : {&PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type}) {
+    if (PyObject_TypeCheck(object, const_cast<PyTypeObject*>(type)) != 0)
+      return visit_members(object, *type, visit);
+  }
   if (!PyList_Check(object) && !PyTuple_Check(object)) return true;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
     if (!visit(PySequence_Fast_GET_ITEM(object, i))) return false;
@@ -136,10 +153,6 @@ void visit_slots(PyObject* object, Visit visit) {
       return true;
     });
   }
-}
-
-inline PyObject* in_slot(PyObject* object, std::ptrdiff_t offset) {
-  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
 }
 
 // The object itself, or what a weak reference leads to; null where that is gone.

@@ -166,6 +166,29 @@ def large(n: int) -> torch.Tensor:
     return torch.zeros(n, 2)
 
 
+@functools.cache
+def settings(n: int) -> dict[str, Any]:
+    return {"scales": [1.0] * n}
+
+
+@pytest.mark.parametrize("part", ["dict", "list"])
+def test_a_part_of_an_answer_that_is_edited_is_another(part: str, tmp_path: pathlib.Path) -> None:
+    class Asks(Asking):
+        def ask(self, x: torch.Tensor) -> Any:
+            return settings(2)["scales"][0]
+
+    module = Asks()
+    wrapped = rekindle.Module(module, rekindle.Options(log="error", cache_dir=str(tmp_path)))
+    x = torch.ones(2, 2)
+    for factor in (1.0, 2.0, 3.0):
+        if part == "dict":
+            settings(2)["scales"] = [factor, factor]
+        else:
+            settings(2)["scales"][0] = factor
+        assert_same(wrapped(x), module(x))
+    assert rekindle.status(wrapped).eager_calls == 0, rekindle.status(wrapped).bypass
+
+
 @pytest.mark.parametrize(("answer", "size"), [(tensor, 2), (large, 1 << 18)])
 def test_an_answer_that_is_edited_is_another(answer: Any, size: int, tmp_path: pathlib.Path) -> None:
     class Asks(Asking):

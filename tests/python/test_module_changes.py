@@ -90,6 +90,41 @@ def test_a_global_tensor_written_in_place_is_followed() -> None:
     twins.call(rows())
 
 
+class Wrapped:
+    as_property = property(lambda self: 2.0)
+    as_static = staticmethod(lambda: 2.0)
+    as_class = classmethod(lambda cls: 2.0)
+
+
+READS: dict[str, tuple[Callable[[], float], Callable[..., float]]] = {
+    "as_property": (lambda: Wrapped().as_property, lambda self: 5.0),
+    "as_static": (lambda: Wrapped.as_static(), lambda: 5.0),
+    "as_class": (lambda: Wrapped.as_class(), lambda cls: 5.0),
+}
+
+
+class Reading(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.linear, self.read = torch.nn.Linear(4, 4), READS[name][0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.read()
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_descriptor_that_is_made_anew_in_place_is_followed(name: str) -> None:
+    twins, descriptor = Twins(Reading(name), fallback="error"), vars(Wrapped)[name]
+    before = twins.call(rows())
+    function = descriptor.fget if name == "as_property" else descriptor.__func__
+    descriptor.__init__(READS[name][1])
+    try:
+        assert not torch.allclose(twins.call(rows()), before)
+    finally:
+        descriptor.__init__(function)
+    assert_same(twins.call(rows()), before)
+
+
 def test_settings_of_the_process_are_followed() -> None:
     twins = Twins(Reader())
     twins.call(rows())

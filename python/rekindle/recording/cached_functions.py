@@ -245,13 +245,13 @@ def _digest(value: Any) -> str:
 
 def _walked(value: Any) -> Walker | None:
     """Returns a walk over a question or an answer; None if it cannot be digested."""
-    from rekindle.sizes.traced_sizes import CLOSED, swapped
+    from rekindle.sizes.traced_sizes import CLOSED, contains_traced, swapped
 
     walker = Walker()
     walker.excluded = frozenset({f"torch.Tensor.{CLOSED}"})
     walker.content_limit = _LARGEST_ANSWER
     try:
-        walker.walk("", swapped(value, int))
+        walker.walk("", swapped(value, int) if contains_traced(value) else value)
     except Bypass:
         return None
     return walker

@@ -21,7 +21,17 @@ from typing import Any
 
 from rekindle.key.code.binaries import build_of
 from rekindle.key.code.code_objects import code_digest
-from rekindle.key.values.cells import ANSWERS, FUNCTION, ITEMS, OBJECT, VARIABLE, VOLATILE_ATTRIBUTES, seen_only
+from rekindle.key.values.cells import (
+    ANSWERS,
+    FUNCTION,
+    ITEMS,
+    OBJECT,
+    PROPERTY,
+    VARIABLE,
+    VOLATILE_ATTRIBUTES,
+    WRAPPER,
+    seen_only,
+)
 from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
 from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
 
@@ -145,8 +155,8 @@ def _wrapped_by(kind: type) -> Callable[[Any], Any]:
     return lambda value: kind(vars(kind)["__func__"].__get__(value))
 
 
-@handles(staticmethod, cells=IMMUTABLE, by_identity=False, attributes=False, exact=_wrapped_by(staticmethod))
-@handles(classmethod, cells=IMMUTABLE, by_identity=False, attributes=False, exact=_wrapped_by(classmethod))
+@handles(staticmethod, cells=(WRAPPER,), by_identity=False, attributes=False, exact=_wrapped_by(staticmethod))
+@handles(classmethod, cells=(WRAPPER,), by_identity=False, attributes=False, exact=_wrapped_by(classmethod))
 def _wrapper(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, type(value).__name__))
     walker.walk(f"{path}.__func__", value.__func__)
@@ -156,7 +166,7 @@ def _property_of(value: Any) -> property:
     return property(*(vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel")))
 
 
-@handles(property, cells=IMMUTABLE, exact=_property_of)
+@handles(property, cells=(PROPERTY,), by_identity=False, exact=_property_of)
 def _property(walker: Walker, path: str, value: property) -> None:
     walker.leaves.append((path, "property"))
     for name in ("fget", "fset", "fdel"):

@@ -281,6 +281,19 @@ def object_but(unread: tuple[str, ...]) -> Cells:
     return replace(OBJECT, unread=unread)
 
 
+def _properties(value: property) -> tuple[Any, ...]:
+    return tuple(vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel"))
+
+
+def _wrapped(value: Any) -> tuple[Any, ...]:
+    kind = staticmethod if isinstance(value, staticmethod) else classmethod
+    return (vars(kind)["__func__"].__get__(value),)
+
+
+PROPERTY = Cells("content", _properties, lambda value, parts: property.__init__(value, *parts))
+WRAPPER = Cells("content", _wrapped, lambda value, parts: type(value).__init__(value, *parts))
+
+
 def seen_only(take: Callable[[Any], tuple[Any, ...]]) -> Cells:
     """Returns cells that a guard compares and nothing puts back; `take` gives their parts as a tuple."""
     return Cells(None, take, None)
