@@ -15,6 +15,8 @@ void bind_call_table(py::module_& m) {
            "tensors.")
       .def("take_by_class", &CallTable::take_by_class, py::arg("type"),
            "Lets calls be found with arguments of a class of which nothing else counts.")
+      .def("tell_apart", &CallTable::tell_apart, py::arg("containers"),
+           "Tells calls with these containers, by their ids, from calls with others like them, from now on.")
       .def("keep", &CallTable::keep, py::arg("args"), py::arg("kwargs"), py::arg("kept"))
       .def("forget", &CallTable::forget, py::arg("kept"));
 }

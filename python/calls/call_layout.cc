@@ -31,6 +31,8 @@ enum class Tag : std::uint8_t {
   kTuple,
   kDict,
   kOrderedDict,
+  kAgain,
+  kToldApart,
   kOther
 };
 
@@ -46,6 +48,8 @@ bool is_exactly(PyObject* value, const T& type) {
 bool CallLayout::describe(PyObject* args, PyObject* kwargs) {
   words_.clear();
   tensors_.clear();
+  containers_.clear();
+  is_whole_.clear();
   if (torch::jit::tracer::isTracing()) return false;
   put(at::GradMode::is_enabled(), PyTuple_GET_SIZE(args));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
@@ -60,9 +64,9 @@ bool CallLayout::describe(PyObject* args, PyObject* kwargs) {
 
 bool CallLayout::add(PyObject* value, int depth) {
   if (THPVariable_CheckExact(value)) return add_tensor(value);
-  if (PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value))
-    return depth < kDeepest && add_items(value, depth + 1);
-  if (PyODict_CheckExact(value)) return depth < kDeepest && add_ordered(value, depth + 1);
+  if (PyTuple_CheckExact(value)) return depth < kDeepest && add_items(value, depth + 1);
+  if (PyList_CheckExact(value) || PyDict_CheckExact(value) || PyODict_CheckExact(value))
+    return depth < kDeepest && add_container(value, depth + 1);
   if (by_class_.contains(reinterpret_cast<PyObject*>(Py_TYPE(value))))
     return put(Tag::kOther, reinterpret_cast<std::intptr_t>(Py_TYPE(value)));
   return add_plain(value);
@@ -117,6 +121,20 @@ bool CallLayout::add_tensor(PyObject* object) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   words_.insert(words_.end(), sizes.begin(), sizes.end());
   words_.insert(words_.end(), strides.begin(), strides.end());
+  return true;
+}
+
+// By identity, too: a forward may ask whether two of them are one.
+bool CallLayout::add_container(PyObject* container, int depth) {
+  const auto known = std::ranges::find(containers_, container);
+  const auto position = static_cast<std::size_t>(known - containers_.begin());
+  if (known != containers_.end()) return is_whole_[position] && put(Tag::kAgain, position);
+  containers_.push_back(container);
+  is_whole_.push_back(false);
+  if (told_apart_.contains(container)) put(Tag::kToldApart, reinterpret_cast<std::intptr_t>(container));
+  if (!(PyODict_CheckExact(container) ? add_ordered(container, depth) : add_items(container, depth)))
+    return false;
+  is_whole_[position] = true;
   return true;
 }
 

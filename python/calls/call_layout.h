@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace rekindle::python {
@@ -17,9 +18,12 @@ class CallLayout {
  public:
   // Lets objects of a class be described by their class alone, as Python does. The caller keeps it alive.
   void describe_by_class(PyObject* type) { by_class_.insert(type); }
+  // Lets containers of these be told from others like them. Borrowed: a container that takes the place of one
+  // that is gone is told from others, too.
+  void tell_apart(std::unordered_set<PyObject*> containers) { told_apart_ = std::move(containers); }
   // Describes a call; false for one that only Python can describe: with an argument of another class than the
-  // plain ones of Python and PyTorch and those of describe_by_class, or while torch.jit traces. args: a
-  // tuple; kwargs: a dict.
+  // plain ones of Python and PyTorch and those of describe_by_class, with a container in itself, or while
+  // torch.jit traces. args: a tuple; kwargs: a dict.
   bool describe(PyObject* args, PyObject* kwargs);
 
   const std::vector<std::int64_t>& words() const { return words_; }
@@ -31,6 +35,7 @@ class CallLayout {
   bool add_plain(PyObject* value);
   bool add_text(PyObject* text);
   bool add_tensor(PyObject* tensor);
+  bool add_container(PyObject* container, int depth);
   bool add_items(PyObject* container, int depth);
   bool add_ordered(PyObject* container, int depth);
   std::int64_t position_of(PyObject* tensor);
@@ -43,7 +48,10 @@ class CallLayout {
 
   std::vector<std::int64_t> words_;
   std::vector<PyObject*> tensors_;
+  std::vector<PyObject*> containers_;  // that can change, in order of first appearance
+  std::vector<bool> is_whole_;         // of each container: its items have been described
   std::unordered_set<PyObject*> by_class_;
+  std::unordered_set<PyObject*> told_apart_;
 };
 
 }  // namespace rekindle::python

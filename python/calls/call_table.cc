@@ -43,6 +43,12 @@ void CallTable::take_by_class(const py::type& type) {
   layout_.describe_by_class(type.ptr());
 }
 
+void CallTable::tell_apart(const std::vector<std::uintptr_t>& containers) {
+  std::unordered_set<PyObject*> found;
+  for (const std::uintptr_t id : containers) found.insert(reinterpret_cast<PyObject*>(id));
+  layout_.tell_apart(std::move(found));
+}
+
 void CallTable::forget(const py::object& kept) {
   last_ = kept_.end();
   std::erase_if(kept_, [&](const auto& entry) { return entry.second.is(kept); });  // the caller has it still

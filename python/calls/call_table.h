@@ -21,6 +21,8 @@ class CallTable {
   void keep(const pybind11::tuple& args, const pybind11::dict& kwargs, const pybind11::object& kept);
   // Lets calls be found whose arguments are of a class that tells of them all that a key does.
   void take_by_class(const pybind11::type& type);
+  // Tells calls with these containers, by their ids, from calls with others like them, from now on.
+  void tell_apart(const std::vector<std::uintptr_t>& containers);
   // Keeps this object for no calls any more.
   void forget(const pybind11::object& kept);
 

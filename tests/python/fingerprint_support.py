@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from rekindle.key import fingerprint
-from rekindle.recording.recorder import Recorder, verify
+from rekindle.recording.observations import verify
+from rekindle.recording.recorder import Recorder
 
 HELPER = '''
 """Helpers of the subject."""
@@ -204,4 +205,5 @@ def edited(text: str, old: str, new: str) -> str:
 
 def changes(before: fingerprint.Fingerprint, observed: list[Any], after: World) -> str | None:
     """What differs between a recorded call and the present, or None."""
-    return before.difference(after.describe()) or verify(observed)
+    now = after.describe()
+    return before.difference(now) or verify(observed, now.places)

@@ -11,7 +11,8 @@ import rekindle
 import torch
 from module_support import Twins, assert_same, mlp, rows
 from rekindle.calls import call_kinds
-from rekindle.calls.call_kinds import CallKind, CallKinds
+from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind
+from rekindle.calls.call_kinds import CallKinds
 from torch import nn
 
 
@@ -50,9 +51,9 @@ def test_what_is_forgotten_of_plain_values_and_layouts_is_made_anew(monkeypatch:
 
 def test_ever_new_plain_values_are_exported_so_often_and_those_known_stay_in_graphs() -> None:
     twins = Twins(Scaled())
-    for step in range(call_kinds.MAX_ATTEMPTS + 4):
+    for step in range(MAX_ATTEMPTS + 4):
         twins.call(rows(), float(step))
-    assert twins.status.exports == call_kinds.MAX_ATTEMPTS and twins.status.eager_calls == 4
+    assert twins.status.exports == MAX_ATTEMPTS and twins.status.eager_calls == 4
     assert twins.reasons() == ["value_specialized"]
     twins.call(rows(), 3.0)
     assert twins.status.eager_calls == 4

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fingerprint_support import HELPER, SUBJECT, World, changes, edited, load
 from rekindle.reasons import Bypass, Reason
-from rekindle.recording.recorder import verify
+from rekindle.recording.observations import verify
 from torch import nn
 
 SUBJECT_EDITS = {
@@ -78,7 +78,7 @@ def test_the_forward_of_the_subject_is_recorded_and_verifies() -> None:
     assert {"global", "code", "library", "env", "import"} <= kinds
     assert ["env", "", "SUBJECT_BRANCH", None] in observed
     assert ["import", "subject_missing", "", None] in observed
-    assert verify(observed) is None
+    assert verify(observed, world.describe().places) is None
     assert changes(world.describe(), observed, World()) is None
 
 

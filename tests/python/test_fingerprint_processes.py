@@ -57,7 +57,7 @@ recorded = json.loads(sys.stdin.read())
 print(json.dumps({
     "fields": before.fields,
     "digest": before.digest(),
-    "verified": verify(recorded) if recorded else None,
+    "verified": verify(recorded, before.places) if recorded else None,
     "observations": world.record(),
     "after": before.difference(world.describe()),
 }))

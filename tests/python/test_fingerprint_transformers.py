@@ -59,7 +59,7 @@ def test_a_forward_is_recorded_and_verifies(make: Any, training: bool) -> None:
     before = describe(model)
     with Recorder(before) as recorder:
         model(ids, labels=ids)
-    assert verify(recorder.observations) is None
+    assert verify(recorder.observations, before.places) is None
     assert before.difference(describe(model)) is None
     assert before.digest() == describe(make().train(training)).digest()
 

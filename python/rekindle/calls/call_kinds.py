@@ -7,26 +7,20 @@ family. The export for the first leaves the batch size open, so its graph serves
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
 from rekindle import _native
+from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind, Family, put_newest, tables
 from rekindle.calls.refusal_guards import TryAgain, guard_of, is_of_tables, passes_by_itself
-from rekindle.graphs.call_key import is_told_by_class
+from rekindle.graphs.call_key import is_told_by_class, kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.reasons import Bypass, InBackground, Reason, Waiting
-from rekindle.sizes.shapes import Dims, Shapes
+from rekindle.reasons import Bypass, Reason
+from rekindle.sizes.shapes import Shapes
 
-# After so many exports or refusals under one call signature, the module is not tried again under it: something in it
-# changes at every call. Nor is it after so many sets of plain values in one layout of a call.
-MAX_ATTEMPTS = 8
-_ENOUGH_REFUSED = 2  # kinds that differ in sizes only, after which no other is tried
 _MOST_VALUES = 64  # sets of plain values in layouts that differ in open sizes only
 _MOST_KINDS_OF_A_PART = 16
 # What a module remembers: what was not used for longest is forgotten, and made anew when it returns, from what else is known.
@@ -34,120 +28,6 @@ _MOST_KINDS = 1024
 _MOST_LAYOUTS = 1024
 _MOST_FAMILIES = 256
 _MOST_VARIANTS = 256
-
-_lock = threading.Lock()  # of all tables below; nothing else is locked, and no code of the user's runs, under it
-
-
-def _renew_lock() -> None:
-    """Replaces the lock in a forked child, where the thread that held it may not be."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
-
-@dataclass
-class CallKind:
-    """Holds what is known about calls of one signature: graphs that serve them, or why they run in eager."""
-
-    graphs: tuple[ReadyGraph, ...] = ()  # most recently used first; exchanged as a whole, so that it can be read at any time
-    refusal: Bypass | None = None  # why they run in eager; `is_refused` tells whether it still stands
-    refused_while: Any = None  # guard under which the refusal stands; None: for good
-    attempts: int = 0  # exports and refusals so far; from MAX_ATTEMPTS on, no export is tried
-    ran_in_eager: bool = False  # whether a call did without an error, since the refusal
-    family: Family | None = None  # those that differ in sizes only, once a graph was wanted
-    prekey: str = ""  # under which an export was tried last
-    tries: int = 0  # exports in a row that failed under it
-    is_used: bool = True  # whether a call was of it, since its table last looked for a kind to forget
-
-    @property
-    def is_refused(self) -> bool:
-        """Tells whether the reason to run in eager still stands."""
-        refused_while = self.refused_while  # another thread may let go of it
-        return self.refusal is not None and (refused_while is None or bool(refused_while.check()))
-
-    def ready(self, arguments: list[torch.Tensor]) -> ReadyGraph | None:
-        """Returns a graph that is right now for a call, and makes it the first that is asked; None without one."""
-        for graph in (graphs := self.graphs):
-            if graph.ready(arguments):
-                if graph is not graphs[0]:
-                    self.add(graph)
-                return graph
-        return None
-
-    def add(self, graph: ReadyGraph) -> None:
-        """Makes a graph the first that is asked."""
-        with _lock:
-            self.graphs = (graph, *(other for other in self.graphs if other is not graph))
-
-    def leave(self, graph: ReadyGraph) -> None:
-        """Runs a graph no more for this kind of calls, nor lets another be made."""
-        with _lock:
-            self.graphs = tuple(other for other in self.graphs if other is not graph)
-        self.attempts = MAX_ATTEMPTS
-
-    def is_refused_at_other_sizes(self, bypass: Bypass) -> bool:
-        """Tells whether calls of other sizes were refused for the same cause, too, so that it is none of a first call."""
-        return self.family is not None and len(self.family.refused.get(bypass.cause, ())) >= _ENOUGH_REFUSED
-
-    def try_under(self, prekey: str) -> None:
-        """Notes that a graph is wanted under a key."""
-        if prekey != self.prekey:
-            self.prekey, self.tries = prekey, 0
-
-    def refuse(self, bypass: Bypass, refused_while: Any) -> None:
-        """Lets calls run in eager, for `bypass`, as long as the guard `refused_while` passes; None: for good."""
-        self.attempts += 1
-        self.tries += 1
-        if self.family is not None:
-            self.family.note(self, bypass)
-        self.ran_in_eager = False
-        self.refused_while = None if self.attempts >= MAX_ATTEMPTS else refused_while
-        self.refusal = bypass
-
-    def wait(self, bypass: Waiting) -> None:
-        """Lets calls run in eager as long as their graph has to wait; this is no attempt that failed."""
-        self.refusal, self.refused_while = bypass, bypass.until
-
-
-@dataclass
-class Family:
-    """Holds what is known about calls that differ in the sizes of their tensors only."""
-
-    graphs: tuple[ReadyGraph, ...] = ()  # newest first
-    # Why no size is left open where an export has tried in vain, by the dims of its shapes, in which equal ones are one symbol.
-    closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
-    # Kinds that were refused, by the cause; several with one cause stand for the kinds that were not called yet.
-    refused: dict[tuple[Reason, str], list[CallKind]] = field(default_factory=dict)
-    waiting: InBackground | None = None  # since a helper was last asked for
-
-    def note(self, kind: CallKind, bypass: Bypass) -> None:
-        """Notes that a kind of calls is refused."""
-        with _lock:
-            others = [other for other in self.refused.pop(bypass.cause, []) if other is not kind]
-            _put(self.refused, bypass.cause, [*others, kind][-_ENOUGH_REFUSED:], MAX_ATTEMPTS)
-
-    def refusal(self) -> Bypass | None:
-        """Returns why any further kind of calls runs in eager, too: what stands for several, where none has a graph."""
-        if self.graphs:
-            return None
-        for kinds in list(self.refused.values()):
-            if len(kinds) >= _ENOUGH_REFUSED and all(kind.is_refused for kind in kinds):
-                return kinds[-1].refusal
-        return None
-
-    def was_refused(self, bypass: Bypass) -> bool:
-        """Tells whether another kind of calls was refused for the same cause."""
-        return bypass.cause in self.refused
-
-    def add(self, graph: ReadyGraph, wanted: Shapes) -> None:
-        """Keeps a graph and, where it has no open sizes though its export was to leave those of `wanted` open, the reason."""
-        with _lock:
-            self.graphs = (graph, *self.graphs)
-        if wanted.symbols and not graph.shapes.symbols:
-            for _, why in graph.contract.shapes.fixed[:1]:
-                self.closed[wanted.dims] = why
 
 
 class CallKinds:
@@ -157,6 +37,7 @@ class CallKinds:
         self._is_part = is_part
         self._kinds: dict[Any, CallKind] = {}
         self._calls = _native.CallTable()  # the same kinds, found without a key where that can be
+        self._told_apart: set[int] = set()  # ids of containers, as of kind_key
         self._families: dict[Any, Family] = {}
         self._values: dict[Any, set[int]] = {}  # per layout of a call: hashes of the plain values that it had
         # Of the last refusal: whether it is about tables, and its guard, which holds for the next while it passes.
@@ -178,8 +59,20 @@ class CallKinds:
             kind.is_used = True
         return kind
 
+    def key(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], open_sizes: bool = False
+    ) -> tuple[Any, ...]:
+        """Returns the kind_key of a call; calls that are given what graphs depend on are told from others."""
+        return kind_key(args, kwargs, tensors, open_sizes, self._told_apart)
+
+    def tell_apart(self, graph: ReadyGraph) -> None:
+        """Tells calls that are given a container which a graph that was armed depends on from calls with others like it."""
+        if not graph.containers <= self._told_apart:
+            self._told_apart = set().union(graph.containers, *(known.containers for known in self.graphs()))
+            self._calls.tell_apart(list(self._told_apart))
+
     def get(self, key: tuple[Any, ...]) -> CallKind | None:
-        """Returns the kind of a call seen before, by its key; None for a new one."""
+        """Returns the kind of a call seen before, by its `key`; None for a new one."""
         kind = self._kinds.get(key)
         if kind is not None:
             kind.is_used = True
@@ -197,10 +90,10 @@ class CallKinds:
 
         Calls with ever new plain values are of one kind, which is refused.
 
-        key: that of kind_key
-        open_layout: the first two items of a kind_key without the sizes that may be open
+        key: as of `key`
+        open_layout: the first two items of a `key` without the sizes that may be open
         """
-        with _lock:
+        with tables.lock:
             if self._is_part and self._tried() >= _MOST_KINDS_OF_A_PART:
                 # What data decides about may have new sizes at every call.
                 message = f"it was called with {_MOST_KINDS_OF_A_PART} layouts of inputs so far, and is not exported for more"
@@ -208,7 +101,7 @@ class CallKinds:
             layout, values = key[:2], hash(key[2:])
             for known, most in ((layout, MAX_ATTEMPTS), (("open", open_layout), _MOST_VALUES)):
                 seen = self._values.pop(known, set())
-                _put(self._values, known, seen, _MOST_LAYOUTS)
+                put_newest(self._values, known, seen, _MOST_LAYOUTS)
                 if values not in seen and len(seen) >= most:
                     message = f"its plain arguments had {most} different values so far; pass what changes as a tensor"
                     return self._of_all_further_calls(known, message)
@@ -248,9 +141,9 @@ class CallKinds:
 
     def family(self, key: tuple[Any, ...]) -> Family:
         """Returns the family of calls that differ in sizes only, by its key; a new one if there is none."""
-        with _lock:
+        with tables.lock:
             family = self._families.pop(key, None) or Family()
-            _put(self._families, key, family, _MOST_FAMILIES)
+            put_newest(self._families, key, family, _MOST_FAMILIES)
             return family
 
     def add(self, kind: CallKind, family: Family, graph: ReadyGraph, wanted: Shapes) -> None:
@@ -274,7 +167,7 @@ class CallKinds:
 
     def drop(self, graph: ReadyGraph) -> None:
         """Lets no call run from a graph any more."""
-        with _lock:
+        with tables.lock:
             for one in (*self._kinds.values(), *self._families.values()):
                 if graph in one.graphs:
                     one.graphs = tuple(other for other in one.graphs if other is not graph)
@@ -290,10 +183,3 @@ class CallKinds:
                 known = guard_of(bypass, module)
             self._refused_while, guard = (is_of_tables(bypass), known), known
         kind.refuse(bypass, guard)
-
-
-def _put(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Makes an item the newest of a table, which forgets the oldest beyond `most`."""
-    table[key] = value
-    while len(table) > most:
-        del table[next(iter(table))]

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from rekindle import _native
-from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
+from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind
+from rekindle.calls.call_kinds import CallKinds
 from rekindle.calls.subject import Subject
 from rekindle.export.request import Call
-from rekindle.graphs.call_key import kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup.source import GraphSource
@@ -53,7 +53,7 @@ class Finder:
         """Returns a graph for the call `module(*args, **kwargs)`, armed for it. Raises Bypass where there is none."""
         start = time.perf_counter()
         arguments = flatten_arguments(args, kwargs)
-        family = kind.family = self._kinds.family(kind_key(args, kwargs, [], self._subject.dynamic))
+        family = kind.family = self._kinds.family(self._kinds.key(args, kwargs, [], self._subject.dynamic))
         state = [*named_parameters(self._module).values(), *named_buffers(self._module).values()]
         admitting = [known for known in family.graphs if known in kind.graphs or known.admits(arguments, state + known.bound)]
         for known in admitting:
@@ -71,7 +71,7 @@ class Finder:
                 prekey = source.store.prekey(fingerprint)
             if prekey in refused:  # its attributes are read, so that they are part of the key again
                 raise refused[prekey]
-            found = next((known for known in admitting if known.fits(prekey)), None)
+            found = next((known for known in admitting if known.fits(prekey, fingerprint)), None)
             if found is None and self._subject.unread.leave_out_changed(fingerprint):
                 continue
             wanted = _Sought(prekey, fingerprint, self._subject.call(args, kwargs, arguments, fingerprint), start)
@@ -93,6 +93,7 @@ class Finder:
 
     def _armed(self, kind: CallKind, known: ReadyGraph, sought: _Sought) -> ReadyGraph:
         known.arm(sought.fingerprint, sought.call)
+        self._kinds.tell_apart(known)
         return self._known(kind, known)
 
     def _known(self, kind: CallKind, graph: ReadyGraph) -> ReadyGraph:
@@ -128,6 +129,7 @@ class Finder:
             _native.release_free_memory()
         with collector_paused():
             graph.arm(sought.fingerprint, call)
+        self._kinds.tell_apart(graph)
         self._kinds.add(kind, family, graph, plan.shapes)
         self._status.source = graph.source
         return graph

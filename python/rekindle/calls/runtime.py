@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from rekindle import _native
-from rekindle.calls.call_kinds import MAX_ATTEMPTS, CallKind, CallKinds
+from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind
+from rekindle.calls.call_kinds import CallKinds
 from rekindle.calls.failures import Failure, forbidden, why_no_graph, why_not_described
 from rekindle.calls.finder import Finder
 from rekindle.calls.memory_printer import MemoryPrinter
 from rekindle.calls.subject import Subject
 from rekindle.errors import PythonOpError
-from rekindle.graphs.call_key import kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
 from rekindle.key.values.walker import IMMUTABLE, handles
@@ -112,7 +112,7 @@ class Runtime:
     def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: list[torch.Tensor]) -> CallKind:
         """Returns the kind of a call, a refused one if it cannot be described; adds the call's tensors to `arguments`."""
         try:
-            key = kind_key(args, kwargs, arguments)
+            key = self._kinds.key(args, kwargs, arguments)
             kind = self._kinds.get(key)
             return self._new_kind(key, args, kwargs) if kind is None else self._kinds.keep(kind, args, kwargs)
         except Exception as error:  # a container that holds itself, a hash that raises
@@ -134,7 +134,7 @@ class Runtime:
         return Part("", status.source, str(self._why_eager) if status.source == "eager" else None)
 
     def _new_kind(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
-        kind, bypass = self._kinds.new(key, kind_key(args, kwargs, [], self._subject.dynamic)[:2])
+        kind, bypass = self._kinds.new(key, self._kinds.key(args, kwargs, [], self._subject.dynamic)[:2])
         if bypass is not None:
             self._note(bypass)
         return kind
@@ -282,7 +282,7 @@ class Runtime:
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
         """Says why `module(*args, **kwargs)` hits or misses; runs nothing of the module and changes nothing."""
-        kind = self._kinds.get(kind_key(args, kwargs, []))
+        kind = self._kinds.get(self._kinds.key(args, kwargs, []))
         if kind is not None and kind.refusal is not None and kind.is_refused:
             return self._subject.explain_bypass(kind.refusal)
         return self._subject.explain(args, kwargs)

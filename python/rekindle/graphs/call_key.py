@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import numbers
 from collections.abc import Container
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,66 +30,98 @@ def tables_of(module: nn.Module, but: Container[str] = ()) -> list[dict[str, Any
     return [module.__dict__, *tables]
 
 
-def call_key(
-    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool = False
-) -> Any:
-    """Returns a hashable description of a call's structure and of the dtypes, sizes and strides of its tensors.
-
-    tensors: gets the distinct tensors, in flattening order
-    values: gets the plain values, each with its type
-    open_sizes: whether sizes that may be symbols are left out
-
-    What is neither is told by its type only: a call with such an argument never runs from a graph.
-    """
-    seen: dict[int, int] = {}
-    key = partial(_key, seen, tensors, values, open_sizes)
-    return (*map(key, args), *((name, key(value)) for name, value in kwargs.items()))
-
-
 def kind_key(
-    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor], open_sizes: bool = False
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[torch.Tensor],
+    open_sizes: bool = False,
+    told_apart: Container[int] = (),
 ) -> tuple[Any, ...]:
-    """Returns what tells kinds of calls apart or, if `open_sizes`, families of kinds: (grad mode, call_key, *plain values).
+    """Returns what tells kinds of calls apart or, if `open_sizes`, families of kinds: (grad mode, layout, *plain values).
+
+    The layout is a call's structure, with the dtypes, sizes and strides of its tensors. What is neither tensor, plain value nor
+    container is told by its type only: a call with such an argument never runs from a graph.
 
     tensors: gets the call's distinct tensors, in flattening order
+    open_sizes: whether sizes that may be symbols are left out
+    told_apart: ids of containers that are told from others like them
     """
-    values: list[Any] = []
-    layout = call_key(args, kwargs, tensors, values, open_sizes)
-    return (torch.is_grad_enabled(), layout, *values)
+    keys = _Keys(tensors, open_sizes, told_apart)
+    layout = (*map(keys.key, args), *((name, keys.key(value)) for name, value in kwargs.items()))
+    return (torch.is_grad_enabled(), layout, *keys.values)
 
 
 def is_told_by_class(value: Any) -> bool:
     """Tells whether a call's key has of an argument its class alone, so that the call never runs from a graph."""
-    values: list[Any] = []
-    return _key({}, [], values, False, value) is type(value) and not values
+    keys = _Keys([], False, ())
+    return keys.key(value) is type(value) and not keys.values
 
 
-def _key(seen: dict[int, int], tensors: list[torch.Tensor], values: list[Any], open_sizes: bool, value: Any) -> Any:
-    """Describes one argument. A function of its own: one that held itself would be garbage after each call."""
-    if isinstance(value, torch.Tensor):
-        position = seen.setdefault(id(value), len(seen))
-        if position == len(tensors):
-            tensors.append(value)
+class _Keys:
+    """Describes the arguments of one call, each once.
+
+    tensors: gets the distinct tensors, in flattening order
+    open_sizes, told_apart: as of kind_key
+    """
+
+    def __init__(self, tensors: list[torch.Tensor], open_sizes: bool, told_apart: Container[int]) -> None:
+        self.values: list[Any] = []  # plain values, each with its type
+        self._tensors, self._open_sizes, self._told_apart = tensors, open_sizes, told_apart
+        self._seen: dict[int, int] = {}  # position of each tensor
+        # Position of each container that can change, and whether all of its items have been described.
+        self._containers: dict[int, tuple[int, bool]] = {}
+
+    def key(self, value: Any) -> Any:
+        """Describes one argument, or an item of one."""
+        if isinstance(value, torch.Tensor):
+            return self._of_tensor(value)
+        if isinstance(value, tuple):
+            return (type(value), *map(self.key, value))
+        if isinstance(value, (float, complex)) or (type(value).__module__ == "numpy" and isinstance(value, numbers.Number)):
+            self.values.append((type(value), repr(value)))
+        elif value is None or type(value) in _HASHED or isinstance(value, enum.Enum):
+            self.values.append((type(value), value))
+        elif isinstance(value, slice):
+            return (slice, self.key(value.start), self.key(value.stop), self.key(value.step))
+        elif isinstance(value, (list, dict)) or structure.parts(value) is not None:
+            return self._of_container(value)
+        return type(value)
+
+    def _of_tensor(self, value: torch.Tensor) -> Any:
+        position = self._seen.setdefault(id(value), len(self._seen))
+        if position == len(self._tensors):
+            self._tensors.append(value)
         keys = keys_of(value)
         if not is_plain_kind(value):  # it may have no sizes or strides
             return (position, type(value), keys)
         meaning = (value.dtype, value.device, value.requires_grad, keys)
         if value.__dict__:  # such a call never runs from a graph, unless it is a tensor of the module
             meaning += (True,)
-        if open_sizes and is_open(value):
+        if self._open_sizes and is_open(value):
             return (position, type(value), value.dim(), arrangement(value), *meaning)
         return (position, type(value), value.shape, value.stride(), *meaning)
-    key = partial(_key, seen, tensors, values, open_sizes)
-    if isinstance(value, (list, tuple)):
-        return (type(value), *map(key, value))
-    if isinstance(value, dict):
-        return (type(value), *((type(name), name, key(item)) for name, item in value.items()))
-    if isinstance(value, (float, complex)) or (type(value).__module__ == "numpy" and isinstance(value, numbers.Number)):
-        values.append((type(value), repr(value)))
-    elif value is None or type(value) in _HASHED or isinstance(value, enum.Enum):
-        values.append((type(value), value))
-    elif isinstance(value, slice):
-        return (slice, key(value.start), key(value.stop), key(value.step))
-    elif (items := structure.parts(value)) is not None:
-        return (type(value), *((name, key(item)) for name, item in items))
-    return type(value)
+
+    def _of_container(self, value: Any) -> Any:
+        """Describes a container by identity, too: a forward may ask whether two of them are one.
+
+        Raises ValueError for one that holds itself.
+        """
+        known = self._containers.get(id(value))
+        if known is not None:
+            position, is_whole = known
+            if not is_whole:
+                raise ValueError("a container holds itself")
+            return ("again", position)
+        position = len(self._containers)
+        self._containers[id(value)] = (position, False)
+        own = (type(value), id(value)) if id(value) in self._told_apart else (type(value),)
+        items = self._items_of(value)
+        self._containers[id(value)] = (position, True)
+        return (*own, *items)
+
+    def _items_of(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, list):
+            return tuple(map(self.key, value))
+        if isinstance(value, dict):
+            return tuple((type(name), name, self.key(item)) for name, item in value.items())
+        return tuple((name, self.key(item)) for name, item in structure.parts(value) or ())

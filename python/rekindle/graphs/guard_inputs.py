@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import dataclasses
 import logging
 import operator
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 import torch
 
+from rekindle.export.request import Call
 from rekindle.key.ambient import PLACES
 from rekindle.key.code.module_names import names_of, own_names, read_names
 from rekindle.key.fingerprint import Fingerprint
@@ -34,6 +36,7 @@ from rekindle.process.process_state import builtin_named
 from rekindle.process.world import ALL_NAMES, ALL_VALUES
 from rekindle.recording import cached_functions, queries
 from rekindle.recording.logger_reads import chain_of
+from rekindle.results import structure
 
 _HEAP_TYPE = 1 << 9
 # Observations that stay as they are as long as the process lives, or whose change the results already follow.
@@ -234,3 +237,18 @@ class Watched:
 
     def _add_item(self, container: Any, key: Any) -> None:
         self._items[id(container), key] = (container, key)
+
+
+def containers_told_apart(call: Call, cells: Iterable[tuple[Any, Any]]) -> frozenset[int]:
+    """Returns the ids of the containers among a guard's cells; none where no call is given a container."""
+    if not any(map(_is_container, (*call.args, *call.kwargs.values()))):
+        return frozenset()
+    found: dict[type, bool] = {}
+    for kind in {type(value) for value, _ in cells}:
+        found[kind] = issubclass(kind, (list, dict)) or dataclasses.is_dataclass(kind)
+    return frozenset(id(value) for value, _ in cells if found[type(value)])
+
+
+def _is_container(value: Any) -> bool:
+    """Tells whether it is a container that a call may be given, other than a tuple of plain ones."""
+    return structure.parts(value) is not None and (not isinstance(value, tuple) or any(map(_is_container, tuple.__iter__(value))))

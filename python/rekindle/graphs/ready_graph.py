@@ -18,7 +18,7 @@ from rekindle.export.request import Call
 from rekindle.functions.binding import bind
 from rekindle.graphs.answers import check_answers, not_for_this_data, numbers_of
 from rekindle.graphs.double_backward import DoubleBackward
-from rekindle.graphs.guard_inputs import Watched
+from rekindle.graphs.guard_inputs import Watched, containers_told_apart
 from rekindle.graphs.shared_memory import Memory
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
@@ -48,6 +48,7 @@ class ReadyGraph:
     guard: Any = None  # the _native.Guard of a call; None: it has to be armed
     modes: dict[str, Any] = field(default_factory=dict)  # see _modes; when it was armed
     memory: Any = None  # the Memory of what the graph writes, and who else sees it; None: it has to be armed
+    containers: frozenset[int] = frozenset()  # ids of those that it depends on, where calls are given some; when it was armed
     registered: list[tuple[Any, str]] = field(default_factory=list)  # values, with digests, that no guard can compare
     state: list[torch.Tensor] = field(default_factory=list)  # parameters and buffers of the module, in the contract's order
     bound: list[torch.Tensor] = field(default_factory=list)  # those at its end that the module has as plain values
@@ -86,6 +87,7 @@ class ReadyGraph:
         cells = watched.cells
         self.guard = _native.Guard([], self.state, watched.items, cells, watched.weak)
         self.modes = _modes(call.module)
+        self.containers = containers_told_apart(call, cells)
         writes = [i - len(call.arguments) for i in self.writes]
         self.session.set_constants(self._saved_constants(watched.tensors))
         constants = [value for value, how in cells if how == "bytes"]
@@ -148,9 +150,9 @@ class ReadyGraph:
             self._set_at = []
             self.session.set_replay(None)
 
-    def fits(self, prekey: str) -> bool:
-        """Tells whether the graph is right for a call of this key, by content."""
-        return self.prekey == prekey and verify(self.observations) is None
+    def fits(self, prekey: str, fingerprint: Fingerprint) -> bool:
+        """Tells whether the graph is right for the call of a fingerprint and its key, by content."""
+        return self.prekey == prekey and verify(self.observations, fingerprint.places) is None
 
     def admits(self, arguments: list[torch.Tensor], state: list[torch.Tensor]) -> bool:
         """Tells whether the graph is for arguments of these sizes, and has a plan for them; `state`: parameters and buffers."""

@@ -28,7 +28,8 @@ class Memory:
     def __init__(
         self, state: list[torch.Tensor], contents: list[Any], arguments: list[torch.Tensor], writes: list[int], saves: bool
     ) -> None:
-        self._positions = {id(tensor): i for i, tensor in reversed([*enumerate(state)])}
+        own = [*state, *(content for content in contents if isinstance(content, torch.Tensor))]
+        self._positions = {id(tensor): i for i, tensor in reversed([*enumerate(own)])}
         self._own = self._own_among(arguments)
         self._written = _native.WrittenMemory(state, contents, writes, saves, _bytes_of)
 
@@ -37,7 +38,7 @@ class Memory:
         return [(i, positions[id(tensor)]) for i, tensor in enumerate(arguments) if id(tensor) in positions]
 
     def fits(self, arguments: list[torch.Tensor]) -> bool:
-        """Tells whether the same arguments as then are tensors of the module, and the same ones."""
+        """Tells whether the same arguments as then are tensors that the graph depends on, and the same ones."""
         for tensor in arguments:
             if id(tensor) in self._positions:
                 return self._own_among(arguments) == self._own

@@ -23,6 +23,7 @@ from rekindle.key.shared_memory import FIELD, add_memory
 from rekindle.key.signature import add_signature
 from rekindle.key.values.cells import Cells
 from rekindle.key.values.classes import one_pass
+from rekindle.key.values.places import Places
 from rekindle.key.values.registered import register_digest
 from rekindle.key.values.tensors import DeviceNames, besides_inference
 from rekindle.key.values.walker import Walker
@@ -35,6 +36,7 @@ from rekindle.reasons import Bypass, Reason
 __all__ = ["Fields", "Fingerprint", "describe", "register_digest"]
 
 Fields = list[Leaf]
+_IDENTITY = "identity"  # the name of the field for objects that are in several places
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Fingerprint:
     )  # (owner, name) of attributes of which the fields say only that they are there
     functions: list[Any] = field(repr=False)  # functions that the fields cover by code
     classes: list[type] = field(repr=False)  # classes that the fields cover by code
+    places: Places = field(repr=False)  # of all objects met
+    modules: dict[int, tuple[str, object]] = field(repr=False)  # of the tree, as of module_paths
     registered: list[tuple[Any, str]] = field(default_factory=list, repr=False)  # (value, digest) of types with a digest function
 
     def digest(self) -> str:
@@ -78,10 +82,10 @@ class Fingerprint:
     def as_copied(self) -> Fingerprint:
         """Returns the fingerprint without what private copies have otherwise.
 
-        They have memory of their own, so that which tensors share memory is left out; and no tensor of theirs is one of inference
-        mode.
+        They have memory of their own, so that which tensors share memory is left out, and which objects are in several places; no
+        tensor of theirs is one of inference mode.
         """
-        kept = [field for field in self.fields if not field[0].startswith(FIELD)]
+        kept = [field for field in self.fields if not field[0].startswith((FIELD, _IDENTITY))]
         return replace(self, fields=[(name, besides_inference(value)) for name, value in kept])
 
     def difference(self, other: Fingerprint) -> str | None:
@@ -114,7 +118,8 @@ def describe(
     walker = Walker()
     walker.excluded, walker.unread = left_out.excluded, left_out.unread
     walker.devices = DeviceNames(_device_of(module, args, kwargs))
-    with one_pass(module_paths(module)):
+    modules = module_paths(module)
+    with one_pass(modules):
         for name, value in options_fields.items():
             walker.walk(f"option.{name}", value)
         add_ambient(walker)
@@ -128,10 +133,14 @@ def describe(
         add_patches(walker)
         add_registries(walker)
         classes = list(walker.classes.values())
+        places = Places()
+        places.add(walker)
+        if (text := places.text()) is not None:
+            walker.emit(_IDENTITY, text)
         add_versions(walker, (base for cls in classes for base in cls.__mro__))
     return Fingerprint(
         walker.leaves, walker.cells, walker.weak, walker.tensors, _named(bound), inputs, walker.attributes_met, walker.unread_of,
-        walker.functions, classes, walker.registered,
+        walker.functions, classes, places, modules, walker.registered,
     )  # fmt: skip
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rekindle import _native
-from rekindle.key.fingerprint import Fields
+from rekindle.key.fingerprint import Fields, Fingerprint
 from rekindle.key.values.ingredients import Parts, leaf_text, noting, reachable_parts
+from rekindle.key.values.places import Places
 from rekindle.lookup.refusal import SECTION, Refusal
 from rekindle.recording.observations import KINDS, present
 from rekindle.sizes.shapes import Shapes
@@ -174,29 +175,31 @@ def _observation(path: str, text: str) -> list[str | None] | None:
     return [kind, module, name, None if text == _ABSENT else text]
 
 
-def explain_lookup(cache: Any, model: str, prekey: str, describe: Callable[[], Fields], sizes: list[list[int]]) -> Explanation:
+def explain_lookup(
+    cache: Any, model: str, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], sizes: list[list[int]]
+) -> Explanation:
     """Says why a call hits or misses; changes nothing if the cache is open read-only.
 
     cache: an ExportCache
     model: qualified class of the module
-    prekey: that of the call
-    describe: computes the fields of the call's key anew
+    prekey, fingerprint: of the call
+    describe: computes the fingerprint anew
     sizes: of the call's arguments, as sizes_of gives them
     """
     candidates = cache.lookup(prekey)
     if candidates:
-        return _explain_candidates(cache, model, candidates, sizes)
+        return _explain_candidates(cache, model, candidates, fingerprint.places, sizes)
     gone = _gone(cache, prekey)
     if not any(json.loads(row["meta"]).get("class") == model for row in cache.list()):
         return Explanation(model, "miss", gone or "cold")
     with noting() as noted:
-        fields = describe()
+        fields = describe().fields
         found = cache.nearest(_native.LeafTree(model, _leaves(fields, []), {}))
         if found is None:
             return Explanation(model, "miss", gone or "cold")
         entry, created, equal, total, stored = found
         observed = [seen for path, text in stored.leaves if (seen := _observation(path, text)) is not None]
-        now = [[kind, module, name, new] for kind, module, name, _, new in present(observed)]
+        now = [[kind, module, name, new] for kind, module, name, _, new in present(observed, fingerprint.places)]
     differences = _differences(stored, _leaves(fields, now), noted)
     reason = "version" if differences and differences[0].path.startswith("version.") else "key"
     return Explanation(model, "miss", gone or reason, "", Nearest(entry, created, equal, total), differences)
@@ -212,12 +215,12 @@ def _with_sizes(checked: Iterable[Any], sizes: list[list[int]]) -> list[Any]:
     return [[*row[:4], next(now, row[4])] if row[0] == "shape" else row for row in rows]
 
 
-def _explain_candidates(cache: Any, model: str, candidates: list[Any], sizes: list[list[int]]) -> Explanation:
+def _explain_candidates(cache: Any, model: str, candidates: list[Any], places: Places, sizes: list[list[int]]) -> Explanation:
     """Explains with the newest candidate under one key of which everything holds, or with the one of which least does not."""
     best: Explanation | None = None
     for entry, recorded, created in candidates:
         with noting() as noted:
-            checked = _with_sizes(present(json.loads(recorded)), sizes)
+            checked = _with_sizes(present(json.loads(recorded), places), sizes)
         stored = cache.leaves(entry)
         total = len(checked)
         equal = sum(old == new for *_, old, new in checked)

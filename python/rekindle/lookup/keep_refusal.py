@@ -16,7 +16,7 @@ def keep_refusal(store: Store, wanted: Wanted, bypass: Bypass) -> StoredEntry | 
         return None
     before = [
         refusal
-        for found in store.find(wanted.prekey, wanted.call.arguments)
+        for found in store.find(wanted)
         if (refusal := Refusal.of(found)) is not None and refusal.bypass().cause == bypass.cause
     ]
     processes = max((refusal.processes for refusal in before), default=0) + (wanted.tries == 0)

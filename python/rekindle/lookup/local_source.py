@@ -92,7 +92,7 @@ class LocalSource:
         Raises Bypass where there is no graph, and the cache knows why.
         """
         refusals = []
-        for found in self.store.find(wanted.prekey, wanted.call.arguments):
+        for found in self.store.find(wanted):
             if (refusal := Refusal.of(found)) is not None:
                 refusals.append((refusal, found))
                 continue

@@ -94,7 +94,7 @@ class GraphSource:
         Raises Bypass where the entry says why there is no graph.
         """
         offered = ask()
-        found = self.store.adopt(wanted.prekey, offered, wanted.call.arguments) if offered is not None else None
+        found = self.store.adopt(wanted, offered) if offered is not None else None
         if found is None or offered is None:
             return None
         if (refusal := Refusal.of(found)) is not None:
@@ -149,7 +149,7 @@ class GraphSource:
         ended.count(self._status)
         if ended.error is not None:
             raise ended.error
-        entry = self.store.adopt(wanted.prekey, ended.packed, wanted.call.arguments)
+        entry = self.store.adopt(wanted, ended.packed)
         graph = None if entry is None else self._local.ready(wanted, entry, "background")
         if graph is None or not graph.admits(wanted.call.arguments, wanted.state):
             return None

@@ -22,6 +22,7 @@ from rekindle.key.fingerprint import Fingerprint
 from rekindle.lookup.entry import EntryMeta, InvalidEntry, StoredEntry
 from rekindle.lookup.entry_check import check_entry, check_observations
 from rekindle.lookup.refusal import SECTION, Refusal
+from rekindle.lookup.wanted import Wanted
 from rekindle.options import Options
 from rekindle.process.place_in_job import place_in_job
 from rekindle.reasons import Bypass, Reason
@@ -73,15 +74,15 @@ class Store:
         builder.add_all(fingerprint.fields)
         return builder.digest_hex()
 
-    def find(self, prekey: str, arguments: list[torch.Tensor]) -> Iterator[StoredEntry]:
-        """Yields the entries under `prekey` that are for the arguments' sizes and whose observations hold, newest first."""
+    def find(self, wanted: Wanted) -> Iterator[StoredEntry]:
+        """Yields the entries of a call's key that are for the call's sizes and whose observations hold, newest first."""
         if self._cache is None or self._mode == "refresh":
             return
-        sizes = sizes_of(arguments)
+        sizes, places = sizes_of(wanted.call.arguments), wanted.fingerprint.places
         try:
-            for entry, observations, _ in self._candidates(prekey):
+            for entry, observations, _ in self._candidates(wanted.prekey):
                 recorded = self._observations(entry, observations)
-                if recorded is None or Shapes.observed(recorded).bind(sizes) is None or verify(recorded) is not None:
+                if recorded is None or Shapes.observed(recorded).bind(sizes) is None or verify(recorded, places) is not None:
                     continue
                 found = self._load(entry, recorded)
                 if found is not None:
@@ -172,7 +173,7 @@ class Store:
         about = {"id": id, "observations": entry.observations, "rank": place_in_job()[0]}
         return json.dumps(about).encode() + b"\n" + record
 
-    def adopt(self, prekey: str, packed: bytes, arguments: list[torch.Tensor]) -> StoredEntry | None:
+    def adopt(self, wanted: Wanted, packed: bytes) -> StoredEntry | None:
         """Returns the packed entry, and publishes it where it is not in the cache; None when it is not right here."""
         try:
             head, _, record = packed.partition(b"\n")
@@ -184,13 +185,13 @@ class Store:
         except (_native.RekindleError, ValueError, KeyError, TypeError) as error:
             _native.log_warning(f"an entry of another rank cannot be used: {error}")
             return None
-        if Shapes.observed(about["observations"]).bind(sizes_of(arguments)) is None:
+        if Shapes.observed(about["observations"]).bind(sizes_of(wanted.call.arguments)) is None:
             return None
-        if (changed := verify(about["observations"])) is not None:
+        if (changed := verify(about["observations"], wanted.fingerprint.places)) is not None:
             _native.log_info(f"the {entry.meta.model} of rank {rank} is not right here: {changed}")
             return None
-        if self.shared is not None and next(self.find(prekey, arguments), None) is None:
-            self.publish(prekey, entry)
+        if self.shared is not None and next(self.find(wanted), None) is None:
+            self.publish(wanted.prekey, entry)
         return entry
 
     def reject(self, entry: str, why: str) -> None:
@@ -219,7 +220,7 @@ class Store:
         if self.directory is None:
             raise Bypass(Reason.DISABLED, "the cache is off, or its directory cannot be used; nothing is looked up")
         cache = _native.ExportCache(self.directory, True)
-        return explain_lookup(cache, model_label(fingerprint), prekey, lambda: describe().fields, sizes_of(arguments))
+        return explain_lookup(cache, model_label(fingerprint), prekey, fingerprint, describe, sizes_of(arguments))
 
     def explain_miss(
         self, prekey: str, fingerprint: Fingerprint, describe: Callable[[], Fingerprint], arguments: list[torch.Tensor]

@@ -19,9 +19,9 @@ import torch
 
 from rekindle import _native
 from rekindle.export.copies.private_copy import PrivateCopies
-from rekindle.export.copies.tripwires import Reads
 from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.export.torchscript import adapter
+from rekindle.export.torchscript.result_checks import check_held
 from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
 from rekindle.functions.inlining import checkpoints_inlined
@@ -40,7 +40,7 @@ from rekindle.process.process_state import owned
 from rekindle.process.random_states import random_states_equal
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions
-from rekindle.recording.observations import lasting
+from rekindle.recording.observations import lasting, with_identity
 from rekindle.recording.recorder import Recorder
 from rekindle.recording.undo import Undo
 from rekindle.recording.warnings_shown import not_shown
@@ -140,7 +140,7 @@ def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describ
         try:
             if copies is None:
                 copies = PrivateCopies(call)
-            return _entry(ExportRequest(call, attempt.plan, copies, describe), copies.reads, fingerprint)
+            return _entry(ExportRequest(call, attempt.plan, copies, describe), copies, fingerprint)
         except (Bypass, WrongElsewhere) as error:
             following = attempt.after(error, call.arguments)
             if following is None:
@@ -153,25 +153,25 @@ def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describ
             copies = None  # the module may have been changed
 
 
-def _entry(request: ExportRequest, reads: Reads, fingerprint: Fingerprint) -> NewEntry:
+def _entry(request: ExportRequest, copies: PrivateCopies, fingerprint: Fingerprint) -> NewEntry:
     """Makes one attempt, stage by stage.
 
-    reads: of the private copies, which the forward may have gone on after
+    copies: of the request; the forward may have gone on after it read what it was taken not to read
 
     Raises WrongElsewhere for a graph that may be right at other sizes if some stay equal.
     """
     start = time.perf_counter()
     adapter.load_exporter()
     undo = Undo(fingerprint)
-    recorder = Recorder(fingerprint, undo)
+    recorder = Recorder(fingerprint, undo, copies.copies)
     try:
         made = _staged(request, fingerprint, undo, recorder, start)
-        reads.check()
+        copies.reads.check()
         return made
     except Bypass as error:
-        bypass = reads.bypass() or error
+        bypass = copies.reads.bypass() or error
         read = recorder.observations or recorder.refused_while
-        bypass.observations = None if read is None else lasting(read)
+        bypass.observations = None if read is None else with_identity(lasting(read), fingerprint.places)
         raise bypass  # noqa: B904 (of itself, or shown with the error that the read led to)
 
 
@@ -186,8 +186,10 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
     with _as_called():
         cached_functions.ask_again(recorder.observations)  # what tries the graph finds them answered, as later calls do
     undo.keep_answers()
+    constants = Watched(fingerprint, recorder.observations).tensors
+    check_held(traced.result.outputs, constants)
     if request.call.grad:
-        request = replace(request, constants=Watched(fingerprint, recorder.observations).tensors)
+        request = replace(request, constants=constants)
     exported_at = time.perf_counter()
     alone = _why_alone(traced)
     is_large = request.call.grad and is_differentiated_once(traced, alone)
@@ -201,10 +203,10 @@ def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, record
     if is_large:
         _native.release_free_memory()
     with undo.around(), world.interpreter_random_states_kept(), not_shown():
-        accepted = accept(request, built, alone, functools.partial(Recorder, fingerprint, undo))
+        accepted = accept(request, built, alone, functools.partial(Recorder, fingerprint, undo, recorder.is_copied))
     contract = _contract(request.call, accepted)
     sections = _sections(contract, accepted)
-    observations = _observations(recorder.observations, accepted)
+    observations = with_identity(_observations(recorder.observations, accepted), fingerprint.places)
     seconds = Seconds(exported_at - start, built_at - exported_at, time.perf_counter() - built_at)
     model, mode = type(request.call.module).__name__, _mode(request.call)
     return NewEntry(model, mode, sections, contract, observations, noted, _lighter(accepted), seconds)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rekindle.key.code.code_objects import nested_code
 from rekindle.key.code.reads import Reads
+from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.cells import ARRAY
 from rekindle.key.values.classes import one_pass
 from rekindle.key.values.names import class_codes
@@ -33,7 +34,7 @@ class Notes:
     def __init__(self, covered: set[int], undo: Undo | None = None, cached: cached_functions.Met | None = None) -> None:
         self.covered = covered
         self._undo = undo
-        self._kept: list[Walker] = []
+        self.walks: list[Walker] = []  # over what was noted; a code object that is gone could share its identity with another
         self._modules_before = frozenset(sys.modules)
         self._texts: dict[Key, str | None] = {}  # at the time of the note
         self._from: set[tuple[str, str]] = set()  # (module, name) of from-imports
@@ -42,6 +43,19 @@ class Notes:
         self._whole: set[str] = set()  # modules of which anything may be read
         self._cached: cached_functions.Met = cached or {}
         self.is_incomplete = False  # whether something that ran cannot be noted
+
+    @classmethod
+    def beside(cls, fingerprint: Fingerprint, undo: Undo | None) -> Notes:
+        """Returns notes of what the fingerprint of the call does not have; `undo`: as above."""
+        covered: set[int] = set()
+        for function in fingerprint.functions:
+            covered.update(map(id, nested_code(function.__code__)))
+        for one in fingerprint.classes:
+            covered.update(map(id, class_codes(one)))
+        notes = cls(covered, undo, cached_functions.met_by(fingerprint))
+        if any(cells is ARRAY for _, cells in fingerprint.cells):
+            notes.computes_with_arrays()
+        return notes
 
     def add(self, key: Key) -> None:
         """Notes the present text of something, unless that was noted before; raises Bypass if it cannot be digested."""
@@ -60,7 +74,7 @@ class Notes:
 
     def _covers(self, walks: list[Walker]) -> None:
         for walk in walks:
-            self._kept.append(walk)  # a code object that is gone could share its identity with another
+            self.walks.append(walk)
             for function in walk.functions:
                 self.covered.update(map(id, nested_code(function.__code__)))
             for cls in walk.classes.values():

@@ -16,6 +16,7 @@ text is None for what is absent. kind is one of:
     order              that of the items of sets
     logger             what it lets through
     setting            torch's own state
+    identity           which objects that others read, or the key has, are in several places (key/values/places.py); the last
     answers            those of a cached function; not a text to be equal to
     shape              that of an argument, with symbols; compared by the caller
     size               what the forward asked about sizes, and the answer; compared by the caller
@@ -36,7 +37,8 @@ from rekindle.key.code.binaries import build_id
 from rekindle.key.code.module_names import read_names
 from rekindle.key.values.classes import class_digest, one_pass
 from rekindle.key.values.names import ABSENT, find, follow, locate
-from rekindle.key.values.walker import label, value_text
+from rekindle.key.values.places import Places
+from rekindle.key.values.walker import Walker, label, value_text, walks_kept
 from rekindle.key.versions import distribution_version
 from rekindle.process import world
 from rekindle.process.digest import digest128
@@ -48,43 +50,68 @@ from rekindle.recording import cached_functions, library_code, library_state, lo
 Observation = list["str | None"]
 KINDS = frozenset(
     "function class global from module import env file code library version binary query order answers logger "
-    "setting shape size".split()
+    "setting shape size identity".split()
 )
+_IDENTITY = ("identity", "", "")
 
 
-def verify(recorded: Sequence[Sequence[str | None]]) -> str | None:
-    """Returns the first observation that no longer holds, as a sentence with old and new, or None if all hold."""
-    for kind, module, name, old, new in present(recorded):
+def verify(recorded: Sequence[Sequence[str | None]], places: Places | None = None) -> str | None:
+    """Returns the first observation that no longer holds, as a sentence with old and new, or None if all hold.
+
+    places: of the objects that the key of the call has
+    """
+    for kind, module, name, old, new in present(recorded, places):
         if new != old:
             return f"{title(kind, module, name)} changed: {old or 'absent'} -> {new or 'absent'}"
     return None
 
 
 def present(
-    recorded: Sequence[Sequence[str | None]],
+    recorded: Sequence[Sequence[str | None]], beneath: Places | None = None
 ) -> Iterator[tuple[str, str, str, str | None, str | None]]:
-    """Yields (kind, module, name, recorded text, present text) of each observation."""
+    """Yields (kind, module, name, recorded text, present text) of each observation, that of identity if it has either text.
+
+    beneath: places of the objects that the key of the call has
+    """
+    identity: str | None = None
+    places = Places(beneath)
     files = {module for kind, module, _, _ in recorded if kind == "file"}
     with one_pass():
         for kind, module, name, old in recorded:
             assert kind is not None and module is not None and name is not None
+            if kind == "identity":
+                identity = old
+                continue
             new = old
             # A module that is not loaded yet in this process is stood for by its source file.
             if kind == "file" or module not in files or module in sys.modules:
                 try:
-                    new = _now(kind, module, name, old)
+                    new = _now(kind, module, name, old, places)
                 except Exception as error:
                     new = f"can no longer be digested: {error}"
             yield kind, module, name, old, new
+        if identity is not None or places.text() is not None:
+            yield *_IDENTITY, identity, places.text()
 
 
-def _now(kind: str, module: str, name: str, old: str | None) -> str | None:
-    """Returns the present text, which is the old one if that still holds."""
+def with_identity(recorded: list[Observation], beneath: Places) -> list[Observation]:
+    """Returns observations with the one of identity, which is about all of them; `beneath`: as of `present`."""
+    others = [one for one in recorded if one[0] != "identity"]
+    return others + [[kind, module, name, new] for kind, module, name, _, new in present(others, beneath) if kind == "identity"]
+
+
+def _now(kind: str, module: str, name: str, old: str | None, places: Places) -> str | None:
+    """Returns the present text, which is the old one if that still holds; adds to `places` what it is made of."""
     if kind in ("shape", "size"):
         return old
     if kind == "answers":
         return old if cached_functions.hold(module, name, old or "") else "other answers"
-    return present_text(kind, module, name)
+    walks: list[Walker] = []
+    with walks_kept(walks):
+        text = present_text(kind, module, name)
+    for walk in walks:
+        places.add(walk)
+    return text
 
 
 def title(kind: str, module: str, name: str) -> str:
@@ -93,6 +120,8 @@ def title(kind: str, module: str, name: str) -> str:
         return f"environment variable {name}"
     if kind in ("import", "file", "module"):
         return f"module {module}"
+    if kind == "identity":
+        return "which objects are in several places"
     if kind in ("code", "library", "setting"):
         return f"{module}.{name}"
     if kind in ("version", "binary", "query", "order", "logger"):

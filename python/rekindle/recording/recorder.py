@@ -18,30 +18,28 @@ import warnings
 from typing import Any
 
 from rekindle import _native
-from rekindle.key.code.code_objects import nested_code
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.key.values.cells import ARRAY
 from rekindle.key.values.classes import one_pass
-from rekindle.key.values.names import class_codes
+from rekindle.key.values.places import Places
 from rekindle.process import world
 from rekindle.process.origin import Origin, installed, origin_of_frame
 from rekindle.process.process_state import changed
 from rekindle.reasons import Bypass, Reason
-from rekindle.recording import cached_functions, imports, observations, opaque_calls, pure_calls, queries
+from rekindle.recording import imports, observations, opaque_calls, pure_calls, queries
 from rekindle.recording.asides import Asides
 from rekindle.recording.code_reads import CodeReads
+from rekindle.recording.copied_objects import IsCopied, nothing, refuse_copied
 from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
 from rekindle.recording.interpreter_events import call_hook
 from rekindle.recording.library_code import LibraryCode
 from rekindle.recording.logger_reads import LoggerReads
 from rekindle.recording.notes import Notes
-from rekindle.recording.observations import Observation, verify
+from rekindle.recording.observations import Observation, with_identity
 from rekindle.recording.set_orders import SetOrders
 from rekindle.recording.undo import Undo
 from rekindle.recording.warnings_shown import as_their_user_has_them, filters_now
 from rekindle.sizes.lengths import LENGTH
 
-__all__ = ["Observation", "Recorder", "verify"]
 _WRITES = logging.Logger.callHandlers.__code__
 
 
@@ -52,23 +50,18 @@ class Recorder:
 
     fingerprint: of the same call; code that it covers needs no observation of its own
     undo: is told of what the forward reads before it runs
+    is_copied: tells which objects the forward has copies of; no other way may lead to these
     """
 
-    def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None) -> None:
+    def __init__(self, fingerprint: Fingerprint | None = None, undo: Undo | None = None, is_copied: IsCopied = nothing) -> None:
         self.observations: list[Observation] = []
         self.bypass: Exception | None = None  # what was raised, or is about to be
         self.refused_while: list[Observation] | None = None  # what a refused forward had read; None where that is not known
-        self._covered: set[int] = set()
-        self._has_unread = fingerprint is not None and bool(fingerprint.unread)
-        if fingerprint is not None:
-            for function in fingerprint.functions:
-                self._covered.update(map(id, nested_code(function.__code__)))
-            for cls in fingerprint.classes:
-                self._covered.update(map(id, class_codes(cls)))
+        self.is_copied = is_copied
+        self._fingerprint = fingerprint
         self._ended = False
-        self._notes = Notes(self._covered, undo, None if fingerprint is None else cached_functions.met_by(fingerprint))
-        if fingerprint is not None and any(one is ARRAY for _, one in fingerprint.cells):
-            self._notes.computes_with_arrays()
+        self._ran: dict[int, types.CodeType] = {}  # of the user's, by identity
+        self._notes = Notes(set(), undo) if fingerprint is None else Notes.beside(fingerprint, undo)
         self._library = LibraryCode()
         self._filters = filters_now()
 
@@ -77,7 +70,8 @@ class Recorder:
         self._asides = Asides(self._outside)
         self._random = world.interpreter_random_states()
         self._environment = world.EnvironmentReads(read_is_ours)
-        self._code = CodeReads(self._notes, self._covered, self._environment, self._has_unread)
+        has_unread = self._fingerprint is not None and bool(self._fingerprint.unread)
+        self._code = CodeReads(self._notes, self._notes.covered, self._environment, has_unread)
         self._probe = imports.Probe(self._on_search)
         orders = SetOrders(self._notes, self._asides)
         self._hook = call_hook(self._on_start, self._on_watched, opaque_calls.judge, opaque_calls.side_of, orders.on_list)
@@ -123,15 +117,13 @@ class Recorder:
     def _of_the_process(self) -> list[Observation]:
         """Returns what the forward's libraries and code read of the process: settings, functions that differ, the environment."""
         read = self._library.settings()
-        read += [[*key, observations.present_text(*key)] for key in self._library.keys(self._covered)]
+        read += [[*key, observations.present_text(*key)] for key in self._library.keys(self._notes.covered)]
         return read + [["env", "", name, text] for name, text in self._environment.texts.items()]
 
     def _end_if_refused(self, frame: types.FrameType, function: Any = None) -> None:
         """Raises the bypass in the forward, once: what it has yet to do would be done again in eager. Does not if `function`, of
         C and about to be called, is the end of a `with`: what that puts back would stay changed."""
-        if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__":
-            return
-        if self._asides.has(frame):
+        if self.bypass is None or self._ended or getattr(function, "__name__", None) == "__exit__" or self._asides.has(frame):
             return
         inside = itertools.takewhile(lambda one: id(one) not in self._outside, frames_from(frame))
         if all(one.f_code.co_name != "__exit__" for one in inside):
@@ -157,6 +149,7 @@ class Recorder:
         origin = origin_of_frame(frame)
         if origin is not Origin.USER:
             return self._on_library(frame, origin)
+        self._ran[id(code)] = code
         if self._asides.has(frame):
             return False  # the forward may still call it
         if (question := queries.asked(code)) is not None:
@@ -297,9 +290,12 @@ class Recorder:
 
     def _finish(self) -> None:
         if world.interpreter_random_states() != self._random:
-            raise Bypass(
-                Reason.NONDETERMINISTIC,
-                "the forward drew from Python's or NumPy's global random generator; use torch's generators instead",
-            )
+            message = "the forward drew from Python's or NumPy's global random generator; use torch's generators instead"
+            raise Bypass(Reason.NONDETERMINISTIC, message)
         with one_pass():
-            self.observations = self._notes.observations() + self._of_the_process()
+            read = self._notes.observations() + self._of_the_process()
+        known = self._fingerprint
+        self.observations = with_identity(read, Places() if known is None else known.places)
+        if known is not None:
+            with one_pass(known.modules):
+                refuse_copied(self._notes.walks, known.classes, self._ran, self.is_copied)

@@ -7,6 +7,7 @@ are [x * n, steps, answers]; the vector `answers` has the one number n > 3.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from rekindle.export.copies.set_attributes import SetAttributes
 from rekindle.export.request import Call, ExportRequest
 from rekindle.export.torchscript.function_nodes import Functions
 from rekindle.export.torchscript.module_state import state_kept
+from rekindle.export.torchscript.result_checks import check_held, check_new
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.messages import is_for_message
@@ -35,7 +37,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
 from rekindle.results.contract import flatten_outputs
 from rekindle.results.layouts import sharing
-from rekindle.sizes.traced_sizes import CLOSED, Guard, SizeTrace, stacked
+from rekindle.sizes.traced_sizes import Guard, SizeTrace, stacked
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class TracedModule(nn.Module):
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
             layout, outputs = flatten_outputs(result, list(tensors), objects, sizes.number, steps, self.private.own)
             mode.check_views(layout)
-        _check_leaves(outputs, tensors)
+            check_new(outputs, tensors)
+            check_held(outputs, self._plain_tensors())
         mode.failed_calls.check()
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
@@ -97,6 +100,13 @@ class TracedModule(nn.Module):
         answers = sizes.answers()
         take_for_numbers(traced_graph())
         return tuple(outputs) if answers is None else (*outputs, answers)
+
+    def _plain_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the tensors of the copy that are none of the graph's inputs."""
+        inputs = set(map(id, self.private.tensors))
+        for copy in self.private.copied.values():
+            if isinstance(copy, torch.Tensor) and id(copy) not in inputs:
+                yield f"of shape {tuple(copy.shape)} that the module holds", copy
 
     def _run(
         self, tensors: tuple[torch.Tensor, ...], sizes: SizeTrace, data: DataSizes, assumptions: Assumptions
@@ -122,20 +132,6 @@ class TracedModule(nn.Module):
         if not structure.same_items(given, (args, kwargs)):
             raise Bypass(Reason.INPUT_MUTATED, "the forward changes a container that it was given; return what it adds")
         return mode, result
-
-
-def _check_leaves(outputs: list[torch.Tensor], given: tuple[torch.Tensor, ...]) -> None:
-    """Raises Bypass for results that are new and more than what was computed: leaves for gradients, or with attributes."""
-    for output in outputs:
-        if any(output is tensor for tensor in given):
-            continue
-        if output.requires_grad and output.is_leaf:
-            what = "a tensor for which gradients were asked without a graph behind it"
-        elif attributes := [name for name in vars(output) if name != CLOSED]:
-            what = f"a tensor that got the attribute {attributes[0]!r}"
-        else:
-            continue
-        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the result has {what}; return the tensor alone, or do so outside")
 
 
 def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:

@@ -14,6 +14,7 @@ import dataclasses
 import operator
 import threading
 import types
+from collections.abc import Set
 from typing import Any
 
 from rekindle.key.code.binaries import build_of
@@ -84,9 +85,7 @@ def class_digest(cls: type) -> str:
     """
     known = _pass.cached.get(id(cls))
     if known is None:
-        metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
-        owners = [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
-        digests = [(_name(owner), _own(owner)[0]) for owner in owners]
+        digests = [(_name(owner), _own(owner)[0]) for owner in owners(cls)]
         digest = digest_parts((f"{name} {own}" if own else name).encode() for name, own in digests)
         note(digest, "", ((f" {name}", own) for name, own in digests))
         known = (cls, digest)
@@ -96,6 +95,12 @@ def class_digest(cls: type) -> str:
 
 
 steps.class_digest = class_digest
+
+
+def owners(cls: type) -> list[Any]:
+    """Returns the classes and modules whose members the digest of a class covers, builtin classes among them."""
+    metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
+    return [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
 
 
 def _name(owner: Any) -> str:
@@ -144,11 +149,14 @@ def walked_members(owner: Any) -> Walker:
     return walk_members(owner) if known is None else known[2]
 
 
-def walk_members(owner: Any) -> Walker:
-    """Returns a walk over what one class body or one module defines; raises Bypass for what cannot be digested."""
+def walk_members(owner: Any, but: Set[str] = frozenset()) -> Walker:
+    """Returns a walk over what one class body or one module defines; raises Bypass for what cannot be digested.
+
+    but: names of members that are left out
+    """
     members = vars(owner)
     is_class = isinstance(owner, type)
-    skipped = _SKIPPED if is_class else OF_IMPORT
+    skipped = (_SKIPPED if is_class else OF_IMPORT) | but
     walker = Walker(deep_classes=False, known=_pass.known)
     try:
         for key in sorted(members):

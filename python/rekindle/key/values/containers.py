@@ -208,6 +208,7 @@ def _unordered(walker: Walker, path: str, value: Any) -> None:
         inner.walk(f"{path}{{}}", item)
         texts.append(leaves_text(inner.leaves))
         walker.take_parts(inner)
+        walker.met_in_sets.append((texts[-1], inner.met))
     walker.leaves.append((path, f"{kind}[{len(value)}] {digest_leaves(('', text) for text in sorted(texts))}{mark}"))
 
 

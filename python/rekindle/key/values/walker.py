@@ -147,9 +147,11 @@ class Walker:
         self.inside_module = False
         self.level = level
         self.content_limit = CONTENT_LIMIT  # bytes of a tensor that may be digested
+        self.met: dict[int, tuple[str, Any]] = {}  # (path, value) of what is known by identity, by identity
+        self.met_in_sets: list[tuple[str, dict[int, tuple[str, Any]]]] = []  # the text of an item, and what was met in it
         self._depth = 0
         self._later: deque[tuple[str, Any, bool]] = deque()
-        self._memo: dict[int, tuple[str, Any]] = dict(known) if known else {}
+        self._known = known or {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
         """Adds one leaf."""
@@ -157,11 +159,11 @@ class Walker:
 
     def seen(self, path: str, value: object) -> bool:
         """Tells whether the object was met before; then adds a reference leaf, otherwise remembers it."""
-        known = self._memo.get(id(value))
+        known = self.met.get(id(value)) or self._known.get(id(value))
         if known is not None:
             self.leaves.append((path, f"ref {known[0]}"))
             return True
-        self._memo[id(value)] = (path, value)
+        self.met[id(value)] = (path, value)
         return False
 
     def watch(self, value: Any, *cells: Cells) -> None:
@@ -178,6 +180,7 @@ class Walker:
         self.tensors += inner.tensors
         self.registered += inner.registered
         self.named += inner.named
+        self.met_in_sets += inner.met_in_sets
 
     def left_out(self, path: str, cls: type, name: str) -> bool:
         """Tells whether the user excluded an attribute of the object of class `cls` at `path`."""
