@@ -26,6 +26,11 @@ std::size_t CpuAllocator::release() {
   return allocator == nullptr || !allocator->kept_ ? 0 : allocator->kept_->release();
 }
 
+std::size_t CpuAllocator::kept_bytes() {
+  CpuAllocator* const allocator = installed.load();
+  return allocator == nullptr || !allocator->kept_ ? 0 : allocator->kept_->bytes();
+}
+
 CpuAllocator::CpuAllocator(c10::Allocator* inner) : inner_(inner) {
   if (inner_->raw_deleter() != nullptr) kept_.emplace(*inner_);
 }

@@ -22,6 +22,8 @@ class CpuAllocator final : public c10::Allocator {
   static CpuAllocator& install();
   // Gives memory that is kept back to the system; returns its bytes. Installs nothing.
   static std::size_t release();
+  // The bytes that are kept now; 0 where it is not installed.
+  static std::size_t kept_bytes();
 
   c10::DataPtr allocate(std::size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override;

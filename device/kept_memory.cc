@@ -49,6 +49,11 @@ bool KeptMemory::free(void* memory) {
   return true;
 }
 
+std::size_t KeptMemory::bytes() {
+  const std::lock_guard lock(mutex_);
+  return kept_bytes_;
+}
+
 std::size_t KeptMemory::release() {
   Blocks all;
   {

@@ -35,6 +35,8 @@ class KeptMemory {
   bool free(void* memory);
   // Gives all that is kept back to the source; returns its bytes.
   std::size_t release();
+  // The bytes that are kept now.
+  std::size_t bytes();
 
  private:
   struct Block {

@@ -14,11 +14,17 @@ namespace rekindle::python {
 namespace py = pybind11;
 
 void bind_process(py::module_& m) {
-  // Gives memory that was freed back to the system: what is kept for the next step, and what the heap keeps.
-  m.def("release_free_memory", [] {
-    device::CpuAllocator::release();
-    malloc_trim(0);
-  });
+  m.def(
+      "release_free_memory",
+      [] {
+        const std::size_t released = device::CpuAllocator::release();
+        malloc_trim(0);
+        return released;
+      },
+      "Gives memory that was freed back to the system: what is kept for the next step, whose bytes it "
+      "returns, "
+      "and what the heap keeps.");
+  m.def("kept_bytes", &device::CpuAllocator::kept_bytes);
   m.def(
       "fork_helper",
       [](int kept, unsigned seconds) {

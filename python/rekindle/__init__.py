@@ -19,7 +19,7 @@ from rekindle.versions import check_environment
 check_environment()
 
 from rekindle import reasons, statistics  # noqa: E402
-from rekindle.accounting import memory  # noqa: E402
+from rekindle.accounting import memory, release_memory  # noqa: E402
 from rekindle.comparison import verify  # noqa: E402
 from rekindle.functions.registry import register_python_op  # noqa: E402
 from rekindle.key.fingerprint import register_digest  # noqa: E402
@@ -50,6 +50,7 @@ __all__ = [
     "reasons",
     "register_digest",
     "register_python_op",
+    "release_memory",
     "statistics",
     "status",
     "unwrap",

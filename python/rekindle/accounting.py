@@ -1,10 +1,11 @@
-"""Accounts for the memory of one call and its training step: rekindle.memory(model, *args, **kwargs)."""
+"""Accounts for the memory of one call and its training step, rekindle.memory(...), and gives idle memory back."""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from rekindle import _native
 from rekindle.module import Module, runtime_of, unwrap
 
 if TYPE_CHECKING:
@@ -36,3 +37,12 @@ def memory(model: Module, *args: Any, optimizer: Any = None, **kwargs: Any) -> M
     from rekindle.calls.accounting import account  # with what else only exports and comparisons need
 
     return account(module, runtime, args, kwargs, optimizer)
+
+
+def release_memory() -> int:
+    """Gives the memory that no call uses now back to the system, and returns its bytes. The next step takes it anew.
+
+    That are arenas between steps, on all devices, and what was freed and is kept for the next step of the process
+    (`Status.kept_bytes`), as gradients after `zero_grad()`. For example, after the training, before a large evaluation elsewhere.
+    """
+    return int(_native.release_idle_arenas()) + int(_native.release_free_memory())

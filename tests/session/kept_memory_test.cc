@@ -121,8 +121,10 @@ TEST_CASE("tensors of the process get memory that others have freed", "[session]
   CHECK_FALSE(next.any().item<bool>());
   next.resize_({2 * elements});  // its storage has an allocator
   CHECK(next.numel() == 2 * elements);
+  CHECK(CpuAllocator::kept_bytes() >= elements * sizeof(float));
   CHECK(CpuAllocator::release() >= elements * sizeof(float));
   CHECK(CpuAllocator::release() == 0);
+  CHECK(CpuAllocator::kept_bytes() == 0);
 }
 
 }  // namespace

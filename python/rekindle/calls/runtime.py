@@ -124,6 +124,7 @@ class Runtime:
     def current_status(self) -> Status:
         """Returns a copy of the status with the sessions' figures, and those of the parts, added. Waits for nobody."""
         whole = self._status.with_sessions([graph.session.stats() for graph in self._kinds.graphs()])
+        whole.kept_bytes = _native.kept_bytes()
         found = {name: (runtime, runtime.current_status()) for name, runtime in self._runtimes.copy().items()}
         if found:
             parts = {name: (status, runtime._as_part(status)) for name, (runtime, status) in found.items()}

@@ -29,6 +29,7 @@ class Status:
     hits, exports, plans: how many there were
     eager_calls: calls that ran in eager
     arena_bytes: of the largest arena
+    kept_bytes: of the process, what is freed and kept for its next step; rekindle.release_memory() gives it back
     packed_calls: calls that left rows of tokens out (padding_elimination)
     density, loss_density: of the last call that could: the share of the rows that it needs, and of those that the loss reads;
         None before it
@@ -54,6 +55,7 @@ class Status:
     eager_calls: int = 0
     plans: int = 0
     arena_bytes: int = 0
+    kept_bytes: int = 0
     packed_calls: int = 0
     density: float | None = None
     loss_density: float | None = None
