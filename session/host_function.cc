@@ -36,6 +36,11 @@ HostFunction& HostScope::function(std::int64_t number) {
   return *found;
 }
 
+std::shared_ptr<HostFunction> HostScope::owner(std::int64_t number) {
+  function(number);
+  return (*current->functions_)[static_cast<std::size_t>(number)];
+}
+
 c10::impl::LocalDispatchKeySet HostScope::keys() { return current->keys_; }
 
 TORCH_LIBRARY_FRAGMENT(rekindle, library) {

@@ -40,6 +40,9 @@ class HostFunction {
   // them, as a Python Function's does; its outputs are the inputs' gradients in order. Others are
   // differentiated by the engine.
   virtual bool has_one_node() const { return false; }
+  // Whether a backward calls it again, with the same inputs, for what it has to save: nothing of it is kept
+  // from the forward on but the inputs.
+  virtual bool recomputes() const { return false; }
   // Meta tensors like the results for inputs like these meta tensors;
   // nullopt when it does not know without running.
   virtual std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const = 0;
@@ -57,6 +60,8 @@ class HostScope {
   // Throws c10::Error when no scope on this thread has a function of that number; find() returns null then.
   static HostFunction& function(std::int64_t number);
   static HostFunction* find(std::int64_t number);
+  // The same, to be kept.
+  static std::shared_ptr<HostFunction> owner(std::int64_t number);
   // The dispatch keys of the innermost scope.
   static c10::impl::LocalDispatchKeySet keys();
 

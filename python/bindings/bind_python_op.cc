@@ -25,15 +25,15 @@ void bind_python_op(py::module_& m) {
       .def(py::init([](py::object apply, py::tuple arguments, std::vector<std::int64_t> places,
                        py::object make_arguments, std::vector<std::size_t> results, py::tuple others,
                        std::vector<std::size_t> dirty, std::map<std::size_t, std::size_t> reuses,
-                       py::object watch, py::object infer) {
-             return std::make_shared<PythonOp>(
-                 PythonCall{std::move(apply), std::move(arguments), std::move(places),
-                            std::move(make_arguments), std::move(results), std::move(others),
-                            std::move(dirty), std::move(reuses), std::move(watch), std::move(infer)});
+                       py::object watch, py::object infer, bool recomputes) {
+             return std::make_shared<PythonOp>(PythonCall{
+                 std::move(apply), std::move(arguments), std::move(places), std::move(make_arguments),
+                 std::move(results), std::move(others), std::move(dirty), std::move(reuses), std::move(watch),
+                 std::move(infer), recomputes});
            }),
            py::kw_only(), py::arg("apply"), py::arg("arguments"), py::arg("places"),
            py::arg("make_arguments"), py::arg("results"), py::arg("others"), py::arg("dirty"),
-           py::arg("reuses"), py::arg("watch"), py::arg("infer"));
+           py::arg("reuses"), py::arg("watch"), py::arg("infer"), py::arg("recomputes"));
 }
 
 void bind_stand_ins(py::module_& m) {

@@ -26,6 +26,7 @@ struct PythonCall {
   // Told what is otherwise: changed(result), wrote(inputs), reused(result, input), does_not_reuse(...).
   pybind11::object watch;
   pybind11::object infer;  // None, or called with meta tensors for meta tensors
+  bool recomputes = false;
 };
 
 // Takes the GIL for the call only. Holds the live objects until it goes.
@@ -38,6 +39,7 @@ class PythonOp : public session::HostFunction {
   bool may_overwrite(std::size_t i) const override;
   bool reuses(std::size_t i) const override { return call_->reuses.contains(i); }
   bool has_one_node() const override { return true; }
+  bool recomputes() const override { return call_->recomputes; }
   std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const override;
 
   // For Python's garbage collector. After clear() it must not be called.

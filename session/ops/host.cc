@@ -74,7 +74,16 @@ struct Call {
     HostResults results;
     if (record) {
       std::shared_ptr<HostTape> tape;
-      results = HostTape::record(callee, std::move(inputs), own, planned, tracked, tape);
+      const bool writes = [&] {
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          if (callee.writes(i)) return true;
+        }
+        return false;
+      }();
+      results =
+          callee.recomputes() && !writes
+              ? HostTape::postpone(HostScope::owner(function), std::move(inputs), planned, tracked, tape)
+              : HostTape::record(callee, std::move(inputs), own, planned, tracked, tape);
       args.held_out(planned.size()) = std::move(tape);
     } else {
       const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());

@@ -1,6 +1,7 @@
 #include "session/run/host_tape.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -20,12 +21,59 @@ bool has_hooks(torch::autograd::Node& node) {
          !node.retains_grad_hooks().empty();
 }
 
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_inference() ? tensor._version() : -1;
+}
+
 }  // namespace
 
 HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inputs,
                              const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
                              const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape) {
   tape = std::make_shared<HostTape>();
+  const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
+  return run_recorded(function, std::move(inputs), own, planned, tracked, *tape);
+}
+
+HostResults HostTape::postpone(std::shared_ptr<HostFunction> function, std::vector<at::Tensor> inputs,
+                               const std::vector<at::Tensor>& planned,
+                               const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape) {
+  const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
+  auto postponed = std::make_unique<Postponed>();
+  postponed->random_states = device::random_states();
+  for (const at::Tensor& input : inputs) postponed->versions.push_back(version_of(input));
+  const at::AutoGradMode no_grad(false);
+  HostResults results = function->call(inputs, std::vector<bool>(inputs.size(), false), planned);
+  postponed->function = std::move(function);
+  postponed->inputs = std::move(inputs);
+  postponed->planned = planned;
+  postponed->tracked = tracked;
+  tape = std::make_shared<HostTape>();
+  tape->postponed_ = std::move(postponed);
+  return results;
+}
+
+std::shared_ptr<HostTape> HostTape::recorded() const {
+  const Postponed& run = *postponed_;
+  for (std::size_t i = 0; i < run.inputs.size(); ++i) {
+    TORCH_CHECK(version_of(run.inputs[i]) == run.versions[i],
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                "operation: input ",
+                i, " of a function that the backward runs again (recompute=True)");
+  }
+  auto tape = std::make_shared<HostTape>();
+  const device::RandomStates now = device::random_states();
+  device::set_random_states(run.random_states);
+  const auto put_back = c10::make_scope_exit([&] { device::set_random_states(now); });
+  const at::ThreadLocalStateGuard settings(run.settings);
+  run_recorded(*run.function, run.inputs, std::vector<bool>(run.inputs.size(), false), run.planned,
+               run.tracked, *tape);
+  return tape;
+}
+
+HostResults HostTape::run_recorded(HostFunction& function, std::vector<at::Tensor> inputs,
+                                   const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
+                                   const std::vector<std::int64_t>& tracked, HostTape& tape) {
   std::vector<bool> is_tracked(inputs.size(), false);
   for (const std::int64_t position : tracked) is_tracked.at(static_cast<std::size_t>(position)) = true;
   std::shared_ptr<torch::autograd::Node> end;
@@ -39,19 +87,18 @@ HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inp
     torch::autograd::set_history(inputs[i], end);
   }
   for (const std::int64_t position : tracked) {
-    tape->wanted_.push_back(torch::autograd::impl::gradient_edge(inputs[static_cast<std::size_t>(position)]));
+    tape.wanted_.push_back(torch::autograd::impl::gradient_edge(inputs[static_cast<std::size_t>(position)]));
   }
   HostResults results;
   {
-    const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
     const at::AutoGradMode grad(true);
     results = function.call(inputs, own, planned);
   }
   for (at::Tensor& result : results.tensors) {
-    tape->results_.push_back(result.requires_grad() ? torch::autograd::impl::gradient_edge(result) : Edge());
+    tape.results_.push_back(result.requires_grad() ? torch::autograd::impl::gradient_edge(result) : Edge());
     if (result.defined()) result = result.tensor_data();
   }
-  if (function.has_one_node()) tape->find_node(inputs, tracked);
+  if (function.has_one_node()) tape.find_node(inputs, tracked);
   return results;
 }
 
@@ -76,6 +123,7 @@ void HostTape::find_node(const std::vector<at::Tensor>& inputs, const std::vecto
 }
 
 std::vector<at::Tensor> HostTape::backward(const std::vector<at::Tensor>& cotangents) const {
+  if (postponed_ != nullptr) return recorded()->backward(cotangents);
   const bool any =
       std::any_of(results_.begin(), results_.end(), [](const Edge& edge) { return edge.is_valid(); });
   if (!any) return std::vector<at::Tensor>(wanted_.size());

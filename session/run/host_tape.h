@@ -2,17 +2,20 @@
 // function's backward. Internal to the session room.
 #pragma once
 
+#include <ATen/ThreadLocalState.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "device/random_state.h"
 #include "session/host_function.h"
 
 namespace rekindle::session {
 
-// Owns the recorded backward and with it what the function saved (for a Python Function: its context). Usable
-// any number of times, from any thread; freed with its last owner.
+// Owns the recorded backward and with it what the function saved (for a Python Function: its context), or
+// what it takes to record it later. Usable any number of times, from any thread; freed with its last owner.
 class HostTape {
  public:
   // Runs `function` under autograd, so that inputs `tracked` (positions) get gradients, and returns its
@@ -22,15 +25,37 @@ class HostTape {
                             const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
                             const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape);
 
+  // Runs `function`, which writes to no input, without autograd, and returns its results: each backward runs
+  // it again, under the settings and from the random states of now, and records that. Keeps the inputs.
+  static HostResults postpone(std::shared_ptr<HostFunction> function, std::vector<at::Tensor> inputs,
+                              const std::vector<at::Tensor>& planned,
+                              const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape);
+
   // The gradients of the tracked inputs for one cotangent a result, undefined where there is none, in either.
-  // A backward of one node runs as it is, without the autograd engine; throws what it throws.
+  // A backward of one node runs as it is, without the autograd engine; throws what it throws, and c10::Error
+  // where an input of a postponed run was written since.
   std::vector<at::Tensor> backward(const std::vector<at::Tensor>& cotangents) const;
 
  private:
+  // What a postponed run needs.
+  struct Postponed {
+    std::shared_ptr<HostFunction> function;
+    std::vector<at::Tensor> inputs, planned;
+    std::vector<std::int64_t> tracked;
+    std::vector<std::int64_t> versions;  // of the inputs; -1 where there is none
+    at::ThreadLocalState settings;
+    device::RandomStates random_states;
+  };
+
+  static HostResults run_recorded(HostFunction& function, std::vector<at::Tensor> inputs,
+                                  const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
+                                  const std::vector<std::int64_t>& tracked, HostTape& tape);
+  std::shared_ptr<HostTape> recorded() const;
   void find_node(const std::vector<at::Tensor>& inputs, const std::vector<std::int64_t>& tracked);
   std::vector<at::Tensor> run_node(const std::vector<at::Tensor>& cotangents) const;
   std::vector<at::Tensor> run_engine(const std::vector<at::Tensor>& cotangents) const;
 
+  std::unique_ptr<const Postponed> postponed_;  // null: it is recorded
   torch::autograd::edge_list results_;  // an invalid edge for a result that depends on no tracked input
   torch::autograd::edge_list wanted_;   // of the tracked inputs
   std::shared_ptr<torch::autograd::Node> node_;  // null when the results come from several, or lead elsewhere

@@ -19,7 +19,7 @@ using rekindle::session::TestedSession;
 class Made : public HostFunction {
  public:
   std::function<at::Tensor(const at::Tensor&)> body;
-  bool dirty = false, declared = false, shares = false;
+  bool dirty = false, declared = false, shares = false, again = false;
   int calls = 0;
 
   HostResults call(const std::vector<at::Tensor>& inputs, const std::vector<bool>& own,
@@ -33,6 +33,7 @@ class Made : public HostFunction {
   bool writes(std::size_t /*i*/) const override { return dirty; }
   bool may_overwrite(std::size_t /*i*/) const override { return declared; }
   bool reuses(std::size_t /*i*/) const override { return declared; }
+  bool recomputes() const override { return again; }
   std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const override {
     return std::vector{at::empty(inputs[0].sizes(), inputs[0].options())};
   }
@@ -75,6 +76,36 @@ TEST_CASE("a host function runs once a step and its history gives the gradient",
     CHECK(at::allclose(grad(ours, x), grad(theirs, x)));
     CHECK(function->calls == step);
   }
+}
+
+TEST_CASE("a host function that recomputes runs again in each backward, from the random state it had",
+          "[session]") {
+  const auto function = std::make_shared<Made>();
+  function->again = true;
+  c10::weak_intrusive_ptr<c10::TensorImpl> saved(at::empty({0}).getIntrusivePtr());
+  function->body = [&](const at::Tensor& h) {
+    const at::Tensor mask = at::rand_like(h.detach());
+    saved = c10::weak_intrusive_ptr<c10::TensorImpl>(mask.getIntrusivePtr());
+    return h * mask;
+  };
+  const auto session = session_of(function);
+  const at::Tensor x = matrix();
+  at::manual_seed(1);
+  const at::Tensor ours = session->forward(std::vector{x}, true)[0];
+  CHECK(saved.expired());  // eager would keep it
+  const at::Tensor later = at::rand({2});
+  at::manual_seed(1);
+  const at::Tensor theirs = (x.tanh() * at::rand_like(x.detach())).exp();
+  CHECK(at::allclose(ours, theirs));
+  for (int backward = 1; backward <= 2; ++backward) {
+    const at::Tensor found = torch::autograd::grad({ours}, {x}, {at::ones_like(ours)}, true)[0];
+    CHECK(at::allclose(found, torch::autograd::grad({theirs}, {x}, {at::ones_like(theirs)}, true)[0]));
+    CHECK(function->calls == 1 + backward);
+  }
+  CHECK(at::equal(at::rand({2}), later));  // the backward has drawn nothing
+  function->dirty = true;
+  grad(session->forward(std::vector{x}, true)[0], x);
+  CHECK(function->calls == 4);
 }
 
 TEST_CASE("an input is overwritten only where that is declared and nothing else reads it", "[session]") {

@@ -51,6 +51,7 @@ def bind(named: Call | _native.FunctionCall, model: nn.Module, device: torch.dev
         reuses=dict(_reuse(call, function, *pair) for pair in declared.inplace_map or ()),
         watch=watch,
         infer=_inference(call, declared.infer_shape, watch),
+        recomputes=bool(declared.recompute),
     )
 
 

@@ -23,6 +23,7 @@ class Declaration:
     infer_shape: Callable[..., Any] | None = None  # gives meta tensors like the results
     export: Callable[..., Any] | None = None  # runs instead of the Function in an export
     inline: bool | None = None  # whether the graph gets the operations of forward
+    recompute: bool | None = None  # whether the backward calls forward again, for what it saves
 
 
 _declared: dict[type, Declaration] = {}
@@ -37,6 +38,7 @@ def register_python_op(
     infer_shape: Callable[..., Any] | None = None,
     export: Callable[..., Any] | None = None,
     inline: bool | None = None,
+    recompute: bool | None = None,
 ) -> type:
     """Declares how an autograd Function runs inside of graphs, and returns the Function. See docs/python-ops.md.
 
@@ -50,12 +52,14 @@ def register_python_op(
         with torch becomes part of the graph, as one call of an operator of torch.library does.
     inline: True: the operations of forward become part of the graph, and autograd differentiates them; backward is ignored.
         False: the Function is called back even where the option inline_functions is on, or Rekindle has an export for it.
+    recompute: True: the graph keeps the inputs of forward alone, and calls it again in the backward for what it saves, from the
+        same random states. A call that writes to an input in place saves as ever.
 
     Raises PythonOpError for a class that is no Function, and for declarations that mean nothing.
     """
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise PythonOpError(f"register_python_op takes a subclass of torch.autograd.Function, not {function!r}")
-    made = _checked(function, inplace_map, infer_shape, export, inline)
+    made = _checked(function, Declaration(_pairs(function, inplace_map), infer_shape, export, inline, recompute))
     _declared[function] = made
     same_name = [
         known for known in _declared if (known.__module__, known.__qualname__) == (function.__module__, function.__qualname__)
@@ -71,7 +75,9 @@ def declaration_of(function: type) -> Declaration:
     Raises PythonOpError for a bad attribute.
     """
     registered = _declared.get(function, Declaration())
-    said = _checked(function, *(_attribute(function, field.name) for field in fields(Declaration)))
+    attributes = {field.name: _attribute(function, field.name) for field in fields(Declaration)}
+    attributes["inplace_map"] = _pairs(function, attributes["inplace_map"])
+    said = _checked(function, Declaration(**attributes))
     chosen = {
         field.name: getattr(said if getattr(registered, field.name) is None else registered, field.name)
         for field in fields(Declaration)
@@ -84,23 +90,34 @@ def _attribute(function: type, name: str) -> Any:
     return found.__func__ if isinstance(found, staticmethod) else found
 
 
-def _checked(function: type, inplace_map: Any, infer_shape: Any, export: Any, inline: Any) -> Declaration:
+def _pairs(function: type, inplace_map: Any) -> tuple[tuple[int, int], ...] | None:
+    """Returns an inplace_map as (output, input) pairs, sorted; raises PythonOpError for what is none."""
+    if inplace_map is None:
+        return None
+    pairs = list(inplace_map.items()) if isinstance(inplace_map, Mapping) else [(None, None)]
+    if any(type(i) is not int or i < 0 for pair in pairs for i in pair):
+        raise PythonOpError(
+            f"inplace_map of the autograd Function {function.__qualname__} is {inplace_map!r}; it maps positions of outputs to "
+            "positions of inputs, as {0: 0}"
+        )
+    return tuple(sorted(pairs))
+
+
+def _checked(function: type, said: Declaration) -> Declaration:
+    """Returns what is said of a Function; raises PythonOpError for what means nothing."""
     what = f"of the autograd Function {function.__qualname__}"
-    if inplace_map is not None:
-        pairs = list(inplace_map.items()) if isinstance(inplace_map, Mapping) else [(None, None)]
-        if any(type(i) is not int or i < 0 for pair in pairs for i in pair):
-            raise PythonOpError(
-                f"inplace_map {what} is {inplace_map!r}; it maps positions of outputs to positions of inputs, as {{0: 0}}"
-            )
-        inplace_map = tuple(sorted(pairs))
-    for name, value in (("infer_shape", infer_shape), ("export", export)):
+    for name, value in (("infer_shape", said.infer_shape), ("export", said.export)):
         if value is not None and not callable(value):
             raise PythonOpError(f"{name} {what} is {value!r}, which cannot be called")
-    if inline is not None and type(inline) is not bool:
-        raise PythonOpError(f"inline {what} is {inline!r}; it must be True or False")
-    if inline and export is not None:
+    for name, flag in (("inline", said.inline), ("recompute", said.recompute)):
+        if flag is not None and type(flag) is not bool:
+            raise PythonOpError(f"{name} {what} is {flag!r}; it must be True or False")
+    if said.inline and said.export is not None:
         raise PythonOpError(f"the autograd Function {function.__qualname__} has both inline=True and an export; choose one")
-    return Declaration(inplace_map, infer_shape, export, inline)
+    if said.recompute and (said.inline or said.export is not None or said.inplace_map):
+        other = "inline=True" if said.inline else "an export" if said.export is not None else "an inplace_map"
+        raise PythonOpError(f"the autograd Function {function.__qualname__} has both recompute=True and {other}; choose one")
+    return said
 
 
 def registrations() -> dict[str, tuple[Any, ...]]:
