@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import shutil
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from module_support import Twins, mlp, rows
 from rekindle import versions
 from rekindle.errors import FallbackError, OptionError, UnsupportedEnvironmentError
+from torch import nn
 
 
 def test_unknown_options_and_values_are_errors() -> None:
@@ -174,3 +176,24 @@ def test_eager_can_be_forbidden(options: dict[str, str]) -> None:
     with pytest.raises(FallbackError, match=r"hooks: model\.first has a backward hook"):
         twins.wrapped(rows())
     assert rekindle.cache.stats()["bypass_codes"] == {"hooks": 1}
+
+
+class WithProxy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 4), nn.ReLU()
+        self.peer = weakref.proxy(self.act)  # which torch registers as a child
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def test_a_child_that_is_a_proxy_of_what_is_gone_is_no_error_of_the_call(tmp_path: Any) -> None:
+    module = WithProxy()
+    wrapped = rekindle.Module(module, options=rekindle.Options(start="wait", cache_dir=str(tmp_path)))
+    x = torch.ones(2, 4)
+    torch.testing.assert_close(wrapped(x), module(x))
+    module.act = nn.ReLU()
+    for _ in range(2):
+        torch.testing.assert_close(wrapped(x), module(x))
+    assert rekindle.status(wrapped).source == "eager"

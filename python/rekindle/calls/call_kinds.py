@@ -180,6 +180,9 @@ class CallKinds:
         elif kind.attempts + 1 < MAX_ATTEMPTS:
             about, known = self._refused_while
             if known is None or about != is_of_tables(bypass) or not known.check():
-                known = guard_of(bypass, module)
+                try:
+                    known = guard_of(bypass, module)
+                except ReferenceError:  # a child is a weak proxy of a module that is gone: the refusal stands for good
+                    known = None
             self._refused_while, guard = (is_of_tables(bypass), known), known
         kind.refuse(bypass, guard)
