@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections.abc
+import enum
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import changing_model
 import pytest
@@ -88,6 +90,82 @@ def test_a_global_tensor_written_in_place_is_followed() -> None:
     finally:
         changing_model.OFFSETS.sub_(3)
     twins.call(rows())
+
+
+class ClassProperty:
+    def __init__(self, function: Callable[[Any], float]) -> None:
+        self.function = function
+
+    def __get__(self, instance: Any, owner: Any) -> float:
+        return self.function(owner)
+
+
+class Base:
+    factor = 2.0
+    table: ClassVar[dict[str, float]] = {"factor": 2.0}
+
+    @classmethod
+    def read(cls) -> float:
+        return cls.factor
+
+    @classmethod
+    def look_up(cls) -> float:
+        return cls.table["factor"]
+
+    @classmethod
+    def make(cls) -> Base:
+        return cls()
+
+    current = ClassProperty(lambda owner: owner.factor)
+
+
+class Derived(Base):
+    pass
+
+
+class Level(enum.Enum):
+    LOW = 2.0
+
+    @classmethod
+    def first(cls) -> float:
+        return cls.LOW.value
+
+
+# What a forward reads through a class that it is handed, never named where it is read.
+OF_CLASSES: dict[str, tuple[Callable[[], float], Callable[[pytest.MonkeyPatch], None]]] = {
+    "own": (lambda: Base.read(), lambda patch: patch.setattr(Base, "factor", 3.0)),
+    "inherited": (lambda: Derived.read(), lambda patch: patch.setattr(Derived, "factor", 3.0, raising=False)),
+    "of a dict": (lambda: Derived.look_up(), lambda patch: patch.setitem(Base.table, "factor", 3.0)),
+    "of an instance": (lambda: Derived.make().factor, lambda patch: patch.setattr(Base, "factor", 3.0)),
+    "descriptor": (lambda: Derived.current, lambda patch: patch.setattr(Derived, "factor", 3.0, raising=False)),
+    "handed on": (lambda: [read() for read in (Base.read,)][0], lambda patch: patch.setattr(Base, "factor", 3.0)),
+    "enum": (lambda: Level.first(), lambda patch: patch.setattr(Level.LOW, "_value_", 3.0)),
+    "registration": (
+        lambda: 3.0 if isinstance(REGISTERED, collections.abc.Sequence) else 2.0,
+        lambda patch: collections.abc.Sequence.register(Derived),
+    ),
+}
+REGISTERED = Derived()
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.linear, self.read = torch.nn.Linear(4, 4), OF_CLASSES[name][0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.read()
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_a_change_of_a_class_that_a_method_is_handed_is_followed(name: str) -> None:
+    twins = Twins(Calls(name), fallback="error")
+    before = twins.call(rows())
+    with pytest.MonkeyPatch.context() as patch:
+        OF_CLASSES[name][1](patch)
+        assert not torch.allclose(twins.call(rows()), before)
+    if name != "registration":  # which is for good
+        assert_same(twins.call(rows()), before)
 
 
 class Wrapped:

@@ -192,6 +192,8 @@ class Watched:
         return ABSENT
 
     def _add_value(self, path: str, value: Any) -> None:
+        if isinstance(value, type) and is_covered_class(value) and "_abc_impl" in vars(value):
+            self._watch(value, _REGISTERED)
         if value is ABSENT or (isinstance(value, type) and is_covered_class(value)):
             return
         if type(value) is types.FunctionType and is_covered_function(value) and value.__code__ is not SINGLE_DISPATCH:

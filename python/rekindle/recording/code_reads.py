@@ -12,7 +12,7 @@ from typing import Any
 from rekindle.key.code.module_names import read_names
 from rekindle.key.code.reads import reads_of
 from rekindle.key.left_out import reads_all, refuse_unkept
-from rekindle.key.values.names import ABSENT, find_owner, follow
+from rekindle.key.values.names import ABSENT, find_owner, follow, takes_class
 from rekindle.process import world
 from rekindle.process.origin import installed
 from rekindle.reasons import Bypass, ReadsAttribute, Reason
@@ -90,7 +90,9 @@ class CodeReads:
         if (value is os.environ or value is os.environb) and "_data" in chain[used:]:
             self._environment.note(world.ALL_VALUES)
         self._notes.add(("global", module, ".".join(chain[:used])))
-        if value is ABSENT and used > 1:  # made when it is asked for, as __dict__ is
+        # Of what is made when it is asked for, as __dict__ is, or is given its class, the class counts as a whole.
+        owner = follow(namespace, chain[: used - 1])[0] if used > 1 else None
+        if used > 1 and (value is ABSENT or (isinstance(owner, type) and takes_class(value))):
             self._notes.add(("global", module, ".".join(chain[: used - 1])))
         if type(value) is decimal.Decimal or getattr(value, "__name__", None) == "decimal" or value is decimal.Decimal:
             self._notes.add(("query", "decimal", "context"))

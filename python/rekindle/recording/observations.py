@@ -35,7 +35,7 @@ from typing import Any
 
 from rekindle.key.code.binaries import build_id
 from rekindle.key.code.module_names import read_names
-from rekindle.key.values.classes import class_digest, one_pass
+from rekindle.key.values.classes import class_digest, one_pass, registered_with
 from rekindle.key.values.names import ABSENT, find, follow, locate
 from rekindle.key.values.places import Places
 from rekindle.key.values.walker import Walker, label, value_text, walks_kept
@@ -197,7 +197,8 @@ def _value_text(path: str, value: Any) -> str:
 def _class_version(cls: type) -> str | None:
     """Returns the digest of a class, or its package's version where it has none; None for what the key's versions stand for."""
     if is_covered_class(cls):
-        return None
+        registered = registered_with(cls) if "_abc_impl" in vars(cls) else []
+        return repr(registered) if registered else None
     try:
         return class_digest(cls)
     except Bypass:

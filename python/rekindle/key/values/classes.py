@@ -188,12 +188,20 @@ def _is_of_an_export(member: Any) -> bool:
     return str(function.__module__).startswith(_WATCHERS)
 
 
+def registered_with(base: type) -> list[str]:
+    """Returns the names of the classes that are registered with an abstract class, sorted.
+
+    Classes of libraries count for a class of the user's alone: with others of libraries they come and go with imports.
+    """
+    found = (reference() for reference in _abc._get_dump(base)[0])
+    of_user = not is_of_library(base)
+    return sorted(label(cls) for cls in found if cls is not None and (of_user or not is_of_library(cls)))
+
+
 def _add_hidden(walker: Walker, base: type) -> None:
     """Adds what is registered with an abstract class, and what a dataclass keeps about its fields."""
     if "_abc_impl" in vars(base):
-        registered = (reference() for reference in _abc._get_dump(base)[0])
-        names = sorted(label(cls) for cls in registered if cls is not None and not is_of_library(cls))
-        walker.leaves.append(("_abc_registry", repr(names)))
+        walker.leaves.append(("_abc_registry", repr(registered_with(base))))
     parameters = vars(base).get("__dataclass_params__")
     if parameters is not None:
         walker.leaves.append(("__dataclass_params__", repr(parameters)))

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any
 
+import torch
+
 from rekindle.key.code.code_objects import nested_code
 from rekindle.key.code.module_names import own_names, read_names
 from rekindle.key.values.callables import SINGLE_DISPATCH
@@ -27,6 +29,7 @@ class Absent:
 
 
 ABSENT = Absent()
+_APPLY = vars(torch.autograd.Function)["apply"]
 
 
 def find(module_name: str, qualname: str) -> Any:
@@ -66,6 +69,17 @@ def _class_attribute(cls: type, name: str) -> Any:
         if name in vars(base):
             return vars(base)[name]
     return ABSENT
+
+
+def takes_class(value: Any) -> bool:
+    """Tells whether Python hands the class on to what is taken from it: to a classmethod, or a descriptor of another kind.
+
+    Functions and static methods get nothing of the class. `apply` of an autograd Function calls that back at each run.
+    """
+    kind = type(value)
+    if kind is types.FunctionType or kind is staticmethod or value is _APPLY:
+        return False
+    return any("__get__" in vars(base) for base in kind.__mro__)
 
 
 def parts_of_operator(operator: CustomOperator) -> dict[str, Any]:
