@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/backends.h"
 #include "kernels/cpu/cross_entropy_rows.h"
@@ -127,8 +128,10 @@ void forward(const Problem<T>& problem, T* loss, Accumulator<T>* logsumexp) {
   if (each) return;
   double total = 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) total += partial[chunk];
-  *loss =
-      static_cast<T>(problem.options.reduction == Reduction::kMean ? total / problem.target_total : total);
+  // Without weights eager's part of the targets is 0 / 0, whatever the part of all classes is.
+  const bool has_none = problem.target_total == 0 && problem.options.label_smoothing > 0;
+  const double mean = has_none ? std::numeric_limits<double>::quiet_NaN() : total / problem.target_total;
+  *loss = static_cast<T>(problem.options.reduction == Reduction::kMean ? mean : total);
 }
 
 template <typename T>

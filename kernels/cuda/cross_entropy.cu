@@ -101,7 +101,10 @@ __global__ void sum_losses(Problem<T> problem, const double* totals, const doubl
   double sum = 0;
   for (std::int64_t row = threadIdx.x; row < problem.rows; row += blockDim.x) sum += row_losses[row];
   sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) *loss = static_cast<T>(problem.reduction == Reduction::kMean ? sum / totals[0] : sum);
+  // Without weights eager's part of the targets is 0 / 0, whatever the part of all classes is.
+  const bool has_none = totals[0] == 0 && problem.smoothing > 0;
+  const double mean = has_none ? nan("") : sum / totals[0];
+  if (threadIdx.x == 0) *loss = static_cast<T>(problem.reduction == Reduction::kMean ? mean : sum);
 }
 
 // logsumexp was rounded when it was stored: dividing by the sum of the exponentials takes that out again. A

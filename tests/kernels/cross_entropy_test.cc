@@ -49,6 +49,16 @@ Case mean_of(at::Tensor scores, at::Tensor target) {
 
 }  // namespace
 
+TEST_CASE("a mean over targets without weight is no number, with label smoothing too", "[kernels]") {
+  Case c = mean_of(at::randn({3, 4}), at::full({3}, 2, at::kLong));
+  c.weight = at::tensor({1.0F, 2.0F, 0.0F, 3.0F});
+  for (const double smoothing : {0.0, 0.1, 1.0}) {
+    c.options.label_smoothing = smoothing;
+    CHECK(std::isnan(run_eager(c, at::kFloat).loss.item<float>()));
+    CHECK(std::isnan(run(c).loss.item<float>()));
+  }
+}
+
 TEST_CASE("cross entropy is as good as eager for every option, shape and dtype", "[kernels]") {
   at::manual_seed(1);
   const auto dtype = GENERATE(from_range(std::begin(kFloatingTypes), std::end(kFloatingTypes)));
