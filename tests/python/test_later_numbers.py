@@ -135,3 +135,35 @@ class Heads(nn.Module):
 def test_an_empty_batch_is_flattened(tmp_path: Any, first: int) -> None:
     calls = [(torch.randn(first, 3, 4, 4),), (torch.randn(2 - first, 3, 4, 4),), (torch.randn(3, 3, 4, 4),)]
     check(tmp_path, lambda x: x.flatten(2).transpose(1, 2), calls, torch.float32)
+
+
+NEUTRAL: dict[str, Forward] = {
+    "sum": lambda x: torch.atan2(sum([x]), torch.full_like(x, -1.0)),
+    "zero first": lambda x: 1 / (0 + x),
+    "zero last": lambda x: 1 / (x + 0),
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_adding_nothing_makes_zero_positive(tmp_path: Any, name: str) -> None:
+    check(tmp_path, NEUTRAL[name], [(torch.ones(3),), (torch.tensor([-0.0, 0.0, 2.0]),)], torch.float32)
+
+
+@pytest.mark.parametrize("copied", [lambda y: sum([y]), lambda y: y + 0, lambda y: y / 1], ids=["sum", "add", "div"])
+def test_a_result_that_nothing_was_added_to_is_no_tensor_of_the_backward(tmp_path: Any, copied: Forward) -> None:
+    class Saving(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = x.exp()
+            return copied(y), y * 1
+
+    wrapped = rekindle.Module(Saving(), options=rekindle.Options(start="wait", cache_dir=tmp_path))
+    for write in (lambda a: a.mul_(3), lambda a: a.detach().mul_(3), lambda a: a.data.mul_(3)):
+        gradients = []
+        for module in (Saving(), wrapped):
+            x = torch.arange(3.0).requires_grad_()
+            first, second = module(x)
+            write(first)
+            (first.sum() + second.sum()).backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)
+    assert rekindle.status(wrapped).source == "export"

@@ -160,7 +160,7 @@ def _with_neutral_factors(peephole: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-_WITH_NEUTRAL_FACTORS = ("aten::mul", "aten::sub")
+_WITH_NEUTRAL_FACTORS = ("aten::mul", "aten::div", "aten::add", "aten::sub")
 _HIDDEN = "_number"  # of a constant: what it stands for
 
 
