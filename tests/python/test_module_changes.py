@@ -138,7 +138,7 @@ OF_CLASSES: dict[str, tuple[Callable[[], float], Callable[[pytest.MonkeyPatch], 
     "of a dict": (lambda: Derived.look_up(), lambda patch: patch.setitem(Base.table, "factor", 3.0)),
     "of an instance": (lambda: Derived.make().factor, lambda patch: patch.setattr(Base, "factor", 3.0)),
     "descriptor": (lambda: Derived.current, lambda patch: patch.setattr(Derived, "factor", 3.0, raising=False)),
-    "handed on": (lambda: [read() for read in (Base.read,)][0], lambda patch: patch.setattr(Base, "factor", 3.0)),
+    "handed on": (lambda: next(read() for read in (Base.read,)), lambda patch: patch.setattr(Base, "factor", 3.0)),
     "enum": (lambda: Level.first(), lambda patch: patch.setattr(Level.LOW, "_value_", 3.0)),
     "registration": (
         lambda: 3.0 if isinstance(REGISTERED, collections.abc.Sequence) else 2.0,
