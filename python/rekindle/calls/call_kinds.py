@@ -65,11 +65,21 @@ class CallKinds:
         """Returns the kind_key of a call; calls that are given what graphs depend on are told from others."""
         return kind_key(args, kwargs, tensors, open_sizes, self._told_apart)
 
-    def tell_apart(self, graph: ReadyGraph) -> None:
-        """Tells calls that are given a container which a graph that was armed depends on from calls with others like it."""
-        if not graph.containers <= self._told_apart:
-            self._told_apart = set().union(graph.containers, *(known.containers for known in self.graphs()))
-            self._calls.tell_apart(list(self._told_apart))
+    def tell_apart(self, graph: ReadyGraph) -> bool:
+        """Tells calls that are given a container which a graph that was armed depends on from calls with others like it.
+
+        Returns whether keys may be others than before.
+        """
+        if graph.containers <= self._told_apart:
+            return False
+        self._told_apart = set().union(graph.containers, *(known.containers for known in self.graphs()))
+        self._calls.tell_apart(list(self._told_apart))
+        return True
+
+    def of_key(self, key: tuple[Any, ...]) -> CallKind:
+        """Returns the kind of a key, made where there is none."""
+        with tables.lock:
+            return self.get(key) or self._kept(key, CallKind())
 
     def get(self, key: tuple[Any, ...]) -> CallKind | None:
         """Returns the kind of a call seen before, by its `key`; None for a new one."""

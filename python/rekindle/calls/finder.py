@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from rekindle import _native
-from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind
+from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind, Family
 from rekindle.calls.call_kinds import CallKinds
 from rekindle.calls.subject import Subject
 from rekindle.export.request import Call
@@ -93,8 +93,16 @@ class Finder:
 
     def _armed(self, kind: CallKind, known: ReadyGraph, sought: _Sought) -> ReadyGraph:
         known.arm(sought.fingerprint, sought.call)
-        self._kinds.tell_apart(known)
+        if self._kinds.tell_apart(known):
+            kind, _ = self._renewed(sought.call)
         return self._known(kind, known)
+
+    def _renewed(self, call: Call) -> tuple[CallKind, Family]:
+        """Returns the kind and the family of a call that may be given what its graph depends on, so that its key is another."""
+        args, kwargs = call.args, call.kwargs
+        kind = self._kinds.of_key(self._kinds.key(args, kwargs, []))
+        kind.family = self._kinds.family(self._kinds.key(args, kwargs, [], self._subject.dynamic))
+        return kind, kind.family
 
     def _known(self, kind: CallKind, graph: ReadyGraph) -> ReadyGraph:
         """Lets a graph in memory serve a kind of calls, too, and returns it."""
@@ -129,7 +137,8 @@ class Finder:
             _native.release_free_memory()
         with collector_paused():
             graph.arm(sought.fingerprint, call)
-        self._kinds.tell_apart(graph)
+        if self._kinds.tell_apart(graph):
+            kind, family = self._renewed(call)
         self._kinds.add(kind, family, graph, plan.shapes)
         self._status.source = graph.source
         return graph

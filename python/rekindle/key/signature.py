@@ -12,7 +12,7 @@ import torch
 from rekindle.key.values import tensors
 from rekindle.key.values.walker import Walker
 from rekindle.modules.tensor_kinds import unlike_plain
-from rekindle.reasons import Bypass, Passing, Reason
+from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure
 
 _PLAIN = (
@@ -63,7 +63,7 @@ def _add(walker: Walker, path: str, value: Any, found: Found) -> None:
     elif kind in _PLAIN or isinstance(value, enum.Enum) or (kind.__module__ == "numpy" and isinstance(value, numbers.Number)):
         walker.walk(path, value)
     elif (items := structure.parts(value)) is not None:
-        if not isinstance(value, tuple) and _is_known(walker, path, value):
+        if not isinstance(value, tuple) and walker.seen(path, value):
             return
         walker.emit(path, f"{structure.kind_of(value)}[{len(items)}]")
         if kind.__module__ not in ("builtins", "collections"):
@@ -77,14 +77,6 @@ def _add(walker: Walker, path: str, value: Any, found: Found) -> None:
             f"a {kind.__module__}.{kind.__qualname__}",
             "pass tensors, plain values, or containers of them",
         )
-
-
-def _is_known(walker: Walker, path: str, value: Any) -> bool:
-    """Tells whether a container came before among the arguments; then adds a reference. Raises Passing for the module's own."""
-    known = walker.met.get(id(value))
-    if known is not None and not known[0].startswith("input"):
-        raise Passing(Reason.UNSUPPORTED_INPUT, f"{path} is {known[0]} itself; pass a copy of it")
-    return walker.seen(path, value)
 
 
 def _add_tensor(walker: Walker, path: str, value: torch.Tensor, open_sizes: bool) -> None:
