@@ -57,7 +57,7 @@ def _traced(function: Any, arguments: tuple[Any, ...]) -> Any:
     )
 
 
-def _checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: Any) -> Any:
+def run_checkpoint(run: Callable[..., Any], preserve_rng_state: bool, *arguments: Any) -> Any:
     """Runs a re-entrant activation checkpoint with eager's numbers and gradients, and its forward once instead of twice."""
     before = random_states()
     result = run(*arguments)
@@ -85,7 +85,7 @@ def checkpoints_inlined(
     """
 
     def handle(function: type, arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
-        return _checkpoint(*arguments) if function is CheckpointFunction else watch(function, arguments, run)
+        return run_checkpoint(*arguments) if function is CheckpointFunction else watch(function, arguments, run)
 
     return intercepted(handle)
 
@@ -96,4 +96,4 @@ _EXPORTS_OF_LIBRARIES: dict[tuple[str, str], Callable[..., Any]] = {
     # By which ZeRO 3 replaces torch.nn.functional.linear, to save no weight.
     ("deepspeed.runtime.zero.linear", "LinearFunctionForZeroStage3"): builtin_linear,
 }
-_EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: _checkpoint, _NoopSaveInputs: _save_inputs}
+_EXPORTS: dict[type, Callable[..., Any]] = {CheckpointFunction: run_checkpoint, _NoopSaveInputs: _save_inputs}

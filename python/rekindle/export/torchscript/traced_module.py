@@ -80,6 +80,7 @@ class TracedModule(nn.Module):
             check_new(outputs, tensors)
             check_held(outputs, self._plain_tensors())
         mode.failed_calls.check()
+        mode.checkpoint_writes.check()
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]

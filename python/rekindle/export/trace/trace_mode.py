@@ -21,6 +21,7 @@ from rekindle import _native
 from rekindle.export.request import Call
 from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
+from rekindle.export.trace.checkpoint_writes import CheckpointWrites
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.failed_calls import FailedCalls
 from rekindle.export.trace.in_place import exchanged, is_in_place, target_of
@@ -77,6 +78,7 @@ class TraceMode(TorchFunctionMode):
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._assumptions = assumptions
         self.failed_calls = FailedCalls(sizes, data)
+        self.checkpoint_writes = CheckpointWrites(call)
         self._refused: Bypass | None = None
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -100,6 +102,7 @@ class TraceMode(TorchFunctionMode):
         if function in SIZE_QUERIES:
             return self._size(function, args, kwargs, caller)
         asked = function, args, kwargs
+        self.checkpoint_writes.before(caller)
         if self._sizes is not None:
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
