@@ -74,12 +74,8 @@ struct Call {
     HostResults results;
     if (record) {
       std::shared_ptr<HostTape> tape;
-      const bool writes = [&] {
-        for (std::size_t i = 0; i < inputs.size(); ++i) {
-          if (callee.writes(i)) return true;
-        }
-        return false;
-      }();
+      bool writes = false;
+      for (std::size_t i = 0; i < inputs.size(); ++i) writes = writes || callee.writes(i);
       results =
           callee.recomputes() && !writes
               ? HostTape::postpone(HostScope::owner(function), std::move(inputs), planned, tracked, tape)

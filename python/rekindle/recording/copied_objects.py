@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
-from rekindle.key.values.classes import walk_members
+from rekindle.key.values.classes import walk_members, walked_members
 from rekindle.key.values.names import codes_of
 from rekindle.key.values.places import places_in, users_among
 from rekindle.key.values.walker import Walker
@@ -22,6 +22,15 @@ IsCopied = Callable[[Any], bool]
 def nothing(value: Any) -> bool:
     """Tells that an object is not copied."""
     return False
+
+
+def may_be_copied(walks: Iterable[Walker], classes: Iterable[type], is_copied: IsCopied) -> bool:
+    """Tells whether `refuse_copied` may refuse something, whatever ran: cheaply where the walks of a pass are at hand."""
+    walks = list(walks)
+    every = [*classes, *(cls for walk in walks for cls in walk.classes.values())]
+    owners = {id(owner): owner for owner in users_among(every)}
+    members = (walked_members(owner) for owner in owners.values())
+    return any(is_copied(value) for walk in (*walks, *members) for _, value in places_in(walk))
 
 
 def refuse_copied(walks: Iterable[Walker], classes: Iterable[type], ran: Mapping[int, CodeType], is_copied: IsCopied) -> None:

@@ -94,7 +94,7 @@ def present(
             yield *_IDENTITY, identity, places.text()
 
 
-def with_identity(recorded: list[Observation], beneath: Places) -> list[Observation]:
+def with_identity(recorded: list[Observation], beneath: Places | None) -> list[Observation]:
     """Returns observations with the one of identity, which is about all of them; `beneath`: as of `present`."""
     others = [one for one in recorded if one[0] != "identity"]
     return others + [[kind, module, name, new] for kind, module, name, _, new in present(others, beneath) if kind == "identity"]

@@ -20,7 +20,6 @@ from typing import Any
 from rekindle import _native
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.classes import one_pass
-from rekindle.key.values.places import Places
 from rekindle.process import world
 from rekindle.process.origin import Origin, installed, origin_of_frame
 from rekindle.process.process_state import changed
@@ -28,7 +27,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.recording import imports, observations, opaque_calls, pure_calls, queries
 from rekindle.recording.asides import Asides
 from rekindle.recording.code_reads import CodeReads
-from rekindle.recording.copied_objects import IsCopied, nothing, refuse_copied
+from rekindle.recording.copied_objects import IsCopied, may_be_copied, nothing, refuse_copied
 from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
 from rekindle.recording.interpreter_events import call_hook
 from rekindle.recording.library_code import LibraryCode
@@ -292,10 +291,10 @@ class Recorder:
         if world.interpreter_random_states() != self._random:
             message = "the forward drew from Python's or NumPy's global random generator; use torch's generators instead"
             raise Bypass(Reason.NONDETERMINISTIC, message)
+        walks, known = self._notes.walks, self._fingerprint
         with one_pass():
             read = self._notes.observations() + self._of_the_process()
-        known = self._fingerprint
-        self.observations = with_identity(read, Places() if known is None else known.places)
-        if known is not None:
-            with one_pass(known.modules):
-                refuse_copied(self._notes.walks, known.classes, self._ran, self.is_copied)
+            self.observations = with_identity(read, None if known is None else known.places)
+            if known is not None and may_be_copied(walks, known.classes, self.is_copied):
+                with one_pass(known.modules):
+                    refuse_copied(walks, known.classes, self._ran, self.is_copied)

@@ -48,6 +48,7 @@ class _Pass(threading.local):
         self.depth = 0  # of passes inside of each other
         self.cached: dict[int, tuple[type, str]] = {}  # (class, digest), by identity
         self.own_cached: dict[int, tuple[Any, str, Walker]] = {}  # (class or module, own digest, its walk), by identity
+        self.owners: dict[int, tuple[type, list[Any]]] = {}  # (class, what its digest covers), by identity
         self.known: dict[int, tuple[str, object]] = {}  # (path, object), by identity
 
 
@@ -73,6 +74,7 @@ class one_pass:
         if _pass.depth == 0:
             _pass.cached.clear()
             _pass.own_cached.clear()
+            _pass.owners.clear()
             _pass.known.clear()
             resolved.clear()  # a class may hold the module that it was made for
 
@@ -99,8 +101,13 @@ steps.class_digest = class_digest
 
 def owners(cls: type) -> list[Any]:
     """Returns the classes and modules whose members the digest of a class covers, builtin classes among them."""
-    metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
-    return [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)]
+    known = _pass.owners.get(id(cls))
+    if known is None:
+        metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
+        known = (cls, [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)])
+        if _pass.depth:
+            _pass.owners[id(cls)] = known
+    return known[1]
 
 
 def _name(owner: Any) -> str:
