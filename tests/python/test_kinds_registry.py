@@ -126,6 +126,9 @@ SAMPLES: dict[Any, tuple[Callable[[], Any], dict[str, Change]]] = {
     ),
     functools.partial: (lambda: _thing(lambda: functools.partial(_function, 1.0)), _ATTRIBUTES),
     functools._lru_cache_wrapper: (lambda: _thing(_cached), _ATTRIBUTES),
+    property: (lambda: property(_function), {"made anew": lambda held: held.__init__(_closure)}),
+    staticmethod: (lambda: staticmethod(_function), {"made anew": lambda held: held.__init__(_closure)}),
+    classmethod: (lambda: classmethod(_function), {"made anew": lambda held: held.__init__(_closure)}),
     functools.cached_property: (
         lambda: _thing(lambda: functools.cached_property(_function)), {**_ATTRIBUTES, "function": _set("func", _closure)}
     ),
@@ -214,7 +217,7 @@ UNCHANGEABLE: list[Any] = [
     None, True, 1, 1.0, "a", b"a", 1j, range(2), slice(1), ..., NotImplemented, (1,), frozenset({1}), object(),
     decimal.Decimal(1), datetime.date(2000, 1, 1), datetime.time(1), datetime.datetime(2000, 1, 1), datetime.timedelta(1),
     datetime.UTC, re.compile("a"), operator.itemgetter(1), torch.float32, torch.Size([1]),
-    torch.device("cpu"), list[int], int | str, property(_function), _function.__code__, len, uuid.UUID(int=1), Thing().__init__,
+    torch.device("cpu"), list[int], int | str, _function.__code__, len, uuid.UUID(int=1), Thing().__init__,
 ]  # fmt: skip
 
 
