@@ -22,7 +22,7 @@ CHAINS: dict[str, Callable[[Any, Tensor], Any]] = {
     "swish": lambda self, x: F.silu(self.a(x)) * self.a(x),
     "broadcast": lambda self, x: (self.a(x) * self.scale + self.a.bias).sigmoid() * self.a(x)[:, :1],
     "rows": lambda self, x: (self.a(x) - self.a(x).mean(-1, keepdim=True)).abs().add(1).log().neg(),
-    "two results": lambda self, x: ((y := (self.a(x) * 2).tanh() + 1), (y * y).exp()),
+    "two results": lambda self, x: ((y := (self.a(x) * 2).tanh() + 1), (y * y * 0.25).exp()),
     "what others read": lambda self, x: self.a(y := self.a(x).cos() * 0.5 + 1) * y.sin().sqrt(),
     "comparisons": lambda self, x: torch.where((y := self.a(x) * 2) > 0.1, y * 3, -y).clamp(-1, 1.5),
     "masks": lambda self, x: self.a(x).mul(2).masked_fill((x > 0) & (x < 1) | (x != x), 0.25) + 1,
