@@ -50,9 +50,9 @@ class SavedVersions {
                    std::span<const at::Tensor> written);
 
   // Throws c10::Error, in eager's words, where a backward with the cotangents `present` for the gradients
-  // `wanted` reads a tensor that was written since. `joint`: names it. A constant may have been written
-  // through its
-  // `.data`, of which no version tells: eager would read what is there now, the graph cannot.
+  // `wanted` reads a tensor that was written since, and in its own where it reads a constant that was written
+  // through its `.data`, of which no version tells: eager would read what is there now, the graph cannot.
+  // `joint`: names the tensor.
   void check(const SavedGroups& groups, const Flags& present, const Flags& wanted,
              const autodiff::JointGraph& joint) const;
 
