@@ -97,8 +97,7 @@ def test_an_attribute_becomes_another_object_like_it(tmp_path: Path, name: str, 
     for place in (*order, *order):
         net.mode = question[place]
         check(net, graphed, x)
-    graphs = rekindle.status(graphed)
-    assert graphs.eager_calls == 0 or name == "its own address"
+    assert rekindle.status(graphed).eager_calls == 0 or name == "its own address"
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -170,17 +169,17 @@ class Asking(nn.Module):
 
 ROWS = [torch.randn(2, 3)]
 LISTED = [1.0, 2.0]
+NAMED = {"rows": ROWS[0]}
 
 # How a forward asks about its arguments, and those of calls with different answers.
 OF_ARGUMENTS: dict[str, tuple[Callable[..., bool], Callable[[Asking], list[tuple[Any, ...]]]]] = {
     "two lists": (lambda net, x, a, b: a is b, lambda net: [(ROWS, ROWS), (ROWS, [*ROWS])]),
-    "two dicts": (lambda net, x, a, b: a is b, lambda net: [(FACTORY, FACTORY), (FACTORY, {**FACTORY})]),
+    "two dicts": (lambda net, x, a, b: a is b, lambda net: [(NAMED, NAMED), (NAMED, {**NAMED})]),
     "nested": (lambda net, x, a: a[0] is a[1], lambda net: [([ROWS, ROWS],), ([ROWS, [*ROWS]],)]),
     "the module's": (lambda net, x, a: a is net.own, lambda net: [([1.0, 2.0],), (net.own,)]),
     "a global": (lambda net, x, a: a is LISTED, lambda net: [([1.0, 2.0],), (LISTED,)]),
     "a global tensor": (lambda net, x, a: a is SHARED, lambda net: [(torch.ones(3),), (SHARED,)]),
 }
-FACTORY = {"rows": ROWS[0]}
 
 
 @pytest.mark.parametrize("name", OF_ARGUMENTS)
@@ -202,7 +201,8 @@ def test_equal_objects_of_equal_programs_share_a_graph(tmp_path: Path) -> None:
         return Net(QUESTIONS["equal lists"][0], [1.0])  # not one of the global's
 
     first, second = (wrapped(made(), tmp_path) for _ in range(2))
-    first(torch.randn(2, 3)), second(torch.randn(2, 3))
+    for module in (first, second):
+        module(torch.randn(2, 3))
     assert rekindle.status(second).source == "local"
 
 

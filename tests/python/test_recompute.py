@@ -100,7 +100,8 @@ def test_nothing_that_forward_saves_is_kept(tmp_path: Path, seen: Seen) -> None:
     net, graphed = pair(Net, tmp_path)
     x = torch.randn(5, 4)
     trained(graphed, x)
-    seen.calls.clear(), seen.saved.clear()
+    seen.calls.clear()
+    seen.saved.clear()
     loss = graphed(x).sum()
     assert seen.calls == ["forward"] and seen.saved[0]() is None
     loss.backward(retain_graph=True)
