@@ -19,7 +19,7 @@ void* KeptMemory::allocate(std::size_t bytes) {
   if (memory != nullptr) return memory;
   try {
     memory = source_.raw_allocate(bytes);
-  } catch (...) {  // whatever it says of memory that is out: what is kept may be enough
+  } catch (...) {  // of any type: the source says in its own way that memory is out, and what is kept may do
     if (release() == 0) throw;
     memory = source_.raw_allocate(bytes);
   }

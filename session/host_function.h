@@ -40,8 +40,8 @@ class HostFunction {
   // them, as a Python Function's does; its outputs are the inputs' gradients in order. Others are
   // differentiated by the engine.
   virtual bool has_one_node() const { return false; }
-  // Whether a backward calls it again, with the same inputs, for what it has to save: nothing of it is kept
-  // from the forward on but the inputs.
+  // Returns true where a forward is to keep the inputs alone. Each backward then calls it again, with these
+  // inputs, and differentiates that call.
   virtual bool recomputes() const { return false; }
   // Meta tensors like the results for inputs like these meta tensors;
   // nullopt when it does not know without running.

@@ -82,7 +82,7 @@ inline PyObject* in_slot(PyObject* object, std::ptrdiff_t offset) {
   return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
 }
 
-// What a property, staticmethod or classmethod calls: they are immutable but for their __init__.
+// Visits the functions that a property, staticmethod or classmethod calls. Only its __init__ exchanges them.
 template <typename Visit>
 bool visit_members(PyObject* object, const PyTypeObject& type, Visit visit) {
   for (const PyMemberDef* member = type.tp_members; member != nullptr && member->name != nullptr; ++member) {

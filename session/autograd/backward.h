@@ -90,8 +90,8 @@ class Backward {
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);
-  // Whether the engine checks what each node of eager returns, and eager's nodes can be had: an anomaly that
-  // a later node hides is seen by these alone.
+  // Returns true while torch.autograd.detect_anomaly looks for NaN and there is a replay. The backward then
+  // runs eager's nodes: they alone show a NaN that a later node hides.
   bool looks_for_anomalies();
   std::vector<std::size_t> take_cut();
   torch::autograd::variable_list replay(const Repeat& repeat,

@@ -37,7 +37,7 @@ class HostTape {
   std::vector<at::Tensor> backward(const std::vector<at::Tensor>& cotangents) const;
 
  private:
-  // What a postponed run needs.
+  // Holds what it takes to run a function once more as the forward ran it.
   struct Postponed {
     std::shared_ptr<HostFunction> function;
     std::vector<at::Tensor> inputs, planned;

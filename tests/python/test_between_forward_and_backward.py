@@ -1,4 +1,4 @@
-"""What happens between a forward and its backward, or around the backward alone, is seen as eager sees it, or is an error."""
+"""A graph follows eager, or raises, when a program writes tensors or looks for anomalies between forward and backward."""
 
 from __future__ import annotations
 

@@ -148,10 +148,12 @@ OF_CLASSES: dict[str, tuple[Callable[[], float], Callable[[pytest.MonkeyPatch], 
 REGISTERED = Derived()
 
 
-class Calls(torch.nn.Module):
-    def __init__(self, name: str) -> None:
+class Scaling(torch.nn.Module):
+    """Multiplies by what a function reads at each call."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
         super().__init__()
-        self.linear, self.read = torch.nn.Linear(4, 4), OF_CLASSES[name][0]
+        self.linear, self.read = torch.nn.Linear(4, 4), read
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) * self.read()
@@ -159,7 +161,7 @@ class Calls(torch.nn.Module):
 
 @pytest.mark.parametrize("name", OF_CLASSES)
 def test_a_change_of_a_class_that_a_method_is_handed_is_followed(name: str) -> None:
-    twins = Twins(Calls(name), fallback="error")
+    twins = Twins(Scaling(OF_CLASSES[name][0]), fallback="error")
     before = twins.call(rows())
     with pytest.MonkeyPatch.context() as patch:
         OF_CLASSES[name][1](patch)
@@ -181,18 +183,9 @@ READS: dict[str, tuple[Callable[[], float], Callable[..., float]]] = {
 }
 
 
-class Reading(torch.nn.Module):
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.linear, self.read = torch.nn.Linear(4, 4), READS[name][0]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) * self.read()
-
-
 @pytest.mark.parametrize("name", READS)
 def test_a_descriptor_that_is_made_anew_in_place_is_followed(name: str) -> None:
-    twins, descriptor = Twins(Reading(name), fallback="error"), vars(Wrapped)[name]
+    twins, descriptor = Twins(Scaling(READS[name][0]), fallback="error"), vars(Wrapped)[name]
     before = twins.call(rows())
     function = descriptor.fget if name == "as_property" else descriptor.__func__
     descriptor.__init__(READS[name][1])
