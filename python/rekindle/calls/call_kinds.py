@@ -79,7 +79,7 @@ class CallKinds:
     def of_key(self, key: tuple[Any, ...]) -> CallKind:
         """Returns the kind of a key, made where there is none."""
         with tables.lock:
-            return self.get(key) or self._kept(key, CallKind())
+            return self._kept(key, CallKind())
 
     def get(self, key: tuple[Any, ...]) -> CallKind | None:
         """Returns the kind of a call seen before, by its `key`; None for a new one."""

@@ -30,6 +30,7 @@ from rekindle.key.values.cells import (
     VARIABLE,
     VOLATILE_ATTRIBUTES,
     WRAPPER,
+    functions_of_property,
     seen_only,
 )
 from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
@@ -163,7 +164,7 @@ def _wrapper(walker: Walker, path: str, value: Any) -> None:
 
 
 def _property_of(value: Any) -> property:
-    return property(*(vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel")))
+    return property(*functions_of_property(value))
 
 
 @handles(property, cells=(PROPERTY,), by_identity=False, exact=_property_of)

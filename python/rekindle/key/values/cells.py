@@ -281,7 +281,8 @@ def object_but(unread: tuple[str, ...]) -> Cells:
     return replace(OBJECT, unread=unread)
 
 
-def _properties(value: property) -> tuple[Any, ...]:
+def functions_of_property(value: property) -> tuple[Any, ...]:
+    """Returns the getter, the setter and the deleter of a property, whatever its class makes of these names."""
     return tuple(vars(property)[name].__get__(value) for name in ("fget", "fset", "fdel"))
 
 
@@ -290,7 +291,7 @@ def _wrapped(value: Any) -> tuple[Any, ...]:
     return (vars(kind)["__func__"].__get__(value),)
 
 
-PROPERTY = Cells("content", _properties, lambda value, parts: property.__init__(value, *parts))
+PROPERTY = Cells("content", functions_of_property, lambda value, parts: property.__init__(value, *parts))
 WRAPPER = Cells("content", _wrapped, lambda value, parts: type(value).__init__(value, *parts))
 
 
