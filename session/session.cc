@@ -149,14 +149,17 @@ std::vector<at::Tensor> Session::run(std::span<const at::Tensor> inputs, bool re
     if (record) keep_outputs(*frame, outputs);
   }
   if (!record) return outputs;
-  frame->record_versions();
+  frame->record_saved();
   torch::autograd::variable_list differentiable;
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
   std::vector<at::Tensor> results;
   for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
+  Memories memories;
+  if (recorded.replay != nullptr) memories = memories_of(inputs);
   SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs, recorded.constants);
   connect(results, impl_->plans, std::move(frame), std::move(versions),
-          {recorded.replay, std::move(random_states)}, torch::autograd::collect_next_edges(differentiable));
+          {recorded.replay, std::move(random_states), std::move(memories)},
+          torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }
 

@@ -58,6 +58,12 @@ struct SessionOptions {
   std::vector<std::size_t> gradient_order;
   // Which backwards of one forward exclude each other; not known: all of them.
   std::optional<std::vector<SavedGroup>> saved_groups;
+  // Forward inputs that eager saves as they are given, not as a view or a copy: memory that one gets after
+  // the forward (`p.data = q`) is what the backward reads. Of the others it reads what they had in the
+  // forward.
+  std::vector<std::size_t> saved_as_given;
+  // Those that eager saves in both ways: new memory is an error of a backward that reads them.
+  std::vector<std::size_t> saved_both_ways;
   // Inputs, outputs and constants that eager's backward reads. The session sees writes to what its own
   // backward reads anyway.
   std::vector<SavedTensor> saved_tensors;

@@ -139,6 +139,8 @@ void bind_record(py::module_& m) {
       .def_readonly("silent_writes", &Contract::silent_writes)
       .def_property_readonly("saved_writes", records(&Contract::saved_writes))
       .def_property_readonly("saved_tensors", records(&Contract::saved_tensors))
+      .def_readonly("saved_as_given", &Contract::saved_as_given)
+      .def_readonly("saved_both_ways", &Contract::saved_both_ways)
       .def_readonly("saved_constants", &Contract::saved_constants)
       .def_property_readonly("data_guards", records(&Contract::data_guards))
       .def_readonly("sized_by_data", &Contract::sized_by_data)

@@ -121,6 +121,7 @@ class BoundSession {
 BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                           NamedLayouts output_layouts, NamedLayouts gradient_layouts,
                           Positions gradient_order, SavedGroups saved_groups, SavedTensors saved_tensors,
+                          Positions saved_as_given, Positions saved_both_ways,
                           std::vector<Positions> inner_results, std::size_t budget_bytes, double budget_share,
                           double budget_time, bool budget_anything, bool padding_elimination,
                           bool record_launches, bool fuse, std::size_t written_results,
@@ -131,6 +132,8 @@ BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cot
   options.output_layouts = layouts_of(std::move(output_layouts));
   options.gradient_layouts = layouts_of(std::move(gradient_layouts));
   options.gradient_order = std::move(gradient_order);
+  options.saved_as_given = std::move(saved_as_given);
+  options.saved_both_ways = std::move(saved_both_ways);
   options.inner_results = std::move(inner_results);
   options.memory_budget = {budget_bytes, budget_share, budget_time, budget_anything};
   options.padding_elimination = padding_elimination;
@@ -219,7 +222,8 @@ void bind_session_class(py::module_& m) {
       .def(py::init(&make_session), py::arg("joint"), py::arg("expected_cotangents") = std::vector<bool>{},
            py::arg("output_layouts") = NamedLayouts{}, py::arg("gradient_layouts") = NamedLayouts{},
            py::arg("gradient_order") = Positions{}, py::arg("saved_groups") = SavedGroups{},
-           py::arg("saved_tensors") = SavedTensors{}, py::arg("inner_results") = std::vector<Positions>{},
+           py::arg("saved_tensors") = SavedTensors{}, py::arg("saved_as_given") = Positions{},
+           py::arg("saved_both_ways") = Positions{}, py::arg("inner_results") = std::vector<Positions>{},
            py::kw_only(), py::arg("budget_bytes") = 0, py::arg("budget_share") = 0.0,
            py::arg("budget_time") = 0.0, py::arg("budget_anything") = false,
            py::arg("padding_elimination") = false, py::arg("record_launches") = false,

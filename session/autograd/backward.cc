@@ -30,7 +30,30 @@ bool is_mapped() {
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
 }
 
+// Throws c10::Error where one of the inputs of a forward has other memory than it had.
+void check_memories(const std::vector<at::Tensor>& inputs, const Memories& then) {
+  for (std::size_t i = 0; i < inputs.size() && i < then.size(); ++i) {
+    TORCH_CHECK(
+        !then[i] || (inputs[i].has_storage() &&
+                     inputs[i].storage().unsafeGetStorageImpl() == then[i]->_unsafe_get_target()),
+        "input ", i,
+        " of the wrapped module has other memory than at the forward, which this backward "
+        "does again: create_graph=True, is_grads_batched=True, gradients of results and the detection of "
+        "anomalies need the same. Give it other memory (.data) after the backward");
+  }
+}
+
 }  // namespace
+
+Memories memories_of(std::span<const at::Tensor> tensors) {
+  Memories memories;
+  memories.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    auto& memory = memories.emplace_back();
+    if (tensor.has_storage()) memory = tensor.storage().getWeakStorageImpl();
+  }
+  return memories;
+}
 
 Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, SavedVersions versions,
                    ReplayState replay)
@@ -214,6 +237,7 @@ void Backward::take_frame(Run& run, const BackwardPart& part, FramePool* pool, b
     run.other->take_saved(values_for(part, false));
   }
   run.frame = run.copy != nullptr ? run.copy.get() : run.other.get();
+  run.frame->bind_saved();
   run.places = places_of(run.frame->plan());
 }
 
@@ -230,6 +254,7 @@ variable_list Backward::replay(const Repeat& repeat, const variable_list& cotang
       state.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
       "create_graph=True, is_grads_batched=True and gradients of results need a session with a replay "
       "(Session::set_replay), and the first backward of a forward");
+  check_memories(inputs, state.memories);
   return (*state.replay)(inputs, state.random_states, cotangents, cut);
 }
 

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,10 +18,15 @@
 
 namespace rekindle::session {
 
+// The memory that tensors have; none where they have no storage. It may be gone.
+using Memories = std::vector<std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>>;
+Memories memories_of(std::span<const at::Tensor> tensors);
+
 // What a differentiable backward of one forward needs beside its frame; see Replay.
 struct ReplayState {
   std::shared_ptr<const Replay> replay;   // null: none was given
   std::vector<at::Tensor> random_states;  // see device/random_state.h; empty: the graph draws nothing
+  Memories memories;  // of the inputs: the replay reads what is in them, which has to be what was
 };
 
 // What one forward left for its backwards, and how far each backward in flight is. Shared by a chain's nodes.

@@ -111,6 +111,11 @@ struct Delivery {
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 
+struct RememberedInput {
+  SlotId slot = kAbsentSlot;
+  bool stays = false;  // other memory is an error
+};
+
 // Says what the backward program computes again, so that a step takes less memory (session/plan/budget.h).
 // The first three are 0 in a plan that has no budget.
 struct Recomputation {
@@ -135,6 +140,8 @@ struct Plan : Programs {
   std::vector<SlotId> saved;
   // These first, then what else the forward leaves for backwards of other cotangents.
   std::vector<SlotId> kept;
+  // Inputs among `kept` of which a backward reads the memory that they had in the forward.
+  std::vector<RememberedInput> remembered;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved slots in the arena, and of those that kernels give
   Recomputation recomputation;
@@ -175,6 +182,8 @@ struct PlanRequest {
   const std::vector<ResultLayout>* output_layouts = nullptr;
   const std::vector<ResultLayout>* gradient_layouts = nullptr;
   const std::vector<std::size_t>* gradient_order = nullptr;
+  const std::vector<std::size_t>* saved_as_given = nullptr;
+  const std::vector<std::size_t>* saved_both_ways = nullptr;
   MemoryBudget budget;
   const MemoryPlan* memory_plan = nullptr;  // decides instead of the budget; null for none
   // Values that this plan must drop: its backward is another part of that of a forward which has dropped

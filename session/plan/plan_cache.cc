@@ -205,6 +205,8 @@ PlanRequest PlanCache::request_of(const Wanted& wanted) const {
   request.output_layouts = &options_.output_layouts;
   request.gradient_layouts = &options_.gradient_layouts;
   request.gradient_order = &options_.gradient_order;
+  request.saved_as_given = &options_.saved_as_given;
+  request.saved_both_ways = &options_.saved_both_ways;
   request.budget = options_.memory_budget;
   if (options_.memory_plan) request.memory_plan = &*options_.memory_plan;
   request.dropped = wanted.dropped;

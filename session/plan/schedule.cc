@@ -53,6 +53,23 @@ void find_saved(Plan& plan, const KeptValues& kept) {
   plan.kept = std::move(saved.slots);
 }
 
+std::unordered_set<SlotId> slots_of(const std::vector<std::size_t>* inputs, const Plan& plan) {
+  std::unordered_set<SlotId> slots;
+  if (inputs == nullptr) return slots;
+  for (const std::size_t input : *inputs) slots.insert(plan.forward.inputs.at(input));
+  return slots;
+}
+
+void find_remembered(Plan& plan, const PlanRequest& request) {
+  const auto as_given = slots_of(request.saved_as_given, plan);
+  const auto both_ways = slots_of(request.saved_both_ways, plan);
+  for (const SlotId id : plan.kept) {
+    const Slot& slot = plan.slots[id];
+    if (slot.storage == Storage::kInput && !slot.layout && !slot.open && !as_given.contains(id))
+      plan.remembered.push_back({id, both_ways.contains(id)});
+  }
+}
+
 // Per gradient, after how many instructions it is there and nothing reads it any more, nor the input that it
 // is of: whoever gets the gradient may step a parameter at once.
 std::vector<std::size_t> gradient_ends(const autodiff::JointGraph& joint, const Programs& programs) {
@@ -154,6 +171,7 @@ Plan schedule(const PlanRequest& request, Placed placed) {
   static_cast<Programs&>(plan) = std::move(placed.programs);
   plan.arena_bytes = placed.arena_bytes;
   find_saved(plan, *request.kept);
+  find_remembered(plan, request);
   plan.deliveries = deliveries_of(request, plan);
   find_absent(plan);
   find_given(plan);

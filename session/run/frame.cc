@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/TensorOptions.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -20,6 +21,32 @@ void check_version(const at::Tensor& tensor, std::uint32_t version, const std::s
       tensor.toString(), " ", tensor.sizes(), "], which is '", name,
       "' of the wrapped module, is at version ", tensor._version(), "; expected version ", version,
       " instead.");
+}
+
+// A tensor in `storage`, laid out as `meta`, with the version counter of `versions`.
+at::Tensor tensor_in(const c10::Storage& storage, std::int64_t offset, const at::Tensor& meta,
+                     const at::Tensor& versions) {
+  const c10::DispatchKeySet key(meta.options().device(storage.device()).computeDispatchKey());
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), key, meta.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), offset);
+  torch::autograd::impl::set_version_counter(tensor, torch::autograd::impl::version_counter(versions));
+  return tensor;
+}
+
+bool shares_storage(const at::Tensor& tensor, const c10::Storage& storage) {
+  return tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
+}
+
+constexpr const char* kAfterTheBackward = "Give it other memory (.data) after the backward";
+
+// Throws c10::Error where an input's memory was exchanged for some that kernels of the plan do not read.
+void check_layout(const at::Tensor& tensor, const at::Tensor& meta, const graph::Value* value) {
+  TORCH_CHECK(tensor.sizes() == meta.sizes() && tensor.strides() == meta.strides() &&
+                  tensor.scalar_type() == meta.scalar_type(),
+              "'", value == nullptr ? "" : value->name(), "' of the wrapped module has the sizes ",
+              tensor.sizes(), " and strides ", tensor.strides(), " of ", tensor.scalar_type(),
+              " at the backward, which reads it; at the forward it had ", meta.sizes(), " and ",
+              meta.strides(), " of ", meta.scalar_type(), ". ", kAfterTheBackward);
 }
 
 }  // namespace
@@ -103,6 +130,7 @@ void Frame::unbind() {
     held_[id].reset();
   }
   versions_.clear();
+  memories_.clear();
   absent_.clear();
   borrowed_.clear();
   if (recorded_ == nullptr) return;
@@ -110,12 +138,56 @@ void Frame::unbind() {
   if (recorded_.use_count() > 1) record_launches();  // somebody else still reads what is in its memory
 }
 
-void Frame::record_versions() {
+void Frame::record_saved() {
+  for (const RememberedInput& input : plan_->remembered) {
+    const at::Tensor& tensor = slots_[input.slot];
+    const bool noted = tensor.defined() && tensor.has_storage();
+    memories_.push_back(noted ? Memory{tensor.storage(), tensor.storage_offset()} : Memory());
+  }
   for (const SlotId id : plan_->kept) {
     const Storage storage = plan_->slots[id].storage;
     if (storage == Storage::kArena || storage == Storage::kHeld || !slots_[id].defined()) continue;
     const c10::VariableVersion& counter = torch::autograd::impl::version_counter(slots_[id]);
     if (counter.enabled()) versions_.emplace_back(id, counter.current_version());  // not in inference mode
+  }
+}
+
+bool Frame::is_exchanged(std::size_t which) const {
+  return memories_[which].storage &&
+         !shares_storage(slots_[plan_->remembered[which].slot], memories_[which].storage);
+}
+
+at::Tensor Frame::remembered(std::size_t which) const {
+  const auto& [id, stays] = plan_->remembered[which];
+  const Slot& slot = plan_->slots[id];
+  TORCH_CHECK(
+      !stays || !is_exchanged(which), "'", slot.value == nullptr ? "" : slot.value->name(),
+      "' of the wrapped module has other memory than at the forward, and eager's backward would read the "
+      "one here and the other there. ",
+      kAfterTheBackward);
+  return tensor_in(memories_[which].storage, memories_[which].offset, slot.meta, slots_[id]);
+}
+
+at::Tensor Frame::saved(SlotId slot, bool own) const {
+  const auto found = std::ranges::find(plan_->remembered, slot, &RememberedInput::slot);
+  const auto which = static_cast<std::size_t>(found - plan_->remembered.begin());
+  const bool is_noted = which < memories_.size() && memories_[which].storage;
+  return is_noted && (own || is_exchanged(which)) ? remembered(which) : slots_[slot];
+}
+
+void Frame::bind_saved() {
+  for (std::size_t i = 0; i < memories_.size(); ++i) {
+    if (is_exchanged(i)) bind(plan_->remembered[i].slot, remembered(i));
+  }
+  memories_.clear();
+  for (const SlotId id : plan_->saved) {
+    const Slot& slot = plan_->slots[id];
+    const at::Tensor& tensor = slots_[id];
+    if (slot.storage != Storage::kInput || slot.layout || slot.open || !tensor.defined()) continue;
+    check_layout(tensor, slot.meta, slot.value);
+    if (!slot.views.empty() && tensor.has_storage() &&
+        !shares_storage(slots_[slot.views.front()], tensor.storage()))
+      bind_views(id);
   }
 }
 
@@ -158,7 +230,7 @@ SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bo
     const Slot& slot = plan_->slots[id];
     const auto found = read.find(id);
     if (found == read.end() || slot.value == nullptr) continue;
-    SavedValue value{slots_[id], held_[id], std::move(found->second), std::nullopt, memory_of(id)};
+    SavedValue value{saved(id, own), held_[id], std::move(found->second), std::nullopt, memory_of(id)};
     if (own && slot.storage == Storage::kArena && value.tensor.defined()) value.tensor = value.tensor.clone();
     if (const auto then = versions.find(id); then != versions.end()) value.version = then->second;
     values.emplace(std::pair(slot.value->name(), slot.layout), std::move(value));
@@ -171,7 +243,7 @@ std::unique_ptr<Frame> Frame::copy_for_backward() const {
   copy->take_arena();
   for (const SlotId id : plan_->saved) {
     if (auto memory = memory_of(id)) copy->borrowed_.push_back(std::move(memory));
-    copy->take(id, slots_[id], held_[id]);
+    copy->take(id, saved(id, false), held_[id]);
   }
   return copy;
 }

@@ -74,9 +74,12 @@ class Frame {
   void set_absent(SlotId root, bool absent);
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
-  // The kept tensors that are not in the arena, with their versions: what an in-place edit before the
-  // backward shows in.
-  void record_versions();
+  // Notes the versions of the kept tensors that are not in the arena, in which an in-place edit before the
+  // backward shows, and the memory of the plan's remembered inputs.
+  void record_saved();
+  // Lets a backward read remembered inputs in the memory that they had, others in that which they have now
+  // (after `p.data = q`). Throws c10::Error where what one has now is laid out otherwise.
+  void bind_saved();
   // Throws c10::Error, in eager's words, when a recorded tensor was modified in place that the plan's own
   // backward reads.
   void check_versions() const;
@@ -90,7 +93,19 @@ class Frame {
   void take_saved(const SavedValues& values);
 
  private:
+  struct Memory {
+    c10::Storage storage;
+    std::int64_t offset = 0;  // elements
+  };
+
   void take(SlotId slot, const at::Tensor& tensor, const Held& held);
+  // Returns whether a remembered input has other memory now.
+  bool is_exchanged(std::size_t which) const;
+  // Returns a remembered input in the memory that it had, with its version counter. Throws c10::Error where
+  // it must have that still.
+  at::Tensor remembered(std::size_t which) const;
+  // What a slot holds for a backward. `own`: whatever memory an input gets later.
+  at::Tensor saved(SlotId slot, bool own) const;
   // Returns the recording whose memory the root's tensor lies in; null if the tensor owns its memory.
   std::shared_ptr<RecordedRuns> memory_of(SlotId root) const;
   // Empties a slot and all that views it.
@@ -103,6 +118,7 @@ class Frame {
   std::vector<Held> held_;    // per slot; empty but for kHeld ones
   std::vector<bool> absent_;  // per slot; empty until one is
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
+  std::vector<Memory> memories_;  // of the plan's remembered inputs, in their order
   std::shared_ptr<RecordedRuns> recorded_;
   std::vector<std::shared_ptr<RecordedRuns>> borrowed_;  // of frames whose values this one has taken
 };

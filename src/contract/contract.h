@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 28;
+constexpr int kVersion = 29;
 
 using Positions = std::vector<std::size_t>;
 
@@ -160,6 +160,8 @@ struct Contract {
   std::vector<SavedTensor> saved_writes;
   // Eager's backward reads these inputs, results and saved_constants, and others may write to them.
   std::vector<SavedTensor> saved_tensors;
+  // Inputs of the graph that eager saves as they are given, not as a view or a copy; see SessionOptions.
+  Positions saved_as_given, saved_both_ways;
   // Names of plain tensors of the module, whose numbers are in the graph, that eager's backward reads; see
   // graphs/guard_inputs.py.
   std::vector<std::string> saved_constants;

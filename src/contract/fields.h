@@ -30,6 +30,8 @@ void for_each_field(Part& contract, Visit visit) {
   visit("silent_writes", contract.silent_writes);
   visit("saved_writes", contract.saved_writes);
   visit("saved_tensors", contract.saved_tensors);
+  visit("saved_as_given", contract.saved_as_given);
+  visit("saved_both_ways", contract.saved_both_ways);
   visit("saved_constants", contract.saved_constants);
   visit("data_guards", contract.data_guards);
   visit("sized_by_data", contract.sized_by_data);

@@ -85,6 +85,8 @@ Status check_fit(const Contract& contract, const GraphFacts& facts) {
       {"silent_writes", all_below(contract.silent_writes, contract.writes.size())},
       {"saved_writes", writes_fit(contract, facts)},
       {"saved_tensors", tensors_fit(contract, results, facts)},
+      {"saved_as_given", all_below(contract.saved_as_given, facts.inputs)},
+      {"saved_both_ways", all_below(contract.saved_both_ways, facts.inputs)},
       {"saved_groups", !contract.saved_groups || all_between(*contract.saved_groups, facts)},
       {"shapes", contract.shapes.sizes.size() == facts.arguments},
       {"attributes", has_parts(contract.structure, contract.attributes.size())},

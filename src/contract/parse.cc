@@ -192,6 +192,8 @@ Status check_distinct(const Contract& contract) {
       {"silent_writes", are_distinct(contract.silent_writes)},
       {"saved_writes", are_distinct(contract.saved_writes) && distinct_in(contract.saved_writes)},
       {"saved_tensors", are_distinct(contract.saved_tensors) && distinct_in(contract.saved_tensors)},
+      {"saved_as_given", are_distinct(contract.saved_as_given)},
+      {"saved_both_ways", are_distinct(contract.saved_both_ways)},
       {"saved_constants", are_distinct(contract.saved_constants)},
   };
   for (const auto& [name, are] : fields) {

@@ -85,3 +85,94 @@ def test_gradients_under_anomaly_detection_are_the_same(tmp_path: Any) -> None:
             loss.backward()
         found.append(net.linear.weight.grad)
     torch.testing.assert_close(*found)
+
+
+def convolved(net: Net, h: torch.Tensor) -> torch.Tensor:
+    return nn.functional.conv1d(h[:, None], net.kernel).sin().sum(1)
+
+
+def normed(net: Net, h: torch.Tensor) -> torch.Tensor:
+    return nn.functional.layer_norm(h, (3,), net.scale, net.scale)
+
+
+def scaled(net: Net, h: torch.Tensor) -> torch.Tensor:
+    return (h * net.scale).sin()
+
+
+def viewed(net: Net, h: torch.Tensor) -> torch.Tensor:
+    return (h @ net.square.t()).exp() @ net.square.view(3, 3)
+
+
+def in_both_ways(net: Net, h: torch.Tensor) -> torch.Tensor:
+    return (h @ net.square.t()).exp() @ net.square
+
+
+FORWARDS = [convolved, normed, scaled, viewed]
+
+
+def with_parameters(compute: Callable[[Any, torch.Tensor], torch.Tensor]) -> Net:
+    torch.manual_seed(3)
+    net = Net(compute)
+    net.kernel, net.scale = nn.Parameter(torch.randn(2, 1, 3)), nn.Parameter(torch.randn(3))
+    net.square, net.last = nn.Parameter(torch.randn(3, 3)), nn.Linear(3, 2)
+    return net
+
+
+def exchange_all(net: Net) -> None:
+    for parameter in net.parameters():
+        parameter.data = 2 * parameter.data + 1
+
+
+def gradients_after(net: Net, module: nn.Module, between: Callable[[Net], None], times: int = 1) -> list[Any]:
+    torch.manual_seed(4)
+    net.zero_grad()
+    loss = module(torch.randn(2, 3)).sum()
+    for left in reversed(range(times)):
+        between(net)
+        loss.backward(retain_graph=left > 0)
+    return [parameter.grad for parameter in net.parameters()]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("compute", FORWARDS)
+def test_a_backward_reads_the_memory_that_it_reads_in_eager(
+    tmp_path: Any, compute: Callable[..., torch.Tensor], times: int
+) -> None:
+    net, other = with_parameters(compute), with_parameters(compute)
+    graphed = wrapped(other, tmp_path)
+    gradients_after(other, graphed, lambda net: None)
+    torch.testing.assert_close(
+        gradients_after(other, graphed, exchange_all, times), gradients_after(net, net, exchange_all, times)
+    )
+    assert rekindle.status(graphed).eager_calls == 0
+    for name, parameter in other.named_parameters():
+        torch.testing.assert_close(parameter, net.get_parameter(name))
+
+
+def test_new_memory_of_other_sizes_is_an_error(tmp_path: Any) -> None:
+    net = with_parameters(normed)
+    graphed = wrapped(net, tmp_path)
+    loss = graphed(torch.randn(2, 3)).sum()
+    net.scale.data = torch.empty(0)
+    with pytest.raises(RuntimeError, match=r"'scale' of the wrapped module has the sizes \[0\].*after the backward"):
+        loss.backward()
+
+
+def test_new_memory_of_what_is_saved_in_two_ways_is_an_error(tmp_path: Any) -> None:
+    net = with_parameters(in_both_ways)
+    graphed = wrapped(net, tmp_path)
+    loss = graphed(torch.randn(2, 3)).sum()
+    exchange_all(net)
+    with pytest.raises(
+        RuntimeError, match=r"'square' of the wrapped module has other memory than at the forward.*after the backward"
+    ):
+        loss.backward()
+
+
+def test_a_gradient_of_gradients_needs_the_memory_of_the_forward(tmp_path: Any) -> None:
+    net = with_parameters(scaled)
+    graphed = wrapped(net, tmp_path)
+    loss = graphed(torch.randn(2, 3)).sum()
+    exchange_all(net)
+    with pytest.raises(RuntimeError, match=r"other memory than at the forward"):
+        torch.autograd.grad(loss, [*net.linear.parameters()], create_graph=True)

@@ -56,6 +56,7 @@ class Gradients:
     groups: list[Group] | None = None  # see results/saved_groups.py; None where they are not known
     inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
     saved: list[Saved] = field(default_factory=list)  # of the inputs, the outputs, then the constants, where they are known
+    ways: tuple[list[int], list[int]] = ([], [])  # inputs that are saved as given only, and in both ways; see saved_groups.py
 
 
 def compare_session(
@@ -114,13 +115,14 @@ def _compare_gradients(
     order = _native.gradient_order(ends, eager.inputs)
     graph, contributions = AutogradGraph(ends, eager.inputs), Contributions(eager.inputs)
     inner, saved = graph.inner(), graph.saved([] if eager.held is None else [*eager.held, *expected, *eager.constants])
+    ways = (list(range(len(eager.inputs))), []) if eager.held is None else graph.ways_of_saving(eager.held)
     # A Function may run a backward in its own, which sends back a part of a gradient.
     streamed = [] if graph.has_functions else eager.inputs
     with contributions.noted(ends), arriving.watched(streamed):
         values = differentiate(expected)
     lying, found = arriving.finish(values, least)
     doubts = [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
-    return Gradients(lying, order, graph.groups(), inner, saved), doubts
+    return Gradients(lying, order, graph.groups(), inner, saved, ways), doubts
 
 
 def _compare_outputs(

@@ -175,6 +175,8 @@ class LocalSource:
                 "gradient_order",
                 "saved_groups",
                 "saved_tensors",
+                "saved_as_given",
+                "saved_both_ways",
                 "inner_results",
             )
             given = {name: getattr(made, name) for name in options} | self._options.session

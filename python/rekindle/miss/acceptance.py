@@ -52,6 +52,8 @@ class GradientContract:
     silent_writes: list[int]  # places in the writes of those that eager's operators do not count as versions
     saved_writes: list[Saved]  # see saved_by_backward.py
     saved_tensors: list[Saved]  # of inputs, results, then the saved constants; see results/saved_groups.py
+    saved_as_given: list[int]  # positions of inputs; see results/saved_groups.py
+    saved_both_ways: list[int]
     saved_constants: list[str]  # their names; see graphs/guard_inputs.py
 
 
@@ -179,7 +181,17 @@ def _compare_further(
     results = len(traced.graph.used) + len(built.output_layouts)  # those of the graph's tensors that are inputs or results
     saved = [one for one in gradients.saved if one[0] < results]
     constants, names = _saved_constants(gradients.saved, len(traced.graph.used) + len(traced.result.outputs), request)
-    return GradientContract(layouts, gradients.order, gradients.groups, gradients.inner, silent, read, saved + constants, names)
+    return GradientContract(
+        layouts,
+        gradients.order,
+        gradients.groups,
+        gradients.inner,
+        silent,
+        read,
+        saved + constants,
+        *gradients.ways,
+        names,
+    )
 
 
 def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest) -> tuple[list[Saved], list[str]]:

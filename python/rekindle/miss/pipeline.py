@@ -273,6 +273,8 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
             silent_writes=gradients.silent_writes,
             saved_writes=gradients.saved_writes,
             saved_tensors=gradients.saved_tensors,
+            saved_as_given=gradients.saved_as_given,
+            saved_both_ways=gradients.saved_both_ways,
             saved_constants=gradients.saved_constants,
             data_guards=listed(traced.sizes.data_guards),
             sized_by_data=traced.sizes.sized_by_data,

@@ -107,6 +107,22 @@ class AutogradGraph:
             for results, inputs in _largest(found[position])
         ]
 
+    def ways_of_saving(self, tensors: Sequence[torch.Tensor]) -> tuple[list[int], list[int]]:
+        """Returns places of the tensors that nodes have saved as they are only, and of those also as a view, before the backward.
+
+        `x @ w` saves w, `nn.Linear` a view of its weight: after `weight.data = other` its backward still reads the memory of
+        before. Where a node does not tell, all are taken for the first.
+        """
+        if not self.tells_all:
+            return list(range(len(tensors))), []
+        values = [value for node in self._order if id(node) not in self._inputs for value in _saved_of(node)]
+        own = set(map(id, tensors))
+        themselves = {id(value) for value in values} & own
+        viewed = set(_native.version_counters([value for value in values if id(value) not in own])) - {0}
+        counters = _native.version_counters(tensors)
+        saved = [(i, counter in viewed) for i, counter in enumerate(counters) if id(tensors[i]) in themselves]
+        return [i for i, as_view in saved if not as_view], [i for i, as_view in saved if as_view]
+
     def groups(self) -> list[Group]:
         """Returns the groups that decide, after the backward; a group that is in another is left out."""
         between = self._between
