@@ -30,30 +30,7 @@ bool is_mapped() {
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
 }
 
-// Throws c10::Error where one of the inputs of a forward has other memory than it had.
-void check_memories(const std::vector<at::Tensor>& inputs, const Memories& then) {
-  for (std::size_t i = 0; i < inputs.size() && i < then.size(); ++i) {
-    TORCH_CHECK(
-        !then[i] || (inputs[i].has_storage() &&
-                     inputs[i].storage().unsafeGetStorageImpl() == then[i]->_unsafe_get_target()),
-        "input ", i,
-        " of the wrapped module has other memory than at the forward, which this backward "
-        "does again: create_graph=True, is_grads_batched=True, gradients of results and the detection of "
-        "anomalies need the same. Give it other memory (.data) after the backward");
-  }
-}
-
 }  // namespace
-
-Memories memories_of(std::span<const at::Tensor> tensors) {
-  Memories memories;
-  memories.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    auto& memory = memories.emplace_back();
-    if (tensor.has_storage()) memory = tensor.storage().getWeakStorageImpl();
-  }
-  return memories;
-}
 
 Backward::Backward(std::shared_ptr<PlanCache> plans, FramePool::Handle frame, SavedVersions versions,
                    ReplayState replay)

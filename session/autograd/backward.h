@@ -6,21 +6,16 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "session/autograd/saved_versions.h"
 #include "session/plan/plan_cache.h"
-#include "session/run/frame.h"
+#include "session/run/frame_pool.h"
 #include "src/base/mutex.h"
 
 namespace rekindle::session {
-
-// The memory that tensors have; none where they have no storage. It may be gone.
-using Memories = std::vector<std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>>;
-Memories memories_of(std::span<const at::Tensor> tensors);
 
 // What a differentiable backward of one forward needs beside its frame; see Replay.
 struct ReplayState {

@@ -32,6 +32,28 @@ Digest content_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+Memories memories_of(std::span<const at::Tensor> tensors) {
+  Memories memories;
+  memories.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    auto& memory = memories.emplace_back();
+    if (tensor.has_storage()) memory = tensor.storage().getWeakStorageImpl();
+  }
+  return memories;
+}
+
+void check_memories(std::span<const at::Tensor> inputs, const Memories& then) {
+  for (std::size_t i = 0; i < inputs.size() && i < then.size(); ++i) {
+    TORCH_CHECK(
+        !then[i] || (inputs[i].has_storage() &&
+                     inputs[i].storage().unsafeGetStorageImpl() == then[i]->_unsafe_get_target()),
+        "input ", i,
+        " of the wrapped module has other memory than at the forward, which this backward "
+        "does again: create_graph=True, is_grads_batched=True, gradients of results and the detection of "
+        "anomalies need the same. Give it other memory (.data) after the backward");
+  }
+}
+
 SavedConstant::SavedConstant(const at::Tensor& constant)
     : counter(torch::autograd::impl::version_counter(constant)), tensor(constant.getIntrusivePtr()) {}
 

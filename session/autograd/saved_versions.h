@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,13 @@ using VersionCounters = std::vector<c10::VariableVersion>;
 VersionCounters counters_of(std::span<const at::Tensor> tensors);
 // Returns a number per counter, the same for the same counter; 0 for none, as of a tensor of inference mode.
 std::vector<std::uintptr_t> identities_of(const VersionCounters& counters);
+
+// The memory that tensors have; none where they have no storage. It may be gone.
+using Memories = std::vector<std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>>;
+Memories memories_of(std::span<const at::Tensor> tensors);
+
+// Throws c10::Error where one of the inputs of a forward has other memory than it had.
+void check_memories(std::span<const at::Tensor> inputs, const Memories& then);
 
 // A tensor whose numbers a graph has as constants, and its version counter; the tensor may be gone.
 struct SavedConstant {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "session/plan/saved_groups.h"
-#include "session/run/frame.h"
+#include "session/run/frame_pool.h"
 #include "session/session.h"
 #include "src/base/mutex.h"
 

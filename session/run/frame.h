@@ -1,5 +1,5 @@
 // Frame: the tensors of one run of a plan, and the arena that holds the
-// intermediates. Frames are pooled per plan.
+// intermediates.
 #pragma once
 
 #include <map>
@@ -13,7 +13,6 @@
 #include "device/arena_pool.h"
 #include "session/plan/plan.h"
 #include "session/run/recorded_runs.h"
-#include "src/base/mutex.h"
 
 namespace rekindle::session {
 
@@ -130,37 +129,5 @@ void execute(const Program& program, Frame& frame);
 void execute(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
 // The same one by one, for those who have set the device and ordered its streams.
 void run_instructions(const Program& program, Frame& frame, std::size_t begin, std::size_t end);
-
-// The idle frames of one plan. Thread-safe.
-class FramePool : public std::enable_shared_from_this<FramePool> {
- public:
-  // `records`: of one of the frames, launches are recorded.
-  explicit FramePool(std::shared_ptr<const Plan> plan, bool records = false)
-      : plan_(std::move(plan)), records_(records), may_record_(records) {}
-  // Returns a frame to its pool, unbound, when destroyed.
-  struct Return {
-    std::shared_ptr<FramePool> pool;
-    void operator()(Frame* frame) const;
-  };
-  using Handle = std::unique_ptr<Frame, Return>;
-
-  Handle acquire();
-  const std::shared_ptr<const Plan>& plan() const { return plan_; }
-  // The most frames that were in use at once.
-  std::size_t high_water() const;
-  bool records() const { return records_; }
-  // Runs whose launches were replayed.
-  std::size_t replays() const;
-
- private:
-  std::unique_ptr<Frame> make();
-
-  std::shared_ptr<const Plan> plan_;
-  const bool records_;
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Frame>> idle_;
-  std::size_t in_use_ = 0, high_water_ = 0, replays_ = 0;
-  bool may_record_;  // no frame does yet
-};
 
 }  // namespace rekindle::session

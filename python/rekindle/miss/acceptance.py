@@ -181,17 +181,8 @@ def _compare_further(
     results = len(traced.graph.used) + len(built.output_layouts)  # those of the graph's tensors that are inputs or results
     saved = [one for one in gradients.saved if one[0] < results]
     constants, names = _saved_constants(gradients.saved, len(traced.graph.used) + len(traced.result.outputs), request)
-    return GradientContract(
-        layouts,
-        gradients.order,
-        gradients.groups,
-        gradients.inner,
-        silent,
-        read,
-        saved + constants,
-        *gradients.ways,
-        names,
-    )
+    order = gradients.order, gradients.groups, gradients.inner
+    return GradientContract(layouts, *order, silent, read, saved + constants, *gradients.ways, names)
 
 
 def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest) -> tuple[list[Saved], list[str]]:
