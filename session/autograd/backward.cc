@@ -231,7 +231,7 @@ variable_list Backward::replay(const Repeat& repeat, const variable_list& cotang
       state.replay != nullptr && inputs.size() == plan_->forward.inputs.size(),
       "create_graph=True, is_grads_batched=True and gradients of results need a session with a replay "
       "(Session::set_replay), and the first backward of a forward");
-  check_memories(inputs, state.memories);
+  state.inputs.check(inputs, *plans_->joint().graph);
   return (*state.replay)(inputs, state.random_states, cotangents, cut);
 }
 

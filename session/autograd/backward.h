@@ -21,7 +21,7 @@ namespace rekindle::session {
 struct ReplayState {
   std::shared_ptr<const Replay> replay;   // null: none was given
   std::vector<at::Tensor> random_states;  // see device/random_state.h; empty: the graph draws nothing
-  Memories memories;  // of the inputs: the replay reads what is in them, which has to be what was
+  InputState inputs;                      // the replay reads them again
 };
 
 // What one forward left for its backwards, and how far each backward in flight is. Shared by a chain's nodes.

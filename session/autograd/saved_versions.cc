@@ -24,6 +24,12 @@ std::string name_of(std::size_t tensor, const autodiff::JointGraph& joint) {
 // Undefined where it is gone.
 at::Tensor alive(const c10::weak_intrusive_ptr<c10::TensorImpl>& tensor) { return at::Tensor(tensor.lock()); }
 
+// None where versions are not counted, as in inference mode.
+std::optional<std::uint32_t> version_now(const at::Tensor& tensor) {
+  const c10::VariableVersion& counter = torch::autograd::impl::version_counter(tensor);
+  return counter.enabled() ? std::optional(version_of(counter)) : std::nullopt;
+}
+
 // Of the bytes that a tensor has, in the order of its dimensions.
 Digest content_of(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().contiguous();
@@ -32,25 +38,28 @@ Digest content_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-Memories memories_of(std::span<const at::Tensor> tensors) {
-  Memories memories;
-  memories.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    auto& memory = memories.emplace_back();
-    if (tensor.has_storage()) memory = tensor.storage().getWeakStorageImpl();
+InputState::InputState(std::span<const at::Tensor> inputs) {
+  inputs_.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) {
+    One& one = inputs_.emplace_back();
+    if (input.has_storage()) one.memory = input.storage().getWeakStorageImpl();
+    one.version = version_now(input);
   }
-  return memories;
 }
 
-void check_memories(std::span<const at::Tensor> inputs, const Memories& then) {
-  for (std::size_t i = 0; i < inputs.size() && i < then.size(); ++i) {
+void InputState::check(std::span<const at::Tensor> inputs, const graph::Graph& graph) const {
+  for (std::size_t i = 0; i < inputs.size() && i < inputs_.size(); ++i) {
+    const auto& [memory, version] = inputs_[i];
+    const bool same_memory =
+        !memory || (inputs[i].has_storage() &&
+                    inputs[i].storage().unsafeGetStorageImpl() == memory->_unsafe_get_target());
     TORCH_CHECK(
-        !then[i] || (inputs[i].has_storage() &&
-                     inputs[i].storage().unsafeGetStorageImpl() == then[i]->_unsafe_get_target()),
-        "input ", i,
-        " of the wrapped module has other memory than at the forward, which this backward "
-        "does again: create_graph=True, is_grads_batched=True, gradients of results and the detection of "
-        "anomalies need the same. Give it other memory (.data) after the backward");
+        same_memory && version_now(inputs[i]) == version, "'", graph.inputs()[i]->name(),
+        "' of the wrapped module was ",
+        same_memory ? "modified by an inplace operation" : "given other memory",
+        " since the forward, which this backward does again: create_graph=True, is_grads_batched=True, "
+        "gradients and hooks of results, and the detection of anomalies need what it was. Change it after "
+        "the backward");
   }
 }
 

@@ -27,12 +27,23 @@ VersionCounters counters_of(std::span<const at::Tensor> tensors);
 // Returns a number per counter, the same for the same counter; 0 for none, as of a tensor of inference mode.
 std::vector<std::uintptr_t> identities_of(const VersionCounters& counters);
 
-// The memory that tensors have; none where they have no storage. It may be gone.
-using Memories = std::vector<std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>>;
-Memories memories_of(std::span<const at::Tensor> tensors);
+// The memory and the versions of a forward's inputs, for backwards that do the forward again. It keeps no
+// memory.
+class InputState {
+ public:
+  InputState() = default;
+  explicit InputState(std::span<const at::Tensor> inputs);
+  // Throws c10::Error where one of these inputs was written, or given other memory (.data), since. `graph`:
+  // whose inputs they are, for names.
+  void check(std::span<const at::Tensor> inputs, const graph::Graph& graph) const;
 
-// Throws c10::Error where one of the inputs of a forward has other memory than it had.
-void check_memories(std::span<const at::Tensor> inputs, const Memories& then);
+ private:
+  struct One {
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  // none: the tensor has no storage
+    std::optional<std::uint32_t> version;  // none: it counts none, in inference mode
+  };
+  std::vector<One> inputs_;
+};
 
 // A tensor whose numbers a graph has as constants, and its version counter; the tensor may be gone.
 struct SavedConstant {

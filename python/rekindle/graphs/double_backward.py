@@ -35,11 +35,11 @@ _ROUNDING = 1e-5  # of buffers, relative
 _Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 
 
-def _empty(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
+def _zeros(layout: _Layout, sizes: list[int] | None) -> torch.Tensor:
     size, stride, dtype, device = layout
     if sizes is None or sizes == list(size):
-        return torch.empty_strided(size, stride, dtype=dtype, device=device)
-    return torch.empty(sizes, dtype=dtype, device=device)
+        return torch.empty_strided(size, stride, dtype=dtype, device=device).zero_()
+    return torch.zeros(sizes, dtype=dtype, device=device)
 
 
 class DoubleBackward:
@@ -65,6 +65,8 @@ class DoubleBackward:
         self._layouts = [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in call.arguments]
         self._template = rebuild_arguments(call.args, call.kwargs, [torch.empty(0, device="cpu") for _ in call.arguments])
         self._state, self._used, self._writes = contract.state, contract.used, contract.writes
+        silent = [contract.writes[place] - len(call.arguments) for place in contract.silent_writes]
+        self._silent = {contract.state[position] for position in silent if position >= 0}  # names of buffers
         self._structure = on_device(contract.structure, call.device)
         self._attributes = contract.attributes
         registered = named_buffers(call.module)
@@ -98,8 +100,8 @@ class DoubleBackward:
         given = every[: len(self._layouts)]
         layouts = zip(self._layouts, self._shapes.like(given), strict=True)
         arguments = [
-            # What nothing reads has sizes only.
-            (_empty(layout, sizes) if tensor is None else tensor)
+            # The graph does not depend on what is in the others; the forward may look up rows by it all the same.
+            (_zeros(layout, sizes) if tensor is None else tensor)
             for tensor, (layout, sizes) in zip(given, layouts, strict=True)
         ]
         create_graph = torch.is_grad_enabled()
@@ -155,8 +157,8 @@ class DoubleBackward:
     ) -> list[torch.Tensor]:
         now = random_states()
         live = self._buffers()
-        buffers = [(buffer, buffer.detach().clone()) for buffer in live.values()]
-        versions = [(buffer, buffer._version) for buffer, _ in buffers]
+        buffers = [(name, buffer, buffer.detach().clone()) for name, buffer in live.items()]
+        versions = [(buffer, buffer._version) for _, buffer, _ in buffers]
         try:
             for position in self._writes:
                 before = state[position - len(arguments)] if position >= len(arguments) else None
@@ -167,9 +169,9 @@ class DoubleBackward:
         finally:
             set_random_states(now)
             with torch.no_grad():
-                for buffer, before in buffers:
+                for name, buffer, before in buffers:
                     if not torch.equal(buffer, before):  # the call it repeats has written it already
-                        _put_back(buffer, before)
+                        _put_back(buffer, before, name in self._silent)
             _native.note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
         if self._attributes:
@@ -193,10 +195,13 @@ def _differentiate(
     return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
 
 
-def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
-    """Writes a buffer back. Where only a graph's own rounding differs, what the repeated forward has saved of it stays good."""
+def _put_back(buffer: torch.Tensor, before: torch.Tensor, silently: bool) -> None:
+    """Writes a buffer back, `silently` where the operator that writes it counts no version, as a batch norm does.
+
+    Where only a graph's own rounding differs, what the repeated forward has saved of it stays good, too.
+    """
     is_rounding = buffer.is_floating_point() and torch.allclose(buffer, before, rtol=_ROUNDING, atol=0.0)
-    with version_kept(buffer) if is_rounding else contextlib.nullcontext():
+    with version_kept(buffer) if silently or is_rounding else contextlib.nullcontext():
         buffer.copy_(before)
 
 
