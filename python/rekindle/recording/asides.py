@@ -14,6 +14,17 @@ from rekindle.key.values.names import codes_of
 from rekindle.process.process_state import changed
 from rekindle.process.signal_handlers import StandIn
 
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap"
+
+
+def _import_steps(frame: types.FrameType | None) -> tuple[set[str], types.FrameType | None]:
+    """Returns the names of the import system's frames from this one on, and the frame that has called them."""
+    steps: set[str] = set()
+    while frame is not None and frame.f_code.co_filename.startswith(_IMPORT_SYSTEM):
+        steps.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return steps, frame
+
 
 class Asides:
     """Recognizes code that runs aside, as long as `watched` is entered.
@@ -47,7 +58,10 @@ class Asides:
             code = frame.f_code
             if (code.co_name == "__del__" and self._collects) or id(code) in self._codes:
                 return True
-            if code.co_filename.startswith("<frozen importlib"):
-                return True  # a module loaded by the forward is observed by its file
-            frame = frame.f_back
+            if code.co_filename.startswith(_IMPORT_SYSTEM):
+                steps, frame = _import_steps(frame)
+                if "exec_module" not in steps or "_find_and_load" in steps:
+                    return True  # a module that the forward loads is observed by its file; one that it runs itself is not
+            else:
+                frame = frame.f_back
         return False

@@ -91,6 +91,6 @@ def searched(frame: types.FrameType) -> tuple[str, str | None, bool] | None:
     code = frame.f_code
     if code.co_name not in ("import_module", "find_spec") or "importlib" not in code.co_filename:
         return None
-    if code.co_filename.startswith("<") or "name" not in frame.f_locals or "package" not in frame.f_locals:
+    if "_bootstrap" in code.co_filename or "name" not in frame.f_locals or "package" not in frame.f_locals:
         return None  # a finder of the import system
     return frame.f_locals["name"], frame.f_locals["package"], code.co_name == "import_module"

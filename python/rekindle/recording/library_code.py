@@ -6,17 +6,21 @@ The versions in the key stand for it, so nothing here refuses anything: what can
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import Any
+
+import torch
 
 from rekindle.key.code.code_objects import code_digest
 from rekindle.key.code.reads import reads_of
+from rekindle.key.patches import NAMESPACES
 from rekindle.key.values.names import ABSENT, codes_of, find, follow
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
-from rekindle.process.origin import Origin, origin_of
+from rekindle.process.origin import Origin, is_covered_class, origin_of, origin_of_frame
 from rekindle.process.torch_internals import EXPORTER_PACKAGE
 from rekindle.reasons import Bypass
-from rekindle.recording.frames import beyond, is_user
+from rekindle.recording.frames import beyond, first_type, is_user
 from rekindle.recording.library_state import LibraryState
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -25,6 +29,9 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wra
 # What runs besides the forward's own: the compiler that is kept out of operators defined in Python, and the exporter. Neither
 # is loaded in a process that finds a graph.
 _BESIDES = ("torch._dynamo", EXPORTER_PACKAGE)
+
+
+_IN_THE_KEY = frozenset(owner for _, owner in NAMESPACES if isinstance(owner, type)) | {object, torch.nn.Module}
 
 
 class LibraryCode:
@@ -77,6 +84,24 @@ class LibraryCode:
                 if _tells(value):
                     found["library", module, ".".join(chain[:used])] = None
         return list(found)
+
+
+def replaced_by(frame: types.FrameType) -> Iterator[tuple[str, str, str]]:
+    """Yields observations of what is not a library's own under its names: a starting function of the user's that is there.
+
+    An example: of `Categorical.entropy = mine`, ("code", "torch.distributions.categorical", "Categorical.entropy").
+    """
+    code, caller = frame.f_code, frame.f_back
+    kind = first_type(frame, code)
+    for cls in () if kind is None else kind.__mro__:
+        if cls not in _IN_THE_KEY and is_covered_class(cls):
+            for name, value in list(vars(cls).items()):
+                if any(held is code for held in codes_of(value)):
+                    yield "code", cls.__module__, f"{cls.__qualname__}.{name}"
+    if caller is not None and origin_of_frame(caller) in (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY):
+        for name in caller.f_code.co_names:
+            if any(held is code for held in codes_of(caller.f_globals.get(name))):
+                yield "code", str(caller.f_globals.get("__name__")), name
 
 
 def _is_for_user(frame: types.FrameType) -> bool:

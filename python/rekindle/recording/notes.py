@@ -35,7 +35,7 @@ class Notes:
         self.covered = covered
         self._undo = undo
         self.walks: list[Walker] = []  # over what was noted; a code object that is gone could share its identity with another
-        self._modules_before = frozenset(sys.modules)
+        self._modules_before = sys.modules.keys() - observations.LOADED_BY_FORWARDS
         self._texts: dict[Key, str | None] = {}  # at the time of the note
         self._from: set[tuple[str, str]] = set()  # (module, name) of from-imports
         self._searched: set[str] = set()  # modules
@@ -157,8 +157,12 @@ class Notes:
         return found + [[kind, name, "", observations.present_text(kind, name, "")] for kind, name in kinds]
 
     def _first_loaded(self) -> list[str]:
+        """Lists modules in the order in which the forward has begun to load them."""
         named = {module for _, module, _ in self._texts} | {module for module, _ in self._from} | self._searched
-        return sorted(name for name in named - self._modules_before if name in sys.modules)
+        first = named - self._modules_before
+        found = [name for name in list(sys.modules) if name in first]
+        observations.LOADED_BY_FORWARDS.update(found)
+        return found
 
     def _add_taken(self) -> None:
         for reads, modules, names in self._taken:

@@ -27,6 +27,7 @@ RATE is 0.2, `verify` says "global app.RATE changed: 0.1 -> 0.2".
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import types
@@ -42,7 +43,7 @@ from rekindle.key.values.walker import Walker, label, value_text, walks_kept
 from rekindle.key.versions import distribution_version
 from rekindle.process import world
 from rekindle.process.digest import digest128
-from rekindle.process.origin import is_covered_class, is_covered_function
+from rekindle.process.origin import Origin, is_covered_class, is_covered_function, origin_of
 from rekindle.process.process_state import unpatched
 from rekindle.reasons import Bypass
 from rekindle.recording import cached_functions, library_code, library_state, logger_reads, queries
@@ -52,17 +53,47 @@ KINDS = frozenset(
     "function class global from module import env file code library version binary query order answers logger "
     "setting shape size identity".split()
 )
+_OF_MODULES = frozenset(("function", "class", "global", "from", "module", "code", "library"))  # of what modules hold
 _IDENTITY = ("identity", "", "")
+# Modules that a forward was the first to load in this process, or is about to be: a later export observes their files, too.
+LOADED_BY_FORWARDS: set[str] = set()
 
 
 def verify(recorded: Sequence[Sequence[str | None]], places: Places | None = None) -> str | None:
     """Returns the first observation that no longer holds, as a sentence with old and new, or None if all hold.
 
+    Imports the modules of the user's that the forward was the first to import, as it is about to do again, once nothing else
+    tells that it would not: what they hold is compared then.
+
     places: of the objects that the key of the call has
     """
+    changed = _first_change(recorded, places)
+    if changed is None and (modules := _to_import(recorded)):
+        changed = _imported(modules) or _first_change(recorded, places)
+    return changed
+
+
+def _first_change(recorded: Sequence[Sequence[str | None]], places: Places | None) -> str | None:
     for kind, module, name, old, new in present(recorded, places):
         if new != old:
             return f"{title(kind, module, name)} changed: {old or 'absent'} -> {new or 'absent'}"
+    return None
+
+
+def _to_import(recorded: Sequence[Sequence[str | None]]) -> list[str]:
+    """Lists modules of the user's that are not loaded and that the forward was the first to load, in its order."""
+    missing = [str(module) for kind, module, *_ in recorded if kind == "file" and module not in sys.modules]
+    return [module for module in missing if origin_of(locate(module) or "") is Origin.USER]
+
+
+def _imported(modules: Sequence[str]) -> str | None:
+    """Imports modules; says which one cannot be, as the forward will."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+            LOADED_BY_FORWARDS.add(module)
+        except Exception as error:
+            return f"module {module} can no longer be imported: {type(error).__name__}: {error}"
     return None
 
 
@@ -76,6 +107,7 @@ def present(
     identity: str | None = None
     places = Places(beneath)
     files = {module for kind, module, _, _ in recorded if kind == "file"}
+    may_be_loaded = bool(_to_import(recorded))  # with others
     with one_pass():
         for kind, module, name, old in recorded:
             assert kind is not None and module is not None and name is not None
@@ -83,8 +115,9 @@ def present(
                 identity = old
                 continue
             new = old
-            # A module that is not loaded yet in this process is stood for by its source file.
-            if kind == "file" or module not in files or module in sys.modules:
+            # A module that is not loaded yet in this process is stood for by its source file, or by that of what loads it.
+            unloaded = module not in sys.modules and (module in files or (may_be_loaded and kind in _OF_MODULES))
+            if kind == "file" or not unloaded:
                 try:
                     new = _now(kind, module, name, old, places)
                 except Exception as error:

@@ -2,8 +2,8 @@
 
 A `Recorder` is active while the export runs the forward. It notes the Python code that ran, and the globals, imports and
 environment variables that this code reads, each with a text that stands for the value: ["global", "app", "RATE", "0.1"] for
-`RATE` in the module `app`. `verify` compares the texts with the present; it resolves names in loaded modules only and runs no
-user code.
+`RATE` in the module `app`. `verify` compares the texts with the present; it resolves names in loaded modules only, and runs no
+user code but what modules do as they are imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rekindle.recording.code_reads import CodeReads
 from rekindle.recording.copied_objects import IsCopied, may_be_copied, nothing, refuse_copied
 from rekindle.recording.frames import apart, beyond, frames_from, is_user, place_of, read_is_ours
 from rekindle.recording.interpreter_events import call_hook
-from rekindle.recording.library_code import LibraryCode
+from rekindle.recording.library_code import LibraryCode, replaced_by
 from rekindle.recording.logger_reads import LoggerReads
 from rekindle.recording.notes import Notes
 from rekindle.recording.observations import Observation, with_identity
@@ -155,8 +155,13 @@ class Recorder:
             apart(lambda: self._notes.add(("query", *question)), self._refuse)
             self._asides.add(code)
         else:
-            apart(lambda: self._code.record(frame), self._refuse)
+            apart(lambda: self._record(frame), self._refuse)
         return True
+
+    def _record(self, frame: types.FrameType) -> None:
+        for key in replaced_by(frame):
+            self._notes.add(key)
+        self._code.record(frame)
 
     def _on_library(self, frame: types.FrameType, origin: Origin) -> bool:
         code, caller = frame.f_code, frame.f_back
