@@ -96,7 +96,8 @@ def test_an_imported_module_that_raises_now_raises(tmp_path: Path) -> None:
 
 
 def test_whether_a_module_can_be_found_is_asked_again_though_it_is_loaded(tmp_path: Path) -> None:
-    before = "import importlib.util\ndef is_there(): return importlib.util.find_spec('fast_') is not None\nif is_there(): import fast_\n"
+    search = "importlib.util.find_spec('fast_')"
+    before = f"import importlib.util\ndef is_there(): return {search} is not None\nif is_there(): import fast_\n"
     forward = "return x * 3 if is_there() else x * 2"
     assert run(tmp_path, forward, before, {"fast_.py": ""}) == ("3.0", "export")
     (tmp_path / "fast_.py").unlink()
