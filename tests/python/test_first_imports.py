@@ -124,6 +124,10 @@ REPLACED = {
         "import torch.distributions as D\nif patched: D.Normal.variance = property(lambda self: self.scale + 5)\n",
         "return D.Normal(x, x).variance",
     ),
+    "a method by another of torch's": (
+        "import torch.distributions as D\nif patched: D.Normal.log_prob = D.Laplace.log_prob\n",
+        "return D.Normal(x, x).log_prob(x * 3)",
+    ),
     "a function of a module of Python's": (
         "import statistics\ndef mine(data): return (float, 50.0, len(data))\nif patched: statistics._sum = mine\n",
         "return x * statistics.mean([1.0, 3.0])",

@@ -6,7 +6,7 @@ The versions in the key stand for it, so nothing here refuses anything: what can
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wra
 _BESIDES = ("torch._dynamo", EXPORTER_PACKAGE)
 
 
+_HEAP_TYPE = 1 << 9
+_OF_LIBRARIES = (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY)
 _IN_THE_KEY = frozenset(owner for _, owner in NAMESPACES if isinstance(owner, type)) | {object, torch.nn.Module}
 
 
@@ -41,6 +43,7 @@ class LibraryCode:
         self._ran: dict[int, tuple[types.CodeType, dict[str, Any], bool]] = {}  # (code, globals, is torch's), by identity
         self._not_for_user: set[int] = set()  # of torch's, by identity
         self._state = LibraryState()
+        self._replaced: dict[tuple[str, str, str], None] = {}  # as of replaced_by
 
     def is_known(self, frame: types.FrameType) -> bool:
         """Tells whether `add` may be skipped for a frame that starts: its code ran for Rekindle before, and does so again."""
@@ -55,6 +58,7 @@ class LibraryCode:
         if str(frame.f_globals.get("__name__")).startswith(_BESIDES):
             return True
         self._ran[id(frame.f_code)] = (frame.f_code, frame.f_globals, origin is Origin.TORCH)
+        self._replaced.update(dict.fromkeys(replaced_by(frame)))
         if origin is Origin.TORCH:
             if not _is_for_user(frame):
                 self._not_for_user.add(id(frame.f_code))
@@ -71,7 +75,7 @@ class LibraryCode:
 
         covered: identities of code
         """
-        found: dict[tuple[str, str, str], None] = {}
+        found = dict(self._replaced)
         for code, namespace, with_reads in list(self._ran.values()):
             module = namespace.get("__name__")
             if not isinstance(module, str):
@@ -87,25 +91,31 @@ class LibraryCode:
 
 
 def replaced_by(frame: types.FrameType) -> Iterator[tuple[str, str, str]]:
-    """Yields observations of what is not a library's own under its names: a starting function of the user's that is there.
+    """Yields observations of what is not a library's own under its names: a starting function that is there all the same.
 
     An example: of `Categorical.entropy = mine`, ("code", "torch.distributions.categorical", "Categorical.entropy").
     """
     code, caller = frame.f_code, frame.f_back
-    kind = first_type(frame, code)
-    for cls in () if kind is None else kind.__mro__:
-        if cls not in _IN_THE_KEY and is_covered_class(cls):
-            for name, value in list(vars(cls).items()):
-                if any(held is code for held in codes_of(value)):
+    bases = getattr(first_type(frame, code), "__mro__", ())
+    if all(cls.__qualname__ != code.co_qualname.rpartition(".")[0] for cls in bases):
+        for cls in bases:
+            if cls.__flags__ & _HEAP_TYPE and cls not in _IN_THE_KEY and is_covered_class(cls):
+                for name in _holding(vars(cls), vars(cls), code):
                     yield "code", cls.__module__, f"{cls.__qualname__}.{name}"
-    if caller is not None and origin_of_frame(caller) in (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY):
-        for name in caller.f_code.co_names:
-            if any(held is code for held in codes_of(caller.f_globals.get(name))):
-                yield "code", str(caller.f_globals.get("__name__")), name
+    if caller is not None and origin_of_frame(caller) in _OF_LIBRARIES:
+        module = str(caller.f_globals.get("__name__"))
+        for name in _holding(caller.f_globals, caller.f_code.co_names, code):
+            if (module, name) != (frame.f_globals.get("__name__"), code.co_qualname):
+                yield "code", module, name
+
+
+def _holding(namespace: Mapping[str, Any], names: Iterable[str], code: types.CodeType) -> list[str]:
+    """Returns those of the names under which a namespace has what runs this code."""
+    return [name for name in names if any(held is code for held in codes_of(namespace.get(name)))]
 
 
 def _is_for_user(frame: types.FrameType) -> bool:
-    caller = beyond(frame, (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY))
+    caller = beyond(frame, _OF_LIBRARIES)
     return caller is not None and is_user(caller)
 
 
