@@ -70,13 +70,18 @@ endfunction()
 
 # rekindle_precompile_for_tests(TARGET): precompiles REKINDLE_TEST_HEADERS, such as ATen/ATen.h, then Catch2.
 function(rekindle_precompile_for_tests target)
+  if(REKINDLE_TEST_HEADERS_OF)
+    target_precompile_headers(${target} REUSE_FROM ${REKINDLE_TEST_HEADERS_OF})
+    return()
+  endif()
   set(headers ${REKINDLE_TEST_HEADERS} string vector catch2/catch.hpp)
   list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
   target_precompile_headers(${target} PRIVATE ${headers})
 endfunction()
 
 # rekindle_test(NAME rooms...): one Catch2 executable of every tests/NAME/*_test.cc, known to ctest by test case.
-# ctest passes it REKINDLE_TEST_FILTER, where that is set; REKINDLE_TEST_HEADERS are precompiled.
+# ctest passes it REKINDLE_TEST_FILTER, where that is set; REKINDLE_TEST_HEADERS are precompiled, or those that the target
+# REKINDLE_TEST_HEADERS_OF has, with the same options, serve it.
 function(rekindle_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*_test.cc)
   if(NOT sources)
