@@ -25,11 +25,9 @@ from rekindle.recording.library_state import LibraryState
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
-
 # What runs besides the forward's own: the compiler that is kept out of operators defined in Python, and the exporter. Neither
 # is loaded in a process that finds a graph.
 _BESIDES = ("torch._dynamo", EXPORTER_PACKAGE)
-
 
 _HEAP_TYPE = 1 << 9
 _OF_LIBRARIES = (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY)
@@ -111,7 +109,13 @@ def replaced_by(frame: types.FrameType) -> Iterator[tuple[str, str, str]]:
 
 def _holding(namespace: Mapping[str, Any], names: Iterable[str], code: types.CodeType) -> list[str]:
     """Returns those of the names under which a namespace has what runs this code."""
-    return [name for name in names if any(held is code for held in codes_of(namespace.get(name)))]
+    found = []
+    for name in names:
+        value = namespace.get(name)
+        codes = (value.__code__,) if type(value) is types.FunctionType else codes_of(value)
+        if any(held is code for held in codes):
+            found.append(name)
+    return found
 
 
 def _is_for_user(frame: types.FrameType) -> bool:
