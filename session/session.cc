@@ -154,10 +154,10 @@ std::vector<at::Tensor> Session::run(std::span<const at::Tensor> inputs, bool re
   for (const std::size_t input : joint.gradient_of) differentiable.push_back(inputs[input]);
   std::vector<at::Tensor> results;
   for (const std::size_t output : joint.cotangent_of) results.push_back(outputs[output]);
-  const InputState state = recorded.replay != nullptr ? InputState(inputs) : InputState();
+  InputState state = recorded.replay != nullptr ? InputState(inputs) : InputState();
   SavedVersions versions(impl_->plans->saved_tensors(), inputs, outputs, recorded.constants);
   connect(results, impl_->plans, std::move(frame), std::move(versions),
-          {recorded.replay, std::move(random_states), state},
+          {recorded.replay, std::move(random_states), std::move(state)},
           torch::autograd::collect_next_edges(differentiable));
   return outputs;
 }

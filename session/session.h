@@ -62,7 +62,8 @@ struct SessionOptions {
   // the forward (`p.data = q`) is what the backward reads. Of the others it reads what they had in the
   // forward.
   std::vector<std::size_t> saved_as_given;
-  // Those that eager saves in both ways: new memory is an error of a backward that reads them.
+  // Forward inputs that eager saves as given and as a view or a copy, too. A backward that reads one throws
+  // where it has got new memory since.
   std::vector<std::size_t> saved_both_ways;
   // Inputs, outputs and constants that eager's backward reads. The session sees writes to what its own
   // backward reads anyway.

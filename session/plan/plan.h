@@ -111,9 +111,11 @@ struct Delivery {
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 
+// An input that a backward reads in the memory of the forward, though it may have got other memory since
+// (`p.data = q`).
 struct RememberedInput {
   SlotId slot = kAbsentSlot;
-  bool stays = false;  // other memory is an error
+  bool stays = false;  // it must not have got any; see SessionOptions::saved_both_ways
 };
 
 // Says what the backward program computes again, so that a step takes less memory (session/plan/budget.h).
@@ -140,7 +142,7 @@ struct Plan : Programs {
   std::vector<SlotId> saved;
   // These first, then what else the forward leaves for backwards of other cotangents.
   std::vector<SlotId> kept;
-  // Inputs among `kept` of which a backward reads the memory that they had in the forward.
+  // Those of `kept`, in order.
   std::vector<RememberedInput> remembered;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved slots in the arena, and of those that kernels give

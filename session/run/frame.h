@@ -103,7 +103,8 @@ class Frame {
   // Returns a remembered input in the memory that it had, with its version counter. Throws c10::Error where
   // it must have that still.
   at::Tensor remembered(std::size_t which) const;
-  // What a slot holds for a backward. `own`: whatever memory an input gets later.
+  // Returns the tensor that a backward reads in a slot. `own`: it stays so whatever memory an input gets
+  // later.
   at::Tensor saved(SlotId slot, bool own) const;
   // Returns the recording whose memory the root's tensor lies in; null if the tensor owns its memory.
   std::shared_ptr<RecordedRuns> memory_of(SlotId root) const;

@@ -265,8 +265,10 @@ def test_a_module_first_imported_by_the_forward_is_checked_by_its_file(tmp_path:
     assert verify(observed) is None
     del sys.modules["subject_lazy"]
     assert verify(observed) is None
+    assert sys.modules.pop("subject_lazy").K == 2  # imported, as by the forward
     path.write_text("K = 3\ndef run(x): return x * K\n")
     assert "subject_lazy" in (verify(observed) or "")
+    assert "subject_lazy" not in sys.modules
     path.unlink()
     importlib.invalidate_caches()
     assert "absent" in (verify(observed) or "")

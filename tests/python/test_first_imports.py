@@ -1,4 +1,4 @@
-"""What a forward is the first to import is compared by content in each process, and so is what was put in a library's place."""
+"""A process finds a graph only if the modules that the forward imports are the same, and so is what replaces a library's code."""
 
 from __future__ import annotations
 

@@ -181,8 +181,8 @@ def _compare_further(
     results = len(traced.graph.used) + len(built.output_layouts)  # those of the graph's tensors that are inputs or results
     saved = [one for one in gradients.saved if one[0] < results]
     constants, names = _saved_constants(gradients.saved, len(traced.graph.used) + len(traced.result.outputs), request)
-    order = gradients.order, gradients.groups, gradients.inner
-    return GradientContract(layouts, *order, silent, read, saved + constants, *gradients.ways, names)
+    of_eager = gradients.order, gradients.groups, gradients.inner
+    return GradientContract(layouts, *of_eager, silent, read, saved + constants, *gradients.ways, names)
 
 
 def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest) -> tuple[list[Saved], list[str]]:
