@@ -228,53 +228,6 @@ def test_removed_steps_are_no_more() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-class Mixing(Optimizer):
-    """Scales each gradient by what its name says before subtracting it."""
-
-    def __init__(self, parameters: Any, how: str) -> None:
-        super().__init__(parameters, {"lr": 0.1, "count": 0})
-        self.how = how
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        given = [one for group in self.param_groups for one in group["params"] if one.grad is not None]
-        for group in self.param_groups:
-            group["count"] += 1
-        for one in given:
-            scale: Any = 0.1
-            if self.how == "norm":
-                scale = 1 / torch.stack([other.grad.norm() for other in given]).norm()
-            elif self.how == "count":
-                scale = 1 / self.param_groups[0]["count"]
-            elif self.how == "noise":
-                scale = torch.rand(())
-            one.sub_(one.grad * scale)
-
-
-@pytest.mark.parametrize("how", ["norm", "count", "noise"])
-def test_an_optimizer_that_mixes_parameters_is_refused(how: str) -> None:
-    model = mlp(1)
-    before, state = values_of(model), torch.get_rng_state()
-    optimizer = Mixing(model.parameters(), how)
-    with pytest.raises(TypeError, match="Mixing gives other values when it steps one parameter at a time"):
-        rekindle.optim.fuse(model, optimizer)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert optimizer.param_groups[0]["count"] == 0
-    loss_of(model, torch.randn(4, 8)).backward()  # no hook was left behind
-    assert_same(values_of(model), before)
-
-
-def test_an_optimizer_that_treats_parameters_alone_is_taken() -> None:
-    model = mlp(1)
-    rekindle.optim.fuse(model, Mixing(model.parameters(), "nothing"))
-
-
-def test_an_optimizer_with_a_closure_is_refused() -> None:
-    model = mlp(1)
-    with pytest.raises(TypeError, match="LBFGS failed a trial step without closure"):
-        rekindle.optim.fuse(model, torch.optim.LBFGS(model.parameters()))
-
-
 def test_a_second_gradient_in_one_step_is_an_error_that_names_the_parameter() -> None:
     model, x = mlp(1), torch.randn(4, 8)
     rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()))

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 
-from rekindle.optim.separable import check_separable, only
+from rekindle.optim.separable import check_separable, groups_kept, only
 
 
 class FusedOptimizer:
@@ -37,15 +37,16 @@ class FusedOptimizer:
         self.total_norm: torch.Tensor | None = None
         self._norm_type = norm_type
         self._names = names  # by identity of the parameter
-        self._places: dict[int, int] = {}  # of groups, by identity of the parameter
+        self._places: dict[
+            int, tuple[int, int]
+        ] = {}  # of the group, and in it, when last looked up; by identity of the parameter
         self._stepped: set[int] = set()  # identities of the parameters that this step has changed
         self._norms: dict[int, torch.Tensor] | None = None  # of this backward's gradients, while they are measured
         self._is_accumulating = False
         self._may_step = max_norm is None
         self._hooks = []
-        for place, group in enumerate(optimizer.param_groups):
+        for group in optimizer.param_groups:
             for parameter in group["params"]:
-                self._places[id(parameter)] = place
                 if parameter.requires_grad and parameter.is_leaf:
                     self._hooks.append(parameter.register_post_accumulate_grad_hook(self._on_gradient))
 
@@ -77,6 +78,7 @@ class FusedOptimizer:
 
         Raises RuntimeError if there are such and `max_norm` is set: their gradients are not in the norm.
         """
+        _refuse_hooks(self.optimizer)
         left: dict[int, list[torch.Tensor]] = {}
         for place, group in enumerate(self.optimizer.param_groups):
             if parameters := [one for one in group["params"] if one.grad is not None]:
@@ -120,7 +122,11 @@ class FusedOptimizer:
         """Handles a gradient that is complete: PyTorch's engine has added it to `parameter.grad`."""
         if self._is_accumulating:
             return
+        place = self._group_of(parameter)
+        if place is None:  # the user has taken it out of the optimizer
+            return
         _refuse_ranks()
+        _refuse_hooks(self.optimizer)
         if self._norms is not None:
             assert parameter.grad is not None
             self._norms[id(parameter)] = torch.linalg.vector_norm(parameter.grad, self._norm_type)
@@ -138,9 +144,19 @@ class FusedOptimizer:
         self._stepped.add(id(parameter))
         if self.max_norm is not None and self.total_norm is not None:
             clip_grads_with_norm_([parameter], self.max_norm, self.total_norm)
-        with only(self.optimizer, {self._places[id(parameter)]: [parameter]}):
+        with only(self.optimizer, {place: [parameter]}):
             self.optimizer.step()
         parameter.grad = None
+
+    def _group_of(self, parameter: torch.Tensor) -> int | None:
+        """Returns the place of the group that has the parameter now; None if there is none."""
+        with groups_kept():
+            groups = self.optimizer.param_groups
+            place, index = self._places.get(id(parameter), (0, 0))
+            if place < len(groups) and index < len(groups[place]["params"]) and groups[place]["params"][index] is parameter:
+                return place
+            self._places = {id(one): (i, j) for i, group in enumerate(groups) for j, one in enumerate(group["params"])}
+            return self._places.get(id(parameter), (None,))[0]
 
     def _parameters(self) -> Iterator[Any]:
         for group in self.optimizer.param_groups:
@@ -167,21 +183,35 @@ def fuse(model: nn.Module, optimizer: Optimizer, *, max_norm: float | None = Non
     max_norm: clips the norm of all gradients, as `torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)` does. It takes
         two passes over the backward, which `FusedOptimizer.backward` runs. That function itself finds no gradients.
 
-    Raises TypeError for an optimizer that mixes parameters or needs a closure; ValueError if the optimizer has hooks around its
-    steps, or no parameter of the model; RuntimeError where several ranks train, whose gradients are not yet reduced then.
+    Raises TypeError for an optimizer that mixes parameters, needs a closure, or changes what it keeps beside the state of each
+    parameter; ValueError if the optimizer has hooks around its steps, no parameter of the model, or one that is fused already;
+    RuntimeError where several ranks train, whose gradients are not yet reduced then.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     if not any(id(parameter) in names for group in optimizer.param_groups for parameter in group["params"]):
         raise ValueError(f"the {type(optimizer).__qualname__} has no parameter of the {type(model).__qualname__}")
     if max_norm is not None and not max_norm > 0:
         raise ValueError(f"max_norm is {max_norm}; it has to be more than 0, or None for no clipping")
+    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+        if _is_fused(parameter):
+            name = names.get(id(parameter), "a parameter of the optimizer")
+            raise ValueError(f"{name} is stepped by another fused optimizer; call remove() of that first")
+    _refuse_hooks(optimizer)
+    _refuse_ranks()
+    check_separable(optimizer)
+    return FusedOptimizer(optimizer, names, max_norm, norm_type)
+
+
+def _is_fused(parameter: torch.Tensor) -> bool:
+    hooks = parameter._post_accumulate_grad_hooks or {}
+    return any(isinstance(getattr(hook, "__self__", None), FusedOptimizer) for hook in hooks.values())
+
+
+def _refuse_hooks(optimizer: Optimizer) -> None:
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise ValueError(
             f"the {type(optimizer).__qualname__} has hooks around its steps, which would run once per parameter; remove them"
         )
-    _refuse_ranks()
-    check_separable(optimizer)
-    return FusedOptimizer(optimizer, names, max_norm, norm_type)
 
 
 def _refuse_ranks() -> None:

@@ -1,0 +1,87 @@
+"""Tells what an optimizer keeps beside the state of each parameter, and whether steps change it.
+
+An example: an optimizer counts its steps in `self.steps`. `kept_values` of it has the counter; two pictures of it, one step apart,
+are not `same`.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+# Of torch.optim.Optimizer: what a step works on, what runs around it, and what a scheduler puts in its place.
+_NOT_KEPT = frozenset(
+    {"state", "param_groups", "step", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_opt_called"}
+)  # fmt: skip
+_CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+
+
+def kept_values(optimizer: Optimizer) -> dict[str, Any]:
+    """Returns the attributes of an optimizer, and the settings of its groups, by name."""
+    kept = {name: value for name, value in vars(optimizer).items() if name not in _NOT_KEPT}
+    for place, group in enumerate(optimizer.param_groups):
+        kept |= {f"param_groups[{place}][{name!r}]": value for name, value in group.items() if name != "params"}
+    return kept
+
+
+def picture(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a deep copy, for `changed`. Raises what a copy of such a value raises."""
+    return copy.deepcopy(dict(kept))
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Returns the name of a value that is not what it was in a picture; None where all are."""
+    names = before.keys() | after.keys()
+    return next((name for name in sorted(names) if not _same(before.get(name), after.get(name), set())), None)
+
+
+def leading_to(kept: Mapping[str, Any], tensors: set[int]) -> str | None:
+    """Returns the name of a value that leads to one of the tensors, given by identity; None where none does."""
+    return next((name for name, value in kept.items() if any(id(one) in tensors for one in _reached(value))), None)
+
+
+def _reached(value: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors that a value leads to by items and attributes."""
+    met: dict[int, Any] = {}
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in met or isinstance(one, _CODE):
+            continue
+        met[id(one)] = one
+        if isinstance(one, torch.Tensor):
+            yield one
+        waiting += _parts(one).values()
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    """Returns what a value is made of, but for code and tensors."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    if isinstance(value, (set, frozenset)):
+        return {one: one for one in value}
+    if isinstance(value, types.MethodType):
+        return {"__self__": value.__self__}
+    return {} if isinstance(value, (torch.Tensor, *_CODE)) else getattr(value, "__dict__", {})
+
+
+def _same(one: Any, other: Any, met: set[tuple[int, int]]) -> bool:
+    """Compares by content; `met`: pairs that are being compared."""
+    if one is other or (id(one), id(other)) in met:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and torch.allclose(one, other, 0, 0, equal_nan=True)
+    met.add((id(one), id(other)))
+    parts, others = _parts(one), _parts(other)
+    if parts or others:
+        return parts.keys() == others.keys() and all(_same(part, others[name], met) for name, part in parts.items())
+    return type(one).__eq__ is object.__eq__ or bool(one == other) or one != one
