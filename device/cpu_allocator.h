@@ -25,6 +25,9 @@ class CpuAllocator final : public c10::Allocator {
   // The bytes that are kept now; 0 where it is not installed.
   static std::size_t kept_bytes();
 
+  // Null where the allocator that was there frees by more than an address.
+  KeptMemory* kept() { return kept_ ? &*kept_ : nullptr; }
+
   c10::DataPtr allocate(std::size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* to, const void* from, std::size_t bytes) const override;
@@ -35,7 +38,7 @@ class CpuAllocator final : public c10::Allocator {
   static void free_any(void* memory);
 
   c10::Allocator* const inner_;
-  std::optional<KeptMemory> kept_;  // none where the allocator that was there frees by more than an address
+  std::optional<KeptMemory> kept_;
 };
 
 }  // namespace rekindle::device

@@ -49,6 +49,47 @@ bool KeptMemory::free(void* memory) {
   return true;
 }
 
+void* KeptMemory::allocate_ahead(std::size_t bytes) {
+  void* memory = nullptr;
+  try {
+    memory = source_.raw_allocate(bytes);
+  } catch (...) {  // as in allocate(); nobody needs it yet
+    return nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  ahead_bytes_ += bytes;
+  used_bytes_ += bytes;
+  most_used_ = std::max(most_used_, used_bytes_);
+  return memory;
+}
+
+std::size_t KeptMemory::allocated_ahead() {
+  const std::lock_guard lock(mutex_);
+  return ahead_bytes_;
+}
+
+void KeptMemory::expect(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  sizes_[bytes].expected.push_back(memory);
+}
+
+void KeptMemory::withdraw(void* memory, std::size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto size = sizes_.find(bytes);
+    if (size == sizes_.end() || std::erase(size->second.expected, memory) == 0) return;
+    ahead_bytes_ -= bytes;
+    used_bytes_ -= bytes;
+  }
+  source_.raw_deallocate(memory);
+}
+
+bool KeptMemory::was_freed(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto size = sizes_.find(bytes);
+  return size != sizes_.end() && size->second.was_freed;
+}
+
 std::size_t KeptMemory::bytes() {
   const std::lock_guard lock(mutex_);
   return kept_bytes_;
@@ -59,8 +100,14 @@ std::size_t KeptMemory::release() {
   {
     const std::lock_guard lock(mutex_);
     all.swap(kept_);
-    for (auto& [bytes, size] : sizes_) size.kept.clear();
     kept_bytes_ = 0;
+    for (auto& [bytes, size] : sizes_) {
+      size.kept.clear();
+      for (void* const memory : size.expected) all.push_back({memory, bytes, allocations_});
+      ahead_bytes_ -= size.expected.size() * bytes;
+      used_bytes_ -= size.expected.size() * bytes;
+      size.expected.clear();
+    }
   }
   give_back(all);
   std::size_t bytes = 0;
@@ -73,6 +120,13 @@ void* KeptMemory::take(std::size_t bytes, Blocks& superfluous) {
   const std::lock_guard lock(mutex_);
   ++allocations_;
   Size& size = sizes_[bytes];
+  if (!size.expected.empty()) {
+    void* const memory = size.expected.back();
+    size.expected.pop_back();
+    ahead_bytes_ -= bytes;
+    note_use(memory, bytes);
+    return memory;
+  }
   if (size.kept.empty()) {
     size.recurs = size.recurs || size.was_freed;
     superfluous = too_much_for(bytes);
@@ -85,8 +139,7 @@ void* KeptMemory::take(std::size_t bytes, Blocks& superfluous) {
   kept_.erase(last);
   kept_bytes_ -= bytes;
   used_bytes_ += bytes;
-  used_.emplace(memory, bytes);
-  count_of(memory).fetch_add(1, std::memory_order_relaxed);
+  note_use(memory, bytes);
   return memory;
 }
 
@@ -94,6 +147,10 @@ void KeptMemory::add(void* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   used_bytes_ += bytes;
   most_used_ = std::max(most_used_, used_bytes_);
+  note_use(memory, bytes);
+}
+
+void KeptMemory::note_use(void* memory, std::size_t bytes) {
   used_.emplace(memory, bytes);
   count_of(memory).fetch_add(1, std::memory_order_relaxed);
 }
@@ -115,7 +172,8 @@ KeptMemory::Blocks KeptMemory::too_much_for(std::size_t bytes) {
 // Calls whose sizes are always others would be remembered for good.
 void KeptMemory::forget_sizes() {
   if (sizes_.size() <= kMostSizes) return;
-  std::erase_if(sizes_, [](const auto& entry) { return entry.second.kept.empty(); });
+  std::erase_if(sizes_,
+                [](const auto& entry) { return entry.second.kept.empty() && entry.second.expected.empty(); });
 }
 
 void KeptMemory::give_back(const Blocks& blocks) {

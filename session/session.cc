@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "device/first_touch.h"
 #include "device/random_state.h"
 #include "session/autograd/result_node.h"
 #include "session/autograd/saved_versions.h"
@@ -65,6 +66,7 @@ std::shared_ptr<const Replay> of_first(std::shared_ptr<const Replay> replay, std
 struct Session::Recorded {
   std::shared_ptr<const Replay> replay;
   std::vector<SavedConstant> constants;
+  std::shared_ptr<device::FirstTouch> memory;  // may be null
 };
 
 struct Session::Impl {
@@ -73,6 +75,7 @@ struct Session::Impl {
   Mutex mutex;         // guards what is below; std::atomic has a lock inside that a fork can find taken
   std::shared_ptr<const Replay> replay;
   std::vector<SavedConstant> constants;
+  std::shared_ptr<device::FirstTouch> first_touch;
   std::unique_ptr<PaddingElimination> padding;  // null: all rows are computed
 
   void hand_on_functions() {
@@ -93,6 +96,10 @@ struct Session::Impl {
   std::vector<SavedConstant> current_constants() {
     const std::lock_guard lock(mutex);
     return constants;
+  }
+  std::shared_ptr<device::FirstTouch> take_first_touch() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(first_touch, nullptr);
   }
 };
 
@@ -123,7 +130,7 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
 std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, bool record) {
   record = record && !impl_->plans->joint().gradient_of.empty();
   Recorded recorded;
-  if (record) recorded = {impl_->current_replay(), impl_->current_constants()};
+  if (record) recorded = {impl_->current_replay(), impl_->current_constants(), impl_->take_first_touch()};
   const auto choice = impl_->choose(inputs, record);
   if (!choice) return run(inputs, record, recorded);
   recorded.replay = of_first(std::move(recorded.replay), inputs.size());
@@ -137,6 +144,10 @@ std::vector<at::Tensor> Session::run(std::span<const at::Tensor> inputs, bool re
   const HostScope host(impl_->plans->functions());
   FramePool::Handle frame = impl_->plans->find(inputs, record)->acquire();
   const Plan& plan = frame->plan();
+  if (recorded.memory != nullptr) {
+    recorded.memory->stop();
+    frame->keep(recorded.memory);
+  }
   if (recorded.replay != nullptr && impl_->draws) random_states = device::random_states();
   std::vector<at::Tensor> outputs;
   {
@@ -171,6 +182,11 @@ void Session::set_constants(const std::vector<at::Tensor>& constants) {
   std::vector<SavedConstant> now(constants.begin(), constants.end());
   const std::lock_guard lock(impl_->mutex);
   impl_->constants.swap(now);  // those before are let go without the lock
+}
+
+void Session::set_first_touch(std::shared_ptr<device::FirstTouch> memory) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->first_touch.swap(memory);  // as above
 }
 
 void Session::set_replay(Replay replay) {

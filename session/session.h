@@ -23,6 +23,9 @@
 namespace at {
 class Tensor;
 }
+namespace rekindle::device {
+class FirstTouch;
+}
 
 namespace rekindle::session {
 
@@ -161,6 +164,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // The tensors whose numbers the graph has as constants and that saved_tensors numbers, for forwards from
   // now on. Keeps their version counters alive, not them.
   void set_constants(const std::vector<at::Tensor>& constants);
+  // Memory for the gradients of the next forward that records; what they have not taken is freed after its
+  // backward, or with its outputs.
+  void set_first_touch(std::shared_ptr<device::FirstTouch> memory);
   // For forwards from now on. Without one, a backward with create_graph=True or under vmap is an error, and
   // one that looks for anomalies looks at the gradients alone.
   void set_replay(Replay replay);

@@ -8,13 +8,13 @@
 #include "device/arena_pool.h"
 #include "device/random_state.h"
 #include "python/bindings/bindings.h"
+#include "python/bindings/bound_session.h"
 #include "python/bindings/errors.h"
 #include "python/bindings/memory_plan.h"
 #include "python/bindings/saved_tensors.h"
 #include "python/calls/ambient.h"
 #include "python/calls/collected.h"
 #include "python/calls/guard.h"
-#include "python/calls/owned.h"
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
 #include "python/calls/state_writes.h"
@@ -55,68 +55,6 @@ std::vector<session::ResultLayout> layouts_of(NamedLayouts&& named) {
 
 // As in the contract: [cotangents, inputs] each.
 using SavedGroups = std::optional<std::vector<std::pair<Positions, Positions>>>;
-
-// A list of PythonOps, and pointers into it that keep it alive for runs that outlast its use.
-class Functions {
- public:
-  session::HostFunctions set(const py::list& functions) {
-    list_ = std::make_shared<Owned<py::list>>(functions);
-    session::HostFunctions pointers;
-    for (const py::handle function : functions)
-      pointers.emplace_back(list_, function.cast<session::HostFunction*>());
-    return pointers;
-  }
-
-  PyObject* list() const { return list_ == nullptr ? nullptr : (*list_)->ptr(); }
-
- private:
-  std::shared_ptr<Owned<py::list>> list_;
-};
-
-// A replay by a callable of Python's, which goes under the GIL, or not at all.
-session::Replay in_python(py::object replay) {
-  using Tensors = std::vector<at::Tensor>;
-  const auto kept = std::make_shared<Owned<py::object>>(std::move(replay));
-  return [kept](const Tensors& inputs, const Tensors& random_states, const Tensors& cotangents,
-                const session::Cut& cut) {
-    const py::gil_scoped_acquire gil;
-    Tensors gradients;
-    for (const py::handle gradient : (**kept)(inputs, random_states, cotangents, cut.results, cut.ending))
-      gradients.push_back(gradient.is_none() ? at::Tensor() : gradient.cast<at::Tensor>());
-    return gradients;
-  };
-}
-
-// A session with the Python objects that it calls, as the garbage collector wants to know them.
-class BoundSession {
- public:
-  explicit BoundSession(std::shared_ptr<Session> made) : session(std::move(made)) {}
-
-  void set_functions(const py::list& functions) { session->set_functions(functions_.set(functions)); }
-
-  void set_replay(const py::object& replay) {
-    session->set_replay(replay.is_none() ? session::Replay() : in_python(replay));
-    replay_ = replay.is_none() ? nullptr : replay.ptr();
-  }
-
-  int traverse(visitproc visit, void* arg) const {
-    Py_VISIT(functions_.list());
-    if (!session->may_replay())
-      Py_VISIT(replay_);  // otherwise an autograd node keeps it, which no collector sees
-    return 0;
-  }
-
-  void clear() {
-    set_functions(py::list());
-    set_replay(py::none());
-  }
-
-  const std::shared_ptr<Session> session;
-
- private:
-  Functions functions_;
-  PyObject* replay_ = nullptr;  // kept by the session
-};
 
 BoundSession make_session(const py::bytes& joint, std::vector<bool> expected_cotangents,
                           NamedLayouts output_layouts, NamedLayouts gradient_layouts,
@@ -257,6 +195,12 @@ void bind_session_class(py::module_& m) {
           },
           py::arg("constants"))
       .def(
+          "set_first_touch",
+          [](BoundSession& self, const PendingMemory& pending) {
+            self.session->set_first_touch(pending.memory);
+          },
+          py::arg("pending"))
+      .def(
           "describe_plan", [](const BoundSession& self) { return self.session->describe_plan(); },
           py::call_guard<py::gil_scoped_release>())
       .def("stats", [](const BoundSession& self) { return stats(*self.session); })
@@ -276,6 +220,19 @@ void bind_session_class(py::module_& m) {
       .def("answers", &SizeQuestions::answers, py::arg("inputs"));
 }
 
+void bind_first_touch(py::module_& m) {
+  py::class_<PendingMemory>(m, "FirstTouch")
+      .def(py::init([](const std::vector<at::Tensor>& leaves) {
+             return PendingMemory{std::make_shared<device::FirstTouch>(device::gradient_bytes(leaves))};
+           }),
+           py::arg("leaves"))
+      .def_property_readonly("bytes",
+                             [](const PendingMemory& self) { return self.memory ? self.memory->bytes() : 0; })
+      .def("withdraw", &PendingMemory::withdraw)
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", [](PendingMemory& self, const py::args&) { self.withdraw(); });
+}
+
 void bind_guard(py::module_& m) {
   py::class_<Guard>(m, "Guard", py::custom_type_setup(&collected<Guard>))
       .def(py::init<const py::list&, const py::list&, const py::list&, const py::list&,
@@ -289,6 +246,7 @@ void bind_guard(py::module_& m) {
 
 void bind_session(py::module_& m) {
   bind_session_class(m);
+  bind_first_touch(m);
   bind_guard(m);
   py::class_<session::AllRows>(m, "AllRows")
       .def(py::init<>())

@@ -133,6 +133,7 @@ void Frame::unbind() {
   memories_.clear();
   absent_.clear();
   borrowed_.clear();
+  kept_.reset();
   if (recorded_ == nullptr) return;
   recorded_->end();
   if (recorded_.use_count() > 1) record_launches();  // somebody else still reads what is in its memory

@@ -73,6 +73,8 @@ class Frame {
   void set_absent(SlotId root, bool absent);
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
+  // Keeps this until the frame is unbound.
+  void keep(std::shared_ptr<const void> held) { kept_ = std::move(held); }
   // Notes the versions of the kept tensors that are not in the arena, in which an in-place edit before the
   // backward shows, and the memory of the plan's remembered inputs.
   void record_saved();
@@ -120,6 +122,7 @@ class Frame {
   std::vector<std::pair<SlotId, std::uint32_t>> versions_;
   std::vector<Memory> memories_;  // of the plan's remembered inputs, in their order
   std::shared_ptr<RecordedRuns> recorded_;
+  std::shared_ptr<const void> kept_;
   std::vector<std::shared_ptr<RecordedRuns>> borrowed_;  // of frames whose values this one has taken
 };
 

@@ -30,6 +30,9 @@ class SessionOnDevice {
     session_->set_functions(std::move(functions));
   }
   void set_replay(session::Replay replay) const { session_->set_replay(std::move(replay)); }
+  void set_first_touch(std::shared_ptr<rekindle::device::FirstTouch> memory) const {
+    session_->set_first_touch(std::move(memory));
+  }
   bool may_replay() const { return session_->may_replay(); }
   std::string describe_plan() const { return session_->describe_plan(); }
   session::SessionStats stats() const { return session_->stats(); }

@@ -109,6 +109,43 @@ TEST_CASE("where memory is out, what is kept is given up for it", "[session][mem
   kept.free(other);
 }
 
+TEST_CASE("what is allocated ahead is given to one allocation, or withdrawn", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  void* const ahead = kept.allocate_ahead(kBytes);
+  void* const other = kept.allocate(kBytes);
+  CHECK(other != ahead);  // nobody expects it yet
+  kept.expect(ahead, kBytes);
+  CHECK(kept.allocate(kBytes + 1) != ahead);
+  CHECK(kept.allocate(kBytes) == ahead);
+  kept.withdraw(ahead, kBytes);  // it is in use
+  CHECK(Heap::given.contains(ahead));
+  void* const unused = kept.allocate_ahead(kBytes);
+  kept.expect(unused, kBytes);
+  kept.withdraw(unused, kBytes);
+  CHECK_FALSE(Heap::given.contains(unused));
+  CHECK_FALSE(kept.was_freed(kBytes));
+  CHECK(kept.free(ahead));
+  CHECK(kept.was_freed(kBytes));
+  Heap::limit = 0;
+  CHECK(kept.allocate_ahead(kBytes) == nullptr);
+}
+
+TEST_CASE("what is allocated ahead counts as in use, and goes where memory is out", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  for (int step = 0; step < 2; ++step) kept.free(kept.allocate(kBytes));
+  REQUIRE(kept.bytes() == kBytes);
+  void* const ahead = kept.allocate_ahead(kBytes + 1);
+  kept.expect(ahead, kBytes + 1);
+  CHECK(kept.allocate(kBytes + 2) != nullptr);
+  CHECK(kept.bytes() == 0);  // together they would be more than was ever in use
+  Heap::limit = 2 * kBytes + 3;
+  CHECK(kept.allocate(kBytes + 3) != nullptr);
+  CHECK(kept.allocated_ahead() == 0);
+  kept.withdraw(ahead, kBytes + 1);  // it is gone
+}
+
 TEST_CASE("tensors of the process get memory that others have freed", "[session][memory]") {
   CpuAllocator::install();
   const std::int64_t elements = (3 << 20) + 64;

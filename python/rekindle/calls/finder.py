@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from rekindle import _native
@@ -31,13 +32,25 @@ _FIRST_GRAPHS = 3  # of calls that differ in sizes only, which are exported when
 
 
 @dataclass(frozen=True)
+class _Search:
+    """Holds what a search begins with."""
+
+    source: GraphSource
+    args: tuple[Any, ...]  # of the call
+    kwargs: dict[str, Any]
+    arguments: list[torch.Tensor]  # the tensors in these, in flattening order
+    start: float  # of time.perf_counter
+    memory: Any  # the _native.FirstTouch of the module's gradients
+
+
+@dataclass(frozen=True)
 class _Sought:
     """Holds what is known of a call that a graph is sought for."""
 
     prekey: str  # of the fingerprint, in hexadecimal
     fingerprint: Fingerprint  # of the call
     call: Call
-    start: float  # of time.perf_counter, when the search began
+    search: _Search
 
 
 class Finder:
@@ -64,19 +77,27 @@ class Finder:
         self._kinds.release(self._module)
         if (refusal := family.refusal()) is not None:
             raise refusal
+        leaves = state if torch.is_grad_enabled() else []
+        with _native.FirstTouch(leaves) as memory:  # beside what follows, which runs on one core
+            return self._found(kind, admitting, _Search(source, args, kwargs, arguments, start, memory))
+
+    def _found(self, kind: CallKind, admitting: list[ReadyGraph], search: _Search) -> ReadyGraph:
+        """Returns a graph for the call of a search by its key, one of those `admitting` its sizes or another."""
+        args, kwargs = search.args, search.kwargs
         refused: dict[str, Bypass] = {}  # by prekey
         while True:
             with collector_paused():
                 fingerprint = self._subject.fingerprint(args, kwargs)
-                prekey = source.store.prekey(fingerprint)
+                prekey = search.source.store.prekey(fingerprint)
             if prekey in refused:  # its attributes are read, so that they are part of the key again
                 raise refused[prekey]
             found = next((known for known in admitting if known.fits(prekey, fingerprint)), None)
             if found is None and self._subject.unread.leave_out_changed(fingerprint):
                 continue
-            wanted = _Sought(prekey, fingerprint, self._subject.call(args, kwargs, arguments, fingerprint), start)
+            call = self._subject.call(args, kwargs, search.arguments, fingerprint)
+            wanted = _Sought(prekey, fingerprint, call, search)
             try:
-                graph = self._obtained(source, kind, wanted) if found is None else self._armed(kind, found, wanted)
+                graph = self._obtained(kind, wanted) if found is None else self._armed(kind, found, wanted)
             except (ReadsAttribute, SetsAttributes) as bypass:
                 if not self._learns(bypass):
                     raise
@@ -111,7 +132,7 @@ class Finder:
             self._status.source = "memory"
         return graph
 
-    def _obtained(self, source: GraphSource, kind: CallKind, sought: _Sought) -> ReadyGraph:
+    def _obtained(self, kind: CallKind, sought: _Sought) -> ReadyGraph:
         """Returns a graph from the cache or of an export."""
         family, call = kind.family, sought.call
         assert family is not None
@@ -123,11 +144,12 @@ class Finder:
         if (why := family.closed.get(plan.shapes.dims)) is not None:
             plan = plan.closed(call.arguments, why)
         wanted = Wanted(
-            sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.start, kind.tries, family.was_refused,
+            sought.prekey, sought.fingerprint, call, plan, self._subject.describe, sought.search.start, kind.tries,
+            family.was_refused, sought.search.memory.withdraw,
             is_further=kind.tries > 0 or bool(family.refused) or len(family.graphs) >= _FIRST_GRAPHS,
         )  # fmt: skip
         try:
-            graph = source.obtain(wanted)
+            graph = sought.search.source.obtain(wanted)
         except Waiting as waiting:
             kind.attempts -= 1
             if isinstance(waiting, InBackground):
@@ -137,6 +159,7 @@ class Finder:
             _native.release_free_memory()
         with collector_paused():
             graph.arm(sought.fingerprint, call)
+        graph.session.set_first_touch(sought.search.memory)
         if self._kinds.tell_apart(graph):
             kind, family = self._renewed(call)
         self._kinds.add(kind, family, graph, plan.shapes)

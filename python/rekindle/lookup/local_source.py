@@ -104,6 +104,7 @@ class LocalSource:
                 share.offer(self.store.pack(found))
             if graph is not None:
                 return graph
+        wanted.withdraw_memory()
         self._status.lookup_seconds += time.perf_counter() - wanted.start
         for refusal, found in refusals:
             self.raise_known(wanted, refusal, found, *shares)

@@ -29,6 +29,7 @@ class Wanted:
     start: float  # of time.perf_counter, when the module was called
     tries: int  # exports that failed under the prekey, one after the other, in this process
     was_refused: Callable[[Bypass], bool]  # tells whether calls of other sizes were refused for the same cause
+    withdraw_memory: Callable[[], None]  # frees what was made ready for the call, which a miss has no use for
     is_further: bool = False  # whether an export of it is not one of the first, as of trials.py
 
     @property
