@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <filesystem>
 
 #include "export_cache/export_cache.h"
 #include "export_cache/guarded.h"
@@ -60,8 +61,27 @@ void ExportCache::wait_for_backfill() {
 
 RemoteStats ExportCache::remote_stats() const { return remote_->stats(); }
 
-Result<std::uint64_t> ExportCache::pack(std::vector<Digest> ids, const std::string& path) {
+namespace {
+
+// The file that a path leads to, which need not be there. A device or a pipe is none: it would be replaced.
+Result<std::string> file_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path target = path;
+  for (int links = 0; fs::is_symlink(target, error); ++links) {
+    if (links == 40) return io_error(path + " is a link that leads to itself");
+    target = target.parent_path() / fs::read_symlink(target, error);
+  }
+  if (fs::exists(target, error) && !fs::is_regular_file(target, error))
+    return invalid_argument(path + " is no regular file; name a file to write");
+  return target.string();
+}
+
+}  // namespace
+
+Result<std::uint64_t> ExportCache::pack(std::vector<Digest> ids, const std::string& target) {
   return guarded("pack", [&]() -> Result<std::uint64_t> {
+    REKINDLE_ASSIGN_OR_RETURN(const std::string path, file_of(target));
     REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) -> Status {
       if (ids.empty()) {
         REKINDLE_ASSIGN_OR_RETURN(ids, view.keys(Table::kSummary));

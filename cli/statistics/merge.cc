@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <span>
 
@@ -69,9 +70,44 @@ void add_rows(std::vector<std::int64_t>& shape, const std::vector<std::int64_t>&
   if (std::equal(shape.begin() + 1, shape.end(), other.begin() + 1)) shape[0] += other[0];
 }
 
+Status check_complete(const std::vector<Run>& ranks) {
+  std::map<int, const Run*> known;
+  for (const Run& run : ranks) {
+    const auto [found, is_new] = known.try_emplace(run.rank, &run);
+    if (!is_new) {
+      return invalid_argument(fmt::format("{} and {} are both of rank {}; name each rank of one run once",
+                                          found->second->file, run.file, run.rank));
+    }
+  }
+  const int world = std::ranges::max(ranks, {}, &Run::world).world;
+  for (int rank = 0; rank < world; ++rank) {
+    if (!known.contains(rank)) {
+      return invalid_argument(
+          fmt::format("{} is of {} ranks, and rank {} is missing; name the files or directories of all",
+                      ranks.front().file, world, rank));
+    }
+  }
+  return {};
+}
+
+// The last step of which all ranks have the whole: those that were cut lack the end of their last one.
+std::int64_t last_step_of_all(const std::vector<Run>& ranks) {
+  std::int64_t last = std::numeric_limits<std::int64_t>::max();
+  for (const Run& run : ranks) {
+    if (run.is_cut) last = std::min(last, (run.tensors.empty() ? 0 : run.tensors.back().key.step) - 1);
+  }
+  return last;
+}
+
+void end_with(Run& run, std::int64_t last) {
+  std::erase_if(run.tensors, [&](const Tensor& tensor) { return tensor.key.step > last; });
+  std::erase_if(run.modes, [&](const auto& mode) { return mode.first > last; });
+}
+
 }  // namespace
 
 Result<Run> merge(const std::vector<Run>& ranks) {
+  REKINDLE_RETURN_IF_ERROR(check_complete(ranks));
   Run merged = ranks.front();
   merged.rank = 0;
   merged.world = 1;
@@ -101,6 +137,7 @@ Result<Run> merge(const std::vector<Run>& ranks) {
   for (std::size_t i = 0; i < merged.tensors.size(); ++i) {
     if (is_copy(merged.tensors[i])) share(merged.tensors[i].values, copies[i]);
   }
+  if (merged.is_cut) end_with(merged, last_step_of_all(ranks));
   return merged;
 }
 

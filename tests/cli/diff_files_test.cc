@@ -144,6 +144,37 @@ TEST_CASE("ranks are merged into the statistics of all elements", "[cli]") {
   REQUIRE(parsed(rekindle_command("diff " + dir / "merged" + " " + dir / "merged --json"))["compared"] == 16);
 }
 
+TEST_CASE("ranks that are missing, or there twice, are not merged", "[cli]") {
+  const TempDir dir;
+  std::vector<Json> lines = run();
+  lines[0]["world"] = 3;
+  for (const int rank : {0, 2}) {
+    lines[0]["rank"] = rank;
+    write(dir, "some", lines);
+  }
+  const std::string merge = "diff merge " + dir / "some", to = " -o " + dir / "merged",
+                    shown = "2>&1 </dev/null";
+  const auto missing = rekindle_command(merge + to, shown);
+  REQUIRE(missing.code == 1);
+  REQUIRE(contains(missing.output, "is of 3 ranks, and rank 1 is missing"));
+  const auto twice = rekindle_command(merge + " " + dir / "some" + to, shown);
+  REQUIRE(twice.code == 1);
+  REQUIRE(contains(twice.output, "are both of rank 0"));
+}
+
+TEST_CASE("where a rank ends early, the merged run does, too", "[cli]") {
+  const TempDir dir;
+  std::vector<Json> lines = run();
+  lines[0]["world"] = 2;
+  write(dir, "cut", lines);
+  lines[0]["rank"] = 1;
+  lines.resize(1 + kStep + 5);  // in the midst of step 1
+  lines.push_back({{"kind", "limit"}});
+  write(dir, "cut", lines);
+  const Json found = parsed(rekindle_command("diff merge " + dir / "cut" + " -o " + dir / "merged --json"));
+  REQUIRE(found["tensors"] == 8);
+}
+
 TEST_CASE("one phase alone can be compared", "[cli]") {
   const std::map<std::string, Json> other = {{"norm", 33.0}};
   REQUIRE(with(kTwo, other, "--phase parameter").code == 0);

@@ -1,5 +1,8 @@
 // The commands that change a cache, and verify: exit codes, JSON, and what is left afterwards.
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
 
 #include "tests/cli/support.h"
@@ -119,6 +122,36 @@ TEST_CASE("a bundle carries entries to a cache that does not exist yet", "[cli]"
   REQUIRE(entries_in(dir / "c") == 0);
   REQUIRE(rekindle_command("cache unpack " + dir / "none" + " --dir " + dir / "c").code == 1);
   REQUIRE(rekindle_command("cache pack -o " + dir / "no/such/place" + " --dir " + dir / "a").code == 1);
+}
+
+TEST_CASE("a bundle is written to where a link leads, and takes the place of no device or pipe", "[cli]") {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  store(dir / "a", "one");
+  const std::string pack = "cache pack --dir " + dir / "a" + " -o ";
+  testing::write_file(dir / "file", "before");
+  fs::create_symlink("file", dir / "link");
+  REQUIRE(rekindle_command(pack + dir / "link").code == 0);
+  REQUIRE(fs::is_symlink(dir / "link"));
+  REQUIRE(testing::read_file(dir / "file").size() > 100);
+  fs::create_symlink("loop", dir / "loop");
+  REQUIRE(rekindle_command(pack + dir / "loop").code == 1);
+  REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
+  const testing::Outcome refused = rekindle_command(pack + dir / "pipe", "2>&1 </dev/null");
+  REQUIRE(refused.code == 1);
+  REQUIRE(contains(refused.output, "is no regular file"));
+  REQUIRE(fs::is_fifo(dir / "pipe"));
+}
+
+TEST_CASE("output that cannot be written is an error", "[cli]") {
+  const TempDir dir;
+  store(dir / "a", "one");
+  for (const std::string& command :
+       {"cache ls --dir " + dir / "a", "cache stats --json --dir " + dir / "a",
+        std::string("completion bash"), std::string("--version"), std::string("--help")}) {
+    CAPTURE(command);
+    REQUIRE(rekindle_command(command, "2>/dev/null </dev/null >/dev/full").code == 1);
+  }
 }
 
 TEST_CASE("verify is clean, finds damage, repairs it, and says so by its exit code", "[cli]") {
