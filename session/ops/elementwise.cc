@@ -141,6 +141,11 @@ Lowering lower_pow(const LowerContext& context) {
                       [exponent](const Args& args) { at::pow_out(args.out(), args.in(0), exponent); }, {0});
     }
   }
+  if (at::isIntegralType(context.dtype(0), false) && at::isFloatingType(context.dtype(1))) {
+    return computed(context.dtype(0), broadcast_inputs(context), [](const Args& args) {
+      args.out().copy_(at::pow(args.in(0).to(at::kDouble), args.in(1).to(at::kDouble)));
+    });
+  }
   return computed(
       context.dtype(0), broadcast_inputs(context),
       [](const Args& args) { pow(args.out(), args.in(0), args.in(1).to(args.out().scalar_type())); }, {0});

@@ -120,6 +120,15 @@ Lowering lower_matmul(const LowerContext& context) {
                   [](const Args& args) { at::matmul_out(args.out(), args.in(0), args.in(1)); });
 }
 
+// alpha * a * b + beta * c of integers, whose factors need not be such: rounded to zero at the end, as the
+// reference implementation does.
+void multiply_integers(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c,
+                       double beta, double alpha) {
+  at::Tensor sum = at::mm(a, b).to(at::kDouble).mul_(alpha);
+  if (c.defined()) sum.add_(c.to(at::kDouble), beta);
+  out.copy_(sum);
+}
+
 // ONNX Gemm: alpha * A' * B' + beta * C, with C broadcast.
 Lowering lower_gemm(const LowerContext& context) {
   const bool transpose_a = context.int_attribute("transA", 0) != 0,
@@ -130,10 +139,13 @@ Lowering lower_gemm(const LowerContext& context) {
   const Sizes sizes{a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
   TORCH_CHECK(a.size(transpose_a ? 0 : 1) == b.size(transpose_b ? 1 : 0), "Gemm of ", a.sizes(), " and ",
               b.sizes());
+  const bool scales_integers = at::isIntegralType(context.dtype(0), false) && (alpha != 1.0 || beta != 1.0);
   return computed(context.dtype(0), sizes, [=](const Args& args) {
     const at::Tensor left = transpose_a ? args.in(0).t() : args.in(0);
     const at::Tensor right = transpose_b ? args.in(1).t() : args.in(1);
-    multiply(args.out(), left, right, bias ? args.in(2) : at::Tensor(), beta, alpha);
+    const at::Tensor base = bias ? args.in(2) : at::Tensor();
+    if (scales_integers) return multiply_integers(args.out(), left, right, base, beta, alpha);
+    multiply(args.out(), left, right, base, beta, alpha);
     if (!bias && alpha != 1.0) args.out().mul_(alpha);
   });
 }

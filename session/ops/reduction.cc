@@ -98,7 +98,9 @@ void amin(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep)
 }
 template <int p>
 void norm(at::Tensor& out, const at::Tensor& x, at::IntArrayRef axes, bool keep) {
-  if (at::isIntegralType(x.scalar_type(), false)) {
+  if (at::isIntegralType(x.scalar_type(), false) && p == 1) {
+    at::sum_out(out, x.abs(), axes, keep, out.scalar_type());  // wraps, as integers do
+  } else if (at::isIntegralType(x.scalar_type(), false)) {
     out.copy_(at::linalg_vector_norm(x.to(at::kDouble), p, axes, keep));
   } else {
     at::linalg_vector_norm_out(out, x, p, axes, keep);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -189,3 +190,26 @@ def test_microsoft_s_ops_agree_with_pytorch() -> None:
     )  # fmt: skip
     with pytest.raises(_native.Unsupported, match="attribute 'nope' is not known"):
         _microsoft("Gelu", [x.numpy()], nope=1)
+
+
+INTEGERS: dict[str, tuple[str, list[Any], dict[str, Any], list[int]]] = {
+    "Gemm with factors": ("Gemm", [[[3, 5]], [[4], [6]], 7], {"alpha": 0.5, "beta": 1.5}, [31]),
+    "Gemm with a factor and no bias": ("Gemm", [[[3, 5]], [[4], [6]]], {"alpha": 0.5}, [21]),
+    "a root": ("Pow", [[4, 9], np.array([0.5, 0.5])], {}, [2, 3]),
+    "a constant root": ("Pow", [[4, 9], np.float32(0.5)], {}, [2, 3]),
+    "a large sum": ("ReduceL1", [[2**60 + 1, -1]], {}, [2**60 + 2]),
+}
+
+
+@pytest.mark.parametrize("case", INTEGERS)
+def test_integers_with_factors_that_are_none_are_rounded_at_the_end(case: str) -> None:
+    op, inputs, attributes, expected = INTEGERS[case]
+    node = helper.make_node(op, [f"x{i}" for i in range(len(inputs))], ["y"], **attributes)
+    arrays = [np.asarray(value) for value in inputs]
+    assert backend.run_node(node, arrays, opset_version=20)[0].ravel().tolist() == expected
+
+
+def test_a_mask_of_another_type_is_refused() -> None:
+    node = helper.make_node("Dropout", ["x"], ["y", "mask"])
+    with pytest.raises(_native.Unsupported, match="the mask has the type of the input"):
+        backend.run_node(node, [np.ones(2, np.float32)], opset_version=7)

@@ -1,7 +1,7 @@
 """Tells what an optimizer keeps beside the state of each parameter, and whether steps change it.
 
-An example: an optimizer counts its steps in `self.steps`. `kept_values` of it has the counter; two pictures of it, one step apart,
-are not `same`.
+An example: an optimizer counts its steps in `self.steps`. `kept_values` of it has the counter, and `changed` names it when it is
+given what they were a step ago.
 """
 
 from __future__ import annotations

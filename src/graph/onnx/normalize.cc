@@ -151,6 +151,9 @@ Status normalize_node(Graph& graph, NodeSpec& spec, std::int64_t opset, const st
                        " is too old for this op; convert the model to 7");
   const auto rule = std::ranges::find(kRules, spec.op_type, &Rule::op);
   if (rule == kRules.end() || opset >= rule->before) return {};
+  if (spec.op_type == "Dropout" && opset < 10 && spec.outputs > 1)
+    return unsupported(what +
+                       ": before opset 10, the mask has the type of the input; convert the model to 12");
   if (spec.inputs.empty() || spec.inputs[0] == nullptr) return corruption(what + ": it has no input");
   rule->rewrite({graph, spec, opset});
   return {};
