@@ -65,4 +65,19 @@ def test_larger_calls_of_a_large_model_hold_nothing(differentiates: bool, monkey
     assert lightly or differentiates
 
 
-call_lightly = open_shapes.call_lightly
+def test_sizes_that_change_together_stay_near_those_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of thousands beside a few features does not become as many features."""
+    elements = []
+    monkeypatch.setattr(open_shapes, "resized", lambda *given: _noted(elements, resized(*given)))
+    x = torch.randn(3000, 8)
+    wrapped = rekindle.Module(nn.Linear(8, 4), rekindle.Options(cache="off", log="error", start="wait", fallback="error"))
+    wrapped(x)
+    assert len(elements) > 4 and max(elements) <= 5 * x.numel()
+
+
+def _noted(elements: list[int], tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    elements.append(sum(tensor.numel() for tensor in tensors))
+    return tensors
+
+
+call_lightly, resized = open_shapes.call_lightly, open_shapes.resized

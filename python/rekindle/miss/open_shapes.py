@@ -195,12 +195,13 @@ class _Search:
     def _in_pairs(self, names: list[str], others: Mapping[str, int]) -> tuple[SecondCall | None, tuple[str, ...]]:
         """Makes a call in which two sizes change together, and returns it with the two; (None, ()) if eager runs in none.
 
-        They change as those of an image and of a map of it do, or those of a text and of the same with its end.
+        They change as those of an image and of a map of it do, or those of a text and of the same with its end: by what is
+        little for the smaller one, as a large one may be a thousand times that.
         """
         pairs = itertools.chain(itertools.combinations(names, 2), itertools.product(names, others))
         for pair in itertools.islice(pairs, _MOST_PAIRS):
             sizes = [self._left.sizes[name] for name in pair]
-            more = max(sizes) // 8 + 1
+            more = min(sizes) // 8 + 1
             for way in ([2 * size for size in sizes], [size + more for size in sizes]):
                 call = self._try({**others, **dict(zip(pair, way, strict=True))})
                 if call is not None:
