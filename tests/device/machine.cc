@@ -14,6 +14,7 @@ thread_local int current = 0;
 thread_local std::array<int, kDevices> current_streams{};
 
 constexpr int kFreed = 0xff;  // bytes of NaN
+constexpr std::size_t kPage = 4096;
 
 std::size_t stream_of(int index, int stream) {
   return static_cast<std::size_t>(index) * kStreams + static_cast<std::size_t>(stream);
@@ -72,6 +73,27 @@ void* Machine::reuse(std::size_t bytes, std::size_t stream, std::int64_t pool) {
   return nullptr;
 }
 
+void Machine::trim(std::size_t index, std::size_t stream) {
+  char* const end = memory_[index] + taken_[index];
+  char* kept = end;
+  while (kept > memory_[index]) {
+    const auto last = std::prev(blocks_.lower_bound(kept));
+    const Block& block = last->second;
+    if (block.used || block.pool != 0 || block.stream != stream) break;
+    streams_[stream].join(block.after);
+    kept = last->first;
+    blocks_.erase(last);
+  }
+  if (kept == end) return;
+  taken_[index] = static_cast<std::size_t>(kept - memory_[index]);
+  const std::size_t first =
+      (taken_[index] + kPage - 1) / kPage * kPage;  // another block may share the page before
+  char* const pages = memory_[index] + first;
+  if (pages >= end) return;
+  const auto bytes = static_cast<std::size_t>(end - pages);
+  TORCH_CHECK(madvise(pages, bytes, MADV_DONTNEED) == 0 && mprotect(pages, bytes, PROT_NONE) == 0);
+}
+
 void* Machine::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   ++counted.allocations;
@@ -83,6 +105,7 @@ void* Machine::allocate(std::size_t bytes) {
   const std::int64_t pool = recording() == nullptr ? 0 : recording()->pool;
   live += bytes;
   if (void* const old = reuse(bytes, stream, pool)) return old;
+  if (recording() == nullptr) trim(index, stream);
   TORCH_CHECK_WITH(OutOfMemoryError, taken_[index] + bytes <= kMemory, "the test device is full");
   char* const pointer = memory_[index] + taken_[index];
   taken_[index] += bytes;

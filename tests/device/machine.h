@@ -76,6 +76,9 @@ class Machine {
   Machine();
   void protect(bool allowed);
   void* reuse(std::size_t bytes, std::size_t stream, std::int64_t pool);
+  // Takes back the free blocks at the end of a device's memory, for a stream: each kernel protects what is
+  // taken.
+  void trim(std::size_t index, std::size_t stream);
 
   std::recursive_mutex mutex_;
   std::vector<char*> memory_;       // by device

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from random_found import FOUND
 from random_program import draw
 from random_programs import CONSTRUCTS
@@ -14,20 +11,14 @@ from random_suite import Programs, job_of, text_of
 _PROGRAMS = {**FOUND, **{str(seed): draw(seed, calls=6) for seed in (3, 4, 8)}}
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> Iterator[dict[str, dict]]:
+def test_programs_do_what_their_twins_do_and_most_calls_run_in_graphs() -> None:
     running = Programs(2)
-    yield dict(running.outcomes(_PROGRAMS))
-    running.close()
-
-
-@pytest.mark.parametrize("name", _PROGRAMS)
-def test_program(outcomes: dict[str, dict], name: str) -> None:
-    wrong = outcomes[name]["wrong"]
-    assert not wrong, text_of(_PROGRAMS[name], wrong)
-
-
-def test_most_calls_run_in_graphs(outcomes: dict[str, dict]) -> None:
+    try:
+        outcomes = dict(running.outcomes(_PROGRAMS))
+    finally:
+        running.close()
+    wrong = [text_of(_PROGRAMS[name], outcome["wrong"]) for name, outcome in outcomes.items() if outcome["wrong"]]
+    assert not wrong, "\n\n".join(wrong)
     ran = [source for outcome in outcomes.values() for source in outcome["sources"] if source != "raised"]
     assert sum(source != "eager" for source in ran) > 0.6 * len(ran)
 
