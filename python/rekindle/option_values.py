@@ -49,8 +49,21 @@ def checked(name: str, value: Any, origin: str) -> Any:
     if name == "wait_seconds":
         return _seconds(value, origin)
     if name == "cache_dir" and value is not None:
-        return os.fspath(value)
+        return _directory(value, origin)
+    if name == "remote" and not isinstance(value, str | None):
+        raise OptionError(f"{origin} is {value!r}; it must be text, such as 'file:///shared/rekindle ro'")
     return value
+
+
+def _directory(value: Any, origin: str) -> str:
+    """Returns a path that stays the same when the process goes to another directory; "" stands for the default."""
+    try:
+        path = os.fsdecode(value)
+    except TypeError:
+        path = "\0"
+    if "\0" in path:
+        raise OptionError(f"{origin} is {value!r}; it must be the path of a directory")
+    return os.path.abspath(path) if path else path
 
 
 def _names(value: Any, origin: str) -> tuple[str, ...]:

@@ -77,6 +77,22 @@ def test_a_missing_directory_is_made(tmp_path: pathlib.Path, capfd: pytest.Captu
     assert warned(capfd) == []
 
 
+def test_a_directory_is_that_of_when_it_was_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = rekindle.Options(cache_dir="here", start="wait")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    rekindle.Module(mlp(), options)(rows())
+    assert rekindle.cache.stats(tmp_path / "here")["stores"] == 1
+    assert not [*pathlib.Path.cwd().iterdir()]
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("cache_dir", 5), ("cache_dir", "a\0b"), ("remote", 5), ("remote", b"file:///x")])
+def test_what_is_no_path_or_text_is_an_error(name: str, wrong: Any) -> None:
+    with pytest.raises(OptionError, match=f"option '{name}' is .*it must be"):
+        rekindle.Options(**{name: wrong})
+
+
 def _file(directory: pathlib.Path) -> None:
     directory.write_text("not a directory")
 
