@@ -77,6 +77,15 @@ def test_it_is_withdrawn_at_a_miss_and_handed_over_at_a_hit(tmp_path: Path, monk
     assert module.weight.grad.unique().tolist() == [2.0]
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_it_is_for_modules_in_training(trains: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    made = _native.FirstTouch
+    monkeypatch.setattr(_native, "FirstTouch", lambda leaves: asked.append(len(leaves)) or made(leaves))
+    rekindle.Module(Scaled().train(trains), rekindle.Options(start="wait", cache_dir=str(tmp_path)))(torch.tensor(2.0))
+    assert asked == [int(trains)]
+
+
 def _noting(withdrawn: list[int], seen: list[Any]) -> Callable[..., Any]:
     from rekindle.miss import pipeline
 

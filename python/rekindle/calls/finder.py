@@ -77,7 +77,7 @@ class Finder:
         self._kinds.release(self._module)
         if (refusal := family.refusal()) is not None:
             raise refusal
-        leaves = state if torch.is_grad_enabled() else []
+        leaves = state if torch.is_grad_enabled() and self._module.training else []  # who will run a backward, most likely
         with _native.FirstTouch(leaves) as memory:  # beside what follows, which runs on one core
             return self._found(kind, admitting, _Search(source, args, kwargs, arguments, start, memory))
 
