@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import rekindle
 import torch
@@ -71,8 +73,11 @@ class Keeping(torch.optim.SGD):
         parameters = list(parameters)
         super().__init__(parameters, lr=0.1)
         self.what, self.steps, self.table, self.averages = what, 0, [0, {"steps": 0}], [torch.zeros(3)]
+        self.numbers, self.array = itertools.count(), np.zeros(2)
         if what == "parameters":
             self.averaged = {"all": (parameters,)}
+        elif what == "parameters in a closure":
+            self.all = lambda: parameters
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -83,6 +88,10 @@ class Keeping(torch.optim.SGD):
             self.table[1]["steps"] += 1  # type: ignore[index]
         elif self.what == "tensor":
             self.averages[0].add_(1)
+        elif self.what == "iterator":
+            next(self.numbers)
+        elif self.what == "array":
+            self.array += 1
         elif self.what == "once":
             self.steps = 1
 
@@ -93,6 +102,9 @@ class Keeping(torch.optim.SGD):
         ("counter", "Keeping changes steps in a step"),
         ("in a table", "Keeping changes table in a step"),
         ("tensor", "Keeping changes averages in a step"),
+        ("iterator", "Keeping changes numbers in a step"),
+        ("array", "Keeping changes array in a step"),
+        ("parameters in a closure", "Keeping leads to its parameters by all"),
         ("parameters", "Keeping leads to its parameters by averaged"),
     ],
 )
@@ -155,3 +167,17 @@ def test_a_model_that_is_fused_or_gets_hooks_around_steps_later_is_an_error() ->
     assert_same(values_of(model), before)
     fused.remove()
     rekindle.optim.fuse(model, OPTIMIZERS["SGD"](model.parameters()))
+
+
+def test_a_parameter_that_left_gets_its_gradient_once_where_two_passes_clip() -> None:
+    gradients = []
+    for is_fused in (False, True):
+        torch.manual_seed(0)
+        model: Any = mlp(2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        fused = rekindle.optim.fuse(model, optimizer, max_norm=1.0) if is_fused else None
+        left = optimizer.param_groups[0]["params"].pop(0)
+        loss = loss_of(model, torch.ones(4, 8))
+        fused.backward(loss) if fused is not None else loss.backward()
+        gradients.append(left.grad)
+    assert torch.equal(*gradients)

@@ -37,9 +37,8 @@ class FusedOptimizer:
         self.total_norm: torch.Tensor | None = None
         self._norm_type = norm_type
         self._names = names  # by identity of the parameter
-        self._places: dict[
-            int, tuple[int, int]
-        ] = {}  # of the group, and in it, when last looked up; by identity of the parameter
+        # Of the group, and in the group, when last looked up; by identity of the parameter.
+        self._places: dict[int, tuple[int, int]] = {}
         self._stepped: set[int] = set()  # identities of the parameters that this step has changed
         self._norms: dict[int, torch.Tensor] | None = None  # of this backward's gradients, while they are measured
         self._is_accumulating = False
@@ -124,6 +123,8 @@ class FusedOptimizer:
             return
         place = self._group_of(parameter)
         if place is None:  # the user has taken it out of the optimizer
+            if self._norms is not None:  # the second pass makes it again
+                parameter.grad = None
             return
         _refuse_ranks()
         _refuse_hooks(self.optimizer)

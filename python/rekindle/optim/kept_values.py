@@ -7,6 +7,7 @@ given what they were a step ago.
 from __future__ import annotations
 
 import copy
+import gc
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +19,6 @@ from torch.optim import Optimizer
 _NOT_KEPT = frozenset(
     {"state", "param_groups", "step", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_opt_called"}
 )  # fmt: skip
-_CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
 def kept_values(optimizer: Optimizer) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def picture(kept: Mapping[str, Any]) -> dict[str, Any]:
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
     """Returns the name of a value that is not what it was in a picture; None where all are."""
     names = before.keys() | after.keys()
-    return next((name for name in sorted(names) if not _same(before.get(name), after.get(name), set())), None)
+    return next((name for name in sorted(names) if not _same(before.get(name), after.get(name), {})), None)
 
 
 def leading_to(kept: Mapping[str, Any], tensors: set[int]) -> str | None:
@@ -46,42 +46,38 @@ def leading_to(kept: Mapping[str, Any], tensors: set[int]) -> str | None:
 
 
 def _reached(value: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors that a value leads to by items and attributes."""
+    """Yields the tensors that a value leads to by items, attributes and closures."""
     met: dict[int, Any] = {}
     waiting = [value]
     while waiting:
         one = waiting.pop()
-        if id(one) in met or isinstance(one, _CODE):
+        if id(one) in met or isinstance(one, (type, types.ModuleType)):
             continue
         met[id(one)] = one
         if isinstance(one, torch.Tensor):
             yield one
-        waiting += _parts(one).values()
+        elif isinstance(one, types.FunctionType):  # without its globals, which lead everywhere
+            waiting += [one.__closure__, one.__defaults__, one.__kwdefaults__]
+        else:
+            waiting += gc.get_referents(one)
 
 
-def _parts(value: Any) -> dict[Any, Any]:
-    """Returns what a value is made of, but for code and tensors."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (list, tuple)):
-        return dict(enumerate(value))
-    if isinstance(value, (set, frozenset)):
-        return {one: one for one in value}
-    if isinstance(value, types.MethodType):
-        return {"__self__": value.__self__}
-    return {} if isinstance(value, (torch.Tensor, *_CODE)) else getattr(value, "__dict__", {})
-
-
-def _same(one: Any, other: Any, met: set[tuple[int, int]]) -> bool:
-    """Compares by content; `met`: pairs that are being compared."""
+def _same(one: Any, other: Any, met: dict[tuple[int, int], Any]) -> bool:
+    """Compares by content; `met`: pairs that are being compared, which it keeps alive."""
     if one is other or (id(one), id(other)) in met:
         return True
     if type(one) is not type(other):
         return False
     if isinstance(one, torch.Tensor):
         return one.shape == other.shape and one.dtype == other.dtype and torch.allclose(one, other, 0, 0, equal_nan=True)
-    met.add((id(one), id(other)))
-    parts, others = _parts(one), _parts(other)
-    if parts or others:
-        return parts.keys() == others.keys() and all(_same(part, others[name], met) for name, part in parts.items())
-    return type(one).__eq__ is object.__eq__ or bool(one == other) or one != one
+    met[id(one), id(other)] = one, other
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_same(value, other[name], met) for name, value in one.items())
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(_same(*pair, met) for pair in zip(one, other, strict=True))
+    if isinstance(one, types.MethodType):
+        return one.__func__ is other.__func__ and _same(one.__self__, other.__self__, met)
+    if type(one).__eq__ is object.__eq__:  # by what a copy is made of
+        return _same(one.__reduce_ex__(4), other.__reduce_ex__(4), met)
+    equal = one == other
+    return bool(equal.all()) if hasattr(equal, "all") else bool(equal) or one != one
