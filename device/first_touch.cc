@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <numeric>
+#include <system_error>
 
 #include "device/cpu_allocator.h"
 
@@ -44,12 +45,23 @@ FirstTouch::FirstTouch(const std::vector<std::size_t>& bytes) : process_(getpid(
     if (memory == nullptr) break;
     blocks_.push_back({memory, size});
   }
-  if (!blocks_.empty()) thread_ = std::thread([this] { write(); });
+  if (blocks_.empty()) return;
+  try {
+    thread_ = std::thread([this] { write(); });
+  } catch (const std::system_error&) {  // there are too many threads: the backward does it
+    hand_over();
+    give_back();
+  }
 }
 
 FirstTouch::~FirstTouch() {
   stop();
+  give_back();
+}
+
+void FirstTouch::give_back() {
   for (const Block& block : blocks_) CpuAllocator::install().kept()->withdraw(block.memory, block.bytes);
+  blocks_.clear();
 }
 
 void FirstTouch::stop() {
@@ -60,6 +72,10 @@ void FirstTouch::stop() {
   } else {
     thread_.detach();
   }
+  hand_over();
+}
+
+void FirstTouch::hand_over() {
   for (const Block& block : blocks_) CpuAllocator::install().kept()->expect(block.memory, block.bytes);
 }
 

@@ -48,6 +48,8 @@ class FirstTouch {
   };
 
   void write() const;
+  void hand_over();
+  void give_back();
 
   std::vector<Block> blocks_;
   std::atomic<bool> stopped_ = false;
