@@ -6,13 +6,13 @@
 // pages on another.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <span>
 #include <thread>
 #include <vector>
-
-#include <sys/types.h>
 
 namespace at {
 class Tensor;
@@ -24,8 +24,8 @@ namespace rekindle::device {
 // want one and have none. Leaves out those whose gradients leave as they are made, to an optimizer's hook.
 std::vector<std::size_t> gradient_bytes(std::span<const at::Tensor> leaves);
 
-// Blocks for the next allocations of as many bytes. Not thread-safe, but for that it may be destroyed
-// anywhere.
+// Owns blocks until allocations of their sizes take them. Any thread may destroy it; one at a time may call
+// it.
 class FirstTouch {
  public:
   // Begins to write to blocks of these sizes. Leaves out small ones, and sizes that were freed before, for

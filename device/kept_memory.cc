@@ -53,7 +53,7 @@ void* KeptMemory::allocate_ahead(std::size_t bytes) {
   void* memory = nullptr;
   try {
     memory = source_.raw_allocate(bytes);
-  } catch (...) {  // as in allocate(); nobody needs it yet
+  } catch (...) {  // of any type, as in allocate(); the allocation that needs this memory will throw it again
     return nullptr;
   }
   const std::lock_guard lock(mutex_);

@@ -33,15 +33,17 @@ class KeptMemory {
   void* allocate(std::size_t bytes);
   // Frees memory, or keeps it. Returns false for what allocate() did not give, which is left as it is.
   bool free(void* memory);
-  // Allocates memory that one allocation of as many bytes is to be given, once it is expected; null where
-  // there is no more. It counts as in use from now on.
+  // Allocates memory for a later allocation, and counts it as in use from now on; null where the source has
+  // no more.
   void* allocate_ahead(std::size_t bytes);
+  // Lets the next allocation of as many bytes have what allocate_ahead() returned.
   void expect(void* memory, std::size_t bytes);
-  // Frees what allocate_ahead() has given and expect() was told, if no allocation was given it since.
+  // Frees expected memory; does nothing where an allocation has it, or release() has freed it.
   void withdraw(void* memory, std::size_t bytes);
   // The bytes that were allocated ahead and neither given to an allocation nor freed.
   std::size_t allocated_ahead();
-  // Whether an allocation of as many bytes was freed before, as far as is remembered.
+  // Returns whether memory of this size was ever freed. Forgets sizes that nothing is kept of, once there are
+  // thousands.
   bool was_freed(std::size_t bytes);
   // Gives all that is kept or expected back to the source; returns its bytes.
   std::size_t release();
@@ -59,7 +61,7 @@ class KeptMemory {
     bool was_freed = false;              // at any time
     bool recurs = false;                 // it was allocated after that
     std::vector<Blocks::iterator> kept;  // of this size, the latest last
-    std::vector<void*> expected;
+    std::vector<void*> expected;         // of this size, allocated ahead
   };
 
   void* take(std::size_t bytes, Blocks& superfluous);
@@ -74,8 +76,9 @@ class KeptMemory {
   Mutex mutex_;
   std::unordered_map<void*, std::size_t> used_;
   std::unordered_map<std::size_t, Size> sizes_;
-  Blocks kept_;                                                                    // the oldest first
-  std::size_t used_bytes_ = 0, ahead_bytes_ = 0, kept_bytes_ = 0, most_used_ = 0;  // in use: ahead, too
+  Blocks kept_;  // the oldest first
+  // Bytes: in use (those allocated ahead, too), allocated ahead, kept, and the most that was in use at once.
+  std::size_t used_bytes_ = 0, ahead_bytes_ = 0, kept_bytes_ = 0, most_used_ = 0;
   std::uint64_t allocations_ = 0;
   // Counts what is in use by a hash of its address, so that free() knows most memory of others without the
   // lock.

@@ -89,17 +89,10 @@ struct Session::Impl {
     return padding->choose(inputs, [this](Session& made) { made.set_functions(*plans->functions()); });
   }
 
-  std::shared_ptr<const Replay> current_replay() {
+  // What the next forward that records is made with.
+  Recorded take_recorded() {
     const std::lock_guard lock(mutex);
-    return replay;
-  }
-  std::vector<SavedConstant> current_constants() {
-    const std::lock_guard lock(mutex);
-    return constants;
-  }
-  std::shared_ptr<device::FirstTouch> take_first_touch() {
-    const std::lock_guard lock(mutex);
-    return std::exchange(first_touch, nullptr);
+    return {replay, constants, std::exchange(first_touch, nullptr)};
   }
 };
 
@@ -130,7 +123,7 @@ Result<std::shared_ptr<Session>> Session::create(autodiff::JointGraph joint, Ses
 std::vector<at::Tensor> Session::forward(std::span<const at::Tensor> inputs, bool record) {
   record = record && !impl_->plans->joint().gradient_of.empty();
   Recorded recorded;
-  if (record) recorded = {impl_->current_replay(), impl_->current_constants(), impl_->take_first_touch()};
+  if (record) recorded = impl_->take_recorded();
   const auto choice = impl_->choose(inputs, record);
   if (!choice) return run(inputs, record, recorded);
   recorded.replay = of_first(std::move(recorded.replay), inputs.size());
@@ -186,7 +179,7 @@ void Session::set_constants(const std::vector<at::Tensor>& constants) {
 
 void Session::set_first_touch(std::shared_ptr<device::FirstTouch> memory) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->first_touch.swap(memory);  // as above
+  impl_->first_touch.swap(memory);  // what was there before is let go without the lock
 }
 
 void Session::set_replay(Replay replay) {

@@ -142,7 +142,7 @@ struct Plan : Programs {
   std::vector<SlotId> saved;
   // These first, then what else the forward leaves for backwards of other cotangents.
   std::vector<SlotId> kept;
-  // Those of `kept`, in order.
+  // The inputs among `kept` that a backward reads in the memory that they had in the forward, in their order.
   std::vector<RememberedInput> remembered;
   std::size_t arena_bytes = 0;
   std::size_t saved_bytes = 0;  // of saved slots in the arena, and of those that kernels give

@@ -19,18 +19,11 @@ namespace {
 using rekindle::device::CpuAllocator;
 using rekindle::device::FirstTouch;
 using rekindle::device::gradient_bytes;
+using rekindle::session::kTanh;
 using rekindle::session::session_of;
 
 // Sizes that nothing else allocates, or has freed; each test has its own.
 constexpr std::int64_t kElements = (1 << 17) + 16;
-
-constexpr const char* kTanh = R"(
-graph g(%x: float32[5]) {
-  opset 20, rekindle 1
-  %y: float32[5] = Tanh(%x)
-  return %y
-}
-)";
 
 bool has_one_core() {
   cpu_set_t cores;
@@ -103,7 +96,7 @@ TEST_CASE("a forward whose outputs die frees the memory", "[session][memory][hos
   REQUIRE(memory->bytes() > 0);
   const std::weak_ptr dropped = memory;
   session->set_first_touch(std::move(memory));
-  at::Tensor result = session->forward(std::vector{at::randn({5}).requires_grad_()}, true).at(0);
+  at::Tensor result = session->forward(std::vector{at::randn({5}, at::kDouble).requires_grad_()}, true).at(0);
   CHECK_FALSE(dropped.expired());
   result.reset();
   CHECK(dropped.expired());

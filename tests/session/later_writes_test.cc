@@ -9,18 +9,12 @@
 #include "session/autograd/result_node.h"
 #include "tests/session/session_text.h"
 
+using rekindle::session::kTanh;
 using rekindle::session::session_of;
 
 TEST_CASE("an output modified in place before its backward is refused when the backward needs it",
           "[session]") {
-  constexpr const char* text = R"(
-graph g(%x: float64[5]) {
-  opset 20, rekindle 1
-  %y: float64[5] = Tanh(%x)
-  return %y
-}
-)";
-  const auto session = session_of(text, {true});
+  const auto session = session_of(kTanh, {true});
   const at::Tensor x = at::randn({5}, at::kDouble).requires_grad_();
   const at::Tensor y = session->forward(std::vector<at::Tensor>{x}, true).at(0);
   {

@@ -18,6 +18,15 @@
 
 namespace rekindle::session {
 
+// One op whose backward reads its result.
+inline constexpr const char* kTanh = R"(
+graph g(%x: float64[5]) {
+  opset 20, rekindle 1
+  %y: float64[5] = Tanh(%x)
+  return %y
+}
+)";
+
 inline autodiff::JointGraph joint_of(std::string_view text, const std::vector<bool>& needs_gradient) {
   auto joint = autodiff::differentiate(*testing::graph_from(text), needs_gradient);
   if (!joint.ok()) FAIL(joint.error().message);

@@ -77,12 +77,12 @@ class Finder:
         self._kinds.release(self._module)
         if (refusal := family.refusal()) is not None:
             raise refusal
-        leaves = state if torch.is_grad_enabled() and self._module.training else []  # who will run a backward, most likely
-        with _native.FirstTouch(leaves) as memory:  # beside what follows, which runs on one core
+        leaves = state if torch.is_grad_enabled() and self._module.training else []  # a backward is to be expected
+        with _native.FirstTouch(leaves) as memory:  # works on another core than what follows
             return self._found(kind, admitting, _Search(source, args, kwargs, arguments, start, memory))
 
     def _found(self, kind: CallKind, admitting: list[ReadyGraph], search: _Search) -> ReadyGraph:
-        """Returns a graph for the call of a search by its key, one of those `admitting` its sizes or another."""
+        """Returns a graph for the call of a search: one of `admitting` that its key fits, or one of the source."""
         args, kwargs = search.args, search.kwargs
         refused: dict[str, Bypass] = {}  # by prekey
         while True:

@@ -126,6 +126,7 @@ class LocalSource:
         from rekindle.miss.pipeline import export_entry
         from rekindle.miss.recheck import disagreement
 
+        wanted.withdraw_memory()  # which the export needs
         try:
             made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
             request = ExportRequest(wanted.call, wanted.plan, PrivateCopies(wanted.call), wanted.describe)
