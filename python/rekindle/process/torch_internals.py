@@ -65,7 +65,8 @@ def has_accelerator_context() -> bool:
 
 def scalar_type(value: Value) -> str | None:
     """Names a tensor's dtype as the trace does ("Float"); None for a value that is no tensor, or whose dtype is unknown."""
-    return value.type().scalarType() if isinstance(value.type(), TensorType) else None
+    kind = value.type()
+    return kind.scalarType() if isinstance(kind, TensorType) else None
 
 
 # The trace that runs in this thread, to be set again later; None where there is none, which torch.compile knows as well.
@@ -112,6 +113,10 @@ MERGE_EQUAL: Place = torch._C, "_jit_pass_cse"
 PEEPHOLE: Place = torch._C, "_jit_pass_peephole"
 PREPROCESS: Place = torch._C, "_jit_pass_onnx_preprocess"
 ASSIGN_OUTPUT_SHAPES: Place = torch._C, "_jit_pass_onnx_assign_output_shape"
+INFER_SHAPES: Place = torch._C, "_jit_pass_onnx_graph_shape_type_inference"
+INPUTS: Place = Node, "inputs"
+OUTPUTS: Place = Node, "outputs"
+CHECK_GRAPH: Place = torch._C, "_jit_pass_lint"
 ANALYSE_SCALAR_TYPES: Place = torch._C, "_jit_pass_onnx_scalar_type_analysis"
 START_BACKWARD: Place = torch.autograd, "_engine_run_backward"
 CALL_FUNCTIONAL: Place = stateless, "_functional_call"

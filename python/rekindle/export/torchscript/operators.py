@@ -38,12 +38,15 @@ def keep_operators(graph: Any) -> None:
         schema = None if is_written_as_onnx(node) else schema_of(node)
         if schema is not None and _results(node) is not None:
             _replace(graph, node, schema)
-    for node in list(graph.nodes()):
-        if node.kind() == "prim::Constant" and "Complex" in (scalar_type(node.output()) or ""):
-            _take_apart(graph, node)
-    for value in [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]:
-        if "Complex" in (scalar_type(value) or ""):
-            value.setType(TensorType.get())  # the exporter cannot write it down
+    for constant in [value.node() for value in _complex_values(graph) if value.node().kind() == "prim::Constant"]:
+        _take_apart(graph, constant)
+    for value in _complex_values(graph):
+        value.setType(TensorType.get())  # the exporter cannot write it down
+
+
+def _complex_values(graph: Any) -> list[Value]:
+    values = [*graph.inputs(), *(output for node in graph.nodes() for output in node.outputs())]
+    return [value for value in values if "Complex" in (scalar_type(value) or "")]
 
 
 def _take_apart(graph: Any, constant: Node) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,18 +21,18 @@ def is_boolean(value: Value) -> bool:
 
 def take_for_numbers(graph: Any) -> None:
     """Gives a schema to each operator that has none for booleans, if there is one for ints."""
-    for node in _nodes(graph):
+    for node in _readers(graph, lambda constant: isinstance(constant.type(), BoolType)):
         if node.schema().startswith("("):
             _find_schema(graph, node)
 
 
 def make_ints(graph: Any) -> None:
     """Makes 0-dim boolean constants ints where an operator computes other numbers with them: to it, these are the same."""
-    for node in _nodes(graph):
+    for node in _readers(graph, _is_boolean_tensor):
         if any(scalar_type(output) in (None, "Bool") for output in node.outputs()):
             continue
         for i, value in enumerate(node.inputs()):
-            if _is_constant(value) and scalar_type(value) == "Bool" and value.type().dim() == 0:
+            if _is_constant(value) and _is_boolean_tensor(value):
                 made = graph.create("prim::Constant")
                 made.insertBefore(node)
                 made.t_("value", torch.tensor(int(value.toIValue()), device="cpu"))
@@ -40,11 +40,15 @@ def make_ints(graph: Any) -> None:
                 node.replaceInput(i, made.output())
 
 
-def _nodes(block: Any) -> Iterator[Node]:
-    for node in list(block.nodes()):
-        yield node
-        for inner in node.blocks():
-            yield from _nodes(inner)
+def _is_boolean_tensor(value: Value) -> bool:
+    return scalar_type(value) == "Bool" and value.type().dim() == 0
+
+
+def _readers(graph: Any, chosen: Callable[[Value], bool]) -> list[Node]:
+    """Returns the nodes that read constants of which `chosen` holds; half of a trace's nodes are constants of other kinds."""
+    constants = (node.output() for node in graph.findAllNodes("prim::Constant"))
+    users = [use.user for constant in constants if chosen(constant) for use in constant.uses()]
+    return list(dict.fromkeys(users))
 
 
 def _find_schema(graph: Any, node: Node) -> None:
