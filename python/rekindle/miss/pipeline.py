@@ -36,6 +36,7 @@ from rekindle.miss.sized import is_differentiated_once, listed
 from rekindle.process import signal_handlers, world
 from rekindle.process.collectives import answered_here
 from rekindle.process.exporting import exporting
+from rekindle.process.garbage import collector_paused
 from rekindle.process.process_state import owned
 from rekindle.process.random_states import random_states_equal
 from rekindle.reasons import Bypass, Reason
@@ -178,7 +179,7 @@ def _entry(request: ExportRequest, copies: PrivateCopies, fingerprint: Fingerpri
 def _staged(request: ExportRequest, fingerprint: Fingerprint, undo: Undo, recorder: Recorder, start: float) -> NewEntry:
     """Makes the attempt that began at `start`, of time.perf_counter, and lets `recorder` record its trace."""
     with noting() as noted:
-        with undo.around(), world.interpreter_random_states_kept():
+        with collector_paused(), undo.around(), world.interpreter_random_states_kept():
             traced = adapter.export(replace(request, watch=recorder))
         changed = fingerprint.difference(request.describe(request.call))
     if changed is not None:

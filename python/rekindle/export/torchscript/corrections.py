@@ -170,11 +170,11 @@ def _with_neutral_factors(peephole: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def run(graph: Any, *args: Any) -> Any:
-        for node in list(graph.nodes()):
-            if node.kind() in _WITH_NEUTRAL_FACTORS:
+        for kind in _WITH_NEUTRAL_FACTORS:
+            for node in graph.findAllNodes(kind):
                 _hide_number(graph, node)
         result = peephole(graph, *args)
-        for node in graph.nodes():
+        for node in graph.findAllNodes("prim::Constant"):
             if node.hasAttribute(_HIDDEN):
                 set_value = node.i_ if node.kindOf("value") == "i" else node.f_
                 set_value("value", node.i(_HIDDEN))

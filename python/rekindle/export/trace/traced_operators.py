@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import torch
@@ -77,8 +78,12 @@ def schema_of(node: Node) -> Any:
     For an operator that works in place it is that of its functional variant, if any.
     """
     text = node.schema()
-    if text.startswith("("):
-        return None
+    return None if text.startswith("(") else _functional_schema(text)
+
+
+@functools.cache
+def _functional_schema(text: str) -> Any:
+    """Returns the schema that schema_of does, of an operator whose own schema reads `text`."""
     name, _, overload = text.split("(")[0].partition(".")
     overload = overload.removesuffix("hacked_twin").removesuffix("_")  # the same with a list of tensors, which none of is None
     schema = schema_named(PUBLIC.get(name, name), overload)
