@@ -68,9 +68,10 @@ function(rekindle_room name)
   rekindle_compile_together(rekindle_${name})
 endfunction()
 
-# rekindle_precompile_for_tests(TARGET): precompiles REKINDLE_TEST_HEADERS, such as ATen/ATen.h, then Catch2.
+# rekindle_precompile_for_tests(TARGET): precompiles REKINDLE_TEST_HEADERS, such as ATen/ATen.h, then Catch2; or takes what
+# the target REKINDLE_TEST_HEADERS_OF has. GCC lets others define more, and change no option.
 function(rekindle_precompile_for_tests target)
-  if(REKINDLE_TEST_HEADERS_OF)
+  if(REKINDLE_TEST_HEADERS_OF AND NOT REKINDLE_TEST_HEADERS_OF STREQUAL target)
     target_precompile_headers(${target} REUSE_FROM ${REKINDLE_TEST_HEADERS_OF})
     return()
   endif()
@@ -80,8 +81,7 @@ function(rekindle_precompile_for_tests target)
 endfunction()
 
 # rekindle_test(NAME rooms...): one Catch2 executable of every tests/NAME/*_test.cc, known to ctest by test case.
-# ctest passes it REKINDLE_TEST_FILTER, where that is set; REKINDLE_TEST_HEADERS are precompiled, or those that the target
-# REKINDLE_TEST_HEADERS_OF has, with the same options, serve it.
+# ctest passes it REKINDLE_TEST_FILTER, where that is set.
 function(rekindle_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*_test.cc)
   if(NOT sources)
