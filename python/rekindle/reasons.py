@@ -101,6 +101,13 @@ class SizedByData(Bypass):
         self.function = function
 
 
+class SmallByData(Bypass):
+    """Says that a size that depends on data is 0 in this call, or in that of the graph alone: such a graph is for no others."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.VALUE_SPECIALIZED, message)
+
+
 class Disturbed(Bypass):
     """Says that an export failed while other threads were at work, which may be why: the next call may fare better."""
 
@@ -173,6 +180,7 @@ class SharedMemory(Bypass):
 
 
 TRUTH = "its truth"  # what a guard asks of a tensor that is no size
+SMALL = "a size of"  # how it begins if nobody asked: the trace is for this size, of 0 or 1, only
 
 
 class OtherBranch(Bypass):

@@ -143,8 +143,8 @@ def known_to_be_wide(self, x):
 @case
 def grouped(self, x):
     """Rows sorted by what they are sent to, as grouped products want them."""
-    to = (self.a(x) * 2).argmax(-1)
-    order, counts = to.argsort(), torch.bincount(to, minlength=4)
+    to = (self.a(x)[:, :2] * 2).argmax(-1)
+    order, counts = to.argsort(), torch.bincount(to, minlength=2)
     groups = torch.tensor_split(self.a(x)[order], counts.cumsum(0)[:-1])
     return torch.cat([self.b(group) * (i + 1) for i, group in enumerate(groups)])[order.argsort()]
 

@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "of state": (lambda self, x: (self.a(x), self.table[1:], self.a.weight.t()), 1),
     "of one another": (lambda self, x: (lambda y: (y.t(), y.t()[1:]))(self.a(x)), 1),
     "of a hidden one": (hidden, 1),
-    "without elements at some sizes": (lambda self, x: (lambda y: (y, y[3:], x[4:]))(self.a(x)), 1),
+    "without elements at some sizes": (lambda self, x: (lambda y: (y, y[3:], x[4:]))(self.a(x)), 2),
     "places that depend on sizes": (places_that_depend_on_sizes, 1),
     "like others": (like_others, 1),
     "of one that was turned": (turned, 1),

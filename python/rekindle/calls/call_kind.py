@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rekindle.graphs.ready_graph import ReadyGraph
-from rekindle.reasons import Bypass, InBackground, Reason, Waiting
+from rekindle.reasons import Bypass, InBackground, Reason, SmallByData, Waiting
 from rekindle.sizes.shapes import Dims, Shapes
 
 # After so many exports or refusals under one call signature, the module is not tried again under it: something in it
@@ -107,11 +107,13 @@ class Family:
     closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
     # Kinds that were refused, by the cause; several with one cause stand for the kinds that were not called yet.
     refused: dict[tuple[Reason, str], list[CallKind]] = field(default_factory=dict)
+    small: int = 0  # exports that ended as sizes that depend on data were 0
     waiting: InBackground | None = None  # since a helper was last asked for
 
     def note(self, kind: CallKind, bypass: Bypass) -> None:
         """Notes that a kind of calls is refused."""
         with tables.lock:
+            self.small += isinstance(bypass, SmallByData)
             others = [other for other in self.refused.pop(bypass.cause, []) if other is not kind]
             put_newest(self.refused, bypass.cause, [*others, kind][-_ENOUGH_REFUSED:], MAX_ATTEMPTS)
 

@@ -16,6 +16,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.calls.call_kind import MAX_ATTEMPTS, CallKind, Family, put_newest, tables
 from rekindle.calls.refusal_guards import TryAgain, guard_of, is_of_tables, passes_by_itself
+from rekindle.graphs.answers import is_for_small_sizes
 from rekindle.graphs.call_key import is_told_by_class, kind_key
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.reasons import Bypass, Reason
@@ -181,6 +182,13 @@ class CallKinds:
             for one in (*self._kinds.values(), *self._families.values()):
                 if graph in one.graphs:
                     one.graphs = tuple(other for other in one.graphs if other is not graph)
+
+    def leave_if_small(self, kind: CallKind, graph: ReadyGraph) -> None:
+        """Lets no call run from a graph that is for sizes of 0, where a call has others: one may be made for all of these."""
+        if is_for_small_sizes(graph.data_guards):
+            self.drop(graph)
+            if kind.family is not None:
+                kind.family.small = 0
 
     def refuse(self, kind: CallKind, bypass: Bypass, module: nn.Module) -> None:
         """Lets calls of a kind run in eager from now on, as long as trying again is of no use."""

@@ -136,7 +136,7 @@ class Finder:
         """Returns a graph from the cache or of an export."""
         family, call = kind.family, sought.call
         assert family is not None
-        plan = self._subject.plan(call.arguments, [known.contract.shapes.sizes for known in family.graphs])
+        plan = self._subject.plan(call.arguments, [known.contract.shapes.sizes for known in family.graphs], family.small)
         if kind.attempts >= MAX_ATTEMPTS:
             raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
         kind.attempts += 1

@@ -14,7 +14,7 @@ from rekindle import _native
 from rekindle.graphs.call_key import tables_of
 from rekindle.modules.hooks import FORWARD_HOOKS, STATE_DICT_HOOKS, global_hooks
 from rekindle.modules.module_tables import named_buffers, named_modules, named_parameters
-from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData
+from rekindle.reasons import Bypass, Disturbed, Reason, SizedByData, SmallByData
 
 # Tables that no refusal is about: hooks around no forward, and what is said of hooks that other tables have. A guard of many
 # modules is asked at each call.
@@ -31,7 +31,7 @@ class TryAgain:
 
 def passes_by_itself(bypass: Bypass, first: bool) -> bool:
     """Tells whether the next call may fare better though nothing was changed."""
-    if isinstance(bypass, (SizedByData, Disturbed)):  # of the first, the next export knows
+    if isinstance(bypass, (SizedByData, SmallByData, Disturbed)):  # of the first, the next export knows
         return True
     # A forward may complete its configuration, fill a cache or warn once; the second time it has nothing to do.
     return first and not is_of_tables(bypass)

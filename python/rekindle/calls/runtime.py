@@ -195,11 +195,11 @@ class Runtime:
             if isinstance(bypass, SizedByData) and bypass.function is not None:
                 self._subject.sized_functions |= {bypass.function}
             elif graph.depends_on_data and kind.attempts < MAX_ATTEMPTS:
+                self._kinds.leave_if_small(kind, graph)
                 self._refuse(kind, bypass.forgotten())
                 return
             self._kinds.drop(graph)
-            if not isinstance(bypass, SizedByData):
-                kind.attempts = MAX_ATTEMPTS
+            kind.attempts = kind.attempts if isinstance(bypass, SizedByData) else MAX_ATTEMPTS
             self._refuse(kind, bypass.forgotten())
 
     def _eager_instead(

@@ -31,6 +31,9 @@ _GATHERS = (
 )
 
 
+_CALLS_FOR_LARGER = 2  # in which an export waits for sizes above 0: then a graph for these is better than none
+
+
 class Subject:
     """Describes a module with its options, and calls of it."""
 
@@ -90,14 +93,16 @@ class Subject:
         unread = tuple(fingerprint.unread)
         return Call(self._module, args, kwargs, arguments, parameters, buffers, torch.is_grad_enabled(), unread)
 
-    def plan(self, arguments: list[torch.Tensor], earlier: Sequence[list[list[Any]]]) -> ExportPlan:
+    def plan(self, arguments: list[torch.Tensor], earlier: Sequence[list[list[Any]]], small: int) -> ExportPlan:
         """Says what an export of a call with these tensors is to leave open.
 
         arguments: the call's tensors, in flattening order
         earlier: sizes that were exported, of calls that differ in these only
+        small: exports of such calls that ended as sizes that depend on data were 0
         """
         return ExportPlan(
             Shapes.of(arguments, self.dynamic, earlier),
+            small_sizes=small >= _CALLS_FOR_LARGER or self._options.forbids_eager,
             sized_functions=self.sized_functions,
             inline_functions=self._options.inline_functions,
         )

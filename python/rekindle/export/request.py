@@ -58,6 +58,7 @@ class ExportPlan:
     apart: bool = True  # whether sizes that are equal in the call may be different symbols
     closed_because: str | None = None  # why no size is left open, where that is no option of the user's
     data_sizes: bool = False  # whether sizes may depend on data
+    small_sizes: bool = False  # whether those may be 0; the graph then serves no others
     sized_functions: frozenset[type] = frozenset()  # the autograd Functions whose results' sizes do
     inline_functions: bool = False  # the option of that name
 

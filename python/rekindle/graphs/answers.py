@@ -13,7 +13,7 @@ import torch
 
 from rekindle import _native
 from rekindle.errors import OF_TORCH, first_line
-from rekindle.reasons import TRUTH, Bypass, OtherBranch, Reason
+from rekindle.reasons import SMALL, TRUTH, Bypass, OtherBranch, Reason, SmallByData
 
 
 def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.Tensor]) -> None:
@@ -27,12 +27,19 @@ def check_answers(guards: list[list[Any]], writes: int, outputs: Sequence[torch.
     for (where, what, value), now in zip(guards, outputs[-1 - writes].tolist(), strict=True):
         if now != value and what == TRUTH:
             raise OtherBranch(where)
+        if now != value and what.startswith(SMALL):
+            raise SmallByData(f"{where} makes a tensor with another size than the graph is for, {what}: it depends on data")
         if now != value:
             raise Bypass(
                 Reason.VALUE_SPECIALIZED,
                 f"{where} asks for a size that depends on data ({what}), and the graph is for that answer only; "
                 "use torch.where, or give torch the size without asking for it",
             )
+
+
+def is_for_small_sizes(guards: list[list[Any]]) -> bool:
+    """Tells whether a graph is for sizes of 0 that depend on data, which most calls have otherwise; `guards`: as above."""
+    return any(what.startswith(SMALL) for _, what, _ in guards)
 
 
 def not_for_this_data(guards: list[list[Any]], error: Exception) -> Bypass:

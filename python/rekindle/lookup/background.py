@@ -29,10 +29,12 @@ from rekindle.reasons import (
     Reason,
     SetsAttributes,
     SizedByData,
+    SmallByData,
 )
 
 _COUNTED = ("exports", "export_seconds", "build_seconds", "verify_seconds")
-_KINDS = {kind.__name__: kind for kind in (Bypass, Busy, Disturbed, OutOfMemory, ReadsAttribute, SetsAttributes, SizedByData)}
+_TRIED_AGAIN = (Disturbed, SmallByData)  # the next call begins another helper
+_KINDS = {kind.__name__: kind for kind in (Bypass, Busy, OutOfMemory, ReadsAttribute, SetsAttributes, SizedByData, *_TRIED_AGAIN)}
 
 
 class Offer:
@@ -106,7 +108,7 @@ class Background:
         del self._helpers[prekey]
         found = _ended(helper)
         switch = self._switches.get(prekey)
-        if isinstance(switch, Leading) and not isinstance(found.error, Disturbed):  # else the next call begins another helper
+        if isinstance(switch, Leading) and not isinstance(found.error, _TRIED_AGAIN):
             switch.call_off()
             del self._switches[prekey]
         return found

@@ -17,6 +17,7 @@ from torch import nn
 from rekindle import _native
 from rekindle.errors import PythonOpError, first_line, ran_out_of_memory
 from rekindle.export.request import ExportRequest
+from rekindle.graphs.answers import is_for_small_sizes
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.lookup.entry_check import check_fit
 from rekindle.lookup.keep_refusal import keep_refusal
@@ -28,7 +29,7 @@ from rekindle.modules.status import Status
 from rekindle.options import Options
 from rekindle.process.garbage import collector_paused
 from rekindle.process.single_flight import take_turn
-from rekindle.reasons import Bypass, Reason, Waiting
+from rekindle.reasons import Bypass, Reason, SmallByData, Waiting
 
 if TYPE_CHECKING:
     from rekindle.lookup.background import Offer
@@ -96,6 +97,8 @@ class LocalSource:
             if (refusal := Refusal.of(found)) is not None:
                 refusals.append((refusal, found))
                 continue
+            if is_for_small_sizes(found.contract.data_guards) and not wanted.plan.small_sizes:
+                continue  # another one would serve more calls
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
             with collector_paused():
@@ -121,16 +124,23 @@ class LocalSource:
         raise refusal.bypass()
 
     def _disproof(self, wanted: Wanted, found: StoredEntry) -> NewEntry | None:
-        """Returns None if an entry is what a fresh export makes; else that export. The entry is then removed and counted."""
+        """Returns None if an entry is what a fresh export makes; else that export. The entry is then removed and counted.
+
+        Of calls in which sizes that depend on data are 0, no general graph can be exported: they tell nothing.
+        """
         from rekindle.export.copies.private_copy import PrivateCopies
         from rekindle.miss.pipeline import export_entry
         from rekindle.miss.recheck import disagreement
 
         wanted.withdraw_memory()  # which the export needs
+        if is_for_small_sizes(found.contract.data_guards):
+            return None
         try:
             made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
             request = ExportRequest(wanted.call, wanted.plan, PrivateCopies(wanted.call), wanted.describe)
             why = disagreement(found.joint, found.contract, made, request)
+        except SmallByData:
+            return None
         except Bypass as bypass:
             self._disproved(found, f"it cannot be exported any more: {bypass}")
             raise

@@ -11,16 +11,21 @@ from collections.abc import Iterable, Iterator
 from rekindle.export.request import ExportRequest
 from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
-from rekindle.miss.perturbation import call_again, perturbed_state, resized
+from rekindle.miss.perturbation import call_again, perturbed_state, resized, resized_metas
+from rekindle.miss.size_questions import SizeQuestions
 from rekindle.sizes.shapes import Place, Shapes, sizes_of
 
 _MOST = 8  # parts of one symbol's dimensions that are tried: eager runs for each, once or twice
 
 
-def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, symbols: Iterable[str]) -> Shapes | None:
+def without_coincidences(
+    request: ExportRequest, traced: Traced, asked: Shapes, symbols: Iterable[str], questions: SizeQuestions
+) -> Shapes | None:
     """Returns the shapes `asked` with a further symbol for some of the dimensions of each of `symbols`; None if none gets one.
 
-    Dimensions get one if eager runs when only these have another size.
+    questions: those of the forward
+
+    Dimensions get one if eager runs when only these have another size, and the forward's questions have the same answers.
     """
     arguments, changed = request.call.arguments, perturbed_state(request.call)
     shapes = asked
@@ -31,7 +36,9 @@ def without_coincidences(request: ExportRequest, traced: Traced, asked: Shapes, 
             others.append(size // 2 + 1 if size > 3 else 2)
         for part in itertools.islice(_parts(shapes.places(symbol)), _MOST):
             name, parted = shapes.parted(part)
-            elsewhere = (resized(arguments, parted, {name: other}) for other in others)
+            metas = ((other, resized_metas(arguments, parted, {name: other})) for other in others)
+            admitted = (other for other, given in metas if questions.numbers(given) is not None)
+            elsewhere = (resized(arguments, parted, {name: other}) for other in admitted)
             if any(call_again(request, traced.effects, changed, given) is not None for given in elsewhere):
                 shapes = parted
                 break

@@ -15,18 +15,15 @@ from typing import Any
 
 import torch
 
-from rekindle import _native
 from rekindle.export.request import ExportRequest
-from rekindle.export.torchscript import adapter
 from rekindle.export.traced import Traced, without_autograd_graph
 from rekindle.export.unchecked import Allowed
-from rekindle.functions.binding import bind
 from rekindle.functions.registry import declaration_of
 from rekindle.functions.result_sizes import observed, rules
-from rekindle.graphs.answers import numbers_of
 from rekindle.miss.coincidences import without_coincidences
 from rekindle.miss.other_sizes import grown, least, other_sizes, shrunk
 from rekindle.miss.perturbation import SecondCall, call_again, call_lightly, perturbed_state, resized, resized_metas
+from rekindle.miss.size_questions import SizeQuestions
 from rekindle.miss.sized import LeftOpen, Sized, elements, is_differentiated_once
 from rekindle.results.views import has_places
 from rekindle.sizes.shapes import Shapes
@@ -44,11 +41,13 @@ def try_sizes(request: ExportRequest, traced: Traced, alone: str | None) -> Size
         return Sized(_not_fixed(request, traced, shapes).close(why), (), None, traced.graph.functions)
     while True:
         left = _not_fixed(request, traced, shapes)
-        symbols = bool(left.shapes.symbols)
-        sized = _Search(request, traced, left).run() if symbols else Sized(left, (), None, traced.graph.functions)
+        if not left.shapes.symbols:
+            return Sized(left, (), None, traced.graph.functions)
+        search = _Search(request, traced, left)
+        sized = search.run()
         if not (request.plan.apart and sized.left.tied):
             return sized
-        if (parted := without_coincidences(request, traced, shapes, sized.left.tied)) is None:
+        if (parted := without_coincidences(request, traced, shapes, sized.left.tied, search.questions)) is None:
             return sized
         shapes = parted
 
@@ -82,9 +81,7 @@ class _Search:
     def __init__(self, request: ExportRequest, traced: Traced, left: LeftOpen) -> None:
         self._request, self._call, self._traced, self._left = request, request.call, traced, left
         self._once = self._call.grad and is_differentiated_once(traced, None)
-        self._answers: bytes | None = None
-        self._questions: Any = None
-        self._prepare_questions()
+        self.questions = SizeQuestions(request.call, traced, left)
         self._assume([])
         self._changed = perturbed_state(request.call)
         self._functions = {call.function for call in traced.graph.function_sizes}
@@ -94,7 +91,7 @@ class _Search:
     def run(self) -> Sized:
         """Returns what may stay open, and calls to compare the graph with."""
         calls = self._learn_sizes_of_functions(self._calls())
-        return Sized(self._left, calls, self._answers, self._sized)
+        return Sized(self._left, calls, self.questions.graph, self._sized)
 
     def _calls(self) -> tuple[SecondCall, ...]:
         """Makes calls first with the largest of the sizes grown and the others shrunk, then the other way round."""
@@ -272,8 +269,7 @@ class _Search:
         graph = self._traced.graph
         found = zip(graph.functions, rules(graph.function_sizes, seen), strict=True)
         self._sized = [replace(call, sizes=rule) for call, rule in found]
-        if self._questions is not None:
-            self._questions.set_functions([bind(call, self._call.module) for call in self._sized])
+        self.questions.set_functions(self._sized)
 
     def _shrunk(self, size: int) -> list[int]:
         return [] if self._traced.run.allowed is Allowed.LARGER else shrunk(size)
@@ -281,19 +277,6 @@ class _Search:
     def _least(self, size: int) -> list[int]:
         return [] if self._traced.run.allowed is Allowed.LARGER else least(size)
 
-    def _prepare_questions(self) -> None:
-        """Makes what tells whether the graph is for arguments of other sizes, where the forward asked about sizes."""
-        graph = self._traced.graph
-        if graph.answers is not None:
-            model = adapter.with_shapes(graph.answers, self._left.shapes)
-            self._answers = _native.build_joint(model, [False] * len(graph.used), self._left.sizes)
-            self._questions = _native.SizeQuestions(self._answers)
-
     def _numbers_at(self, sizes: Mapping[str, int]) -> list[int] | None:
         """Returns the numbers in the graph's result at other sizes; None where the graph is not for them."""
-        if self._questions is None:
-            return []
-        expected = [guard.value for guard in self._traced.sizes.guards]
-        arguments = resized_metas(self._call.arguments, self._left.shapes, sizes)
-        every = [*arguments, *self._call.parameters.values(), *self._call.buffers.values()]
-        return numbers_of(self._questions, expected, [every[i] for i in self._traced.graph.used])
+        return self.questions.numbers(resized_metas(self._call.arguments, self._left.shapes, sizes))

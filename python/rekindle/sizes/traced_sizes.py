@@ -52,6 +52,7 @@ class Guard:
     what: str  # of the question, for a person
     value: int  # the answer
     traced: torch.Tensor  # the graph's answer, a 0-dim integer or boolean
+    is_small: bool = False  # whether nobody asked: the trace is for this size of 0 or 1 only
 
 
 class SizeTrace:
@@ -68,9 +69,9 @@ class SizeTrace:
         self.strides: str | None = None  # where the forward asked for strides that the sizes do not tell
         self._where = where
 
-    def ask(self, value: int, traced: torch.Tensor, what: str) -> None:
+    def ask(self, value: int, traced: torch.Tensor, what: str, is_small: bool = False) -> None:
         """Adds a guard."""
-        self.guards.append(Guard(self._where(), what, int(value), traced))
+        self.guards.append(Guard(self._where(), what, int(value), traced, is_small))
 
     def fix(self, size: TracedSize) -> int:
         """Returns the value of a size, on which the graph depends from now on."""
@@ -174,7 +175,7 @@ def _value_of(value: Any) -> int:
     return value.value if is_traced(value) else value
 
 
-def _traced(function: Callable[..., torch.Tensor], a: Any, b: Any) -> torch.Tensor:
+def in_trace(function: Callable[..., torch.Tensor], a: Any, b: Any) -> torch.Tensor:
     """Computes with two numbers in the trace, whatever modes there are. One of both is a tensor of the trace."""
     with disabled_torch_function():
         first, second = _tensor_of(a), _tensor_of(b)
@@ -186,7 +187,7 @@ def _define_arithmetic(name: str) -> None:
 
     def apply(self: TracedSize, a: Any, b: Any, other: Any) -> Any:
         if _is_number(other):
-            return TracedSize(compute(_value_of(a), _value_of(b)), _traced(traced, a, b), self.trace)
+            return TracedSize(compute(_value_of(a), _value_of(b)), in_trace(traced, a, b), self.trace)
         if isinstance(other, torch.Tensor):
             return NotImplemented  # the tensor knows how
         return compute(*(self.trace.fix(x) if is_traced(x) else x for x in (a, b)))
@@ -206,7 +207,7 @@ def _define_comparison(name: str) -> None:
         value = compare(self.value, _value_of(other))
         if other is self or (self.place is not None and is_traced(other) and other.place == self.place):
             return value
-        self.trace.ask(value, _traced(traced, self, other), f"{self.value} {_SIGNS[name]} {_value_of(other)} is {value}")
+        self.trace.ask(value, in_trace(traced, self, other), f"{self.value} {_SIGNS[name]} {_value_of(other)} is {value}")
         return value
 
     setattr(TracedSize, f"__{name}__", apply)

@@ -20,6 +20,7 @@ from rekindle.export.torchscript.operators import DOMAIN
 from rekindle.export.trace.data_sizes import DataSizes, name_of
 from rekindle.export.trace.function_writes import Writes, address_of
 from rekindle.export.trace.open_sizes import OpenSizes
+from rekindle.export.trace.small_sizes import ask_for_small
 from rekindle.export.trace.traced_operators import take_place_of
 from rekindle.functions.calls import Call, describe_call, note_results, tensors_among
 from rekindle.functions.inlining import inlined
@@ -149,6 +150,7 @@ class Functions:
             if self._sizes is None:
                 raise SizedByData(f"the autograd Function {function.__qualname__}", function)
             self._data.note(results)
+            ask_for_small(self._sizes, function, given, {}, results, from_data=True)
             return {**facts, "_sized_by_data": [1]}
         if self._sizes is not None:
             self._sizes.settle(given, results)

@@ -33,7 +33,7 @@ from rekindle.modules.partial_capture import run_eager
 from rekindle.process.left_settings import left_settings, set_by
 from rekindle.process.random_states import RandomStates, random_states
 from rekindle.process.torch_internals import set_exporter_log, traced_graph, under_function_modes, untraced
-from rekindle.reasons import Bypass, Reason
+from rekindle.reasons import Bypass, Reason, SmallByData
 from rekindle.results import structure
 from rekindle.results.contract import flatten_outputs
 from rekindle.results.layouts import sharing
@@ -88,7 +88,9 @@ class TracedModule(nn.Module):
         effects = self.functions.unread([*outputs, *written])
         if not (outputs or effects or written):
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
-        guards = sizes.split_off(data.reach) + assumptions.guards(self.functions.calls, mode.allowed)
+        of_data = sizes.split_off(data.reach)
+        _check_small(of_data, self.request.plan.small_sizes)
+        guards = of_data + assumptions.guards(self.functions.calls, mode.allowed)
         checked = stacked(guards)
         if checked is not None:
             effects.append(checked)
@@ -141,6 +143,13 @@ def _check_numbers(sizes: SizeTrace, data: DataSizes) -> None:
         if data.reach(number.traced):
             message = f"the result has the size {number.value}, which depends on data; return a tensor of it"
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, message)
+
+
+def _check_small(guards: list[Guard], may_be: bool) -> None:
+    """Raises SmallByData where a size of 0 or 1 depends on data, unless it may be: the graph is for this size only."""
+    if (small := next((guard for guard in guards if guard.is_small), None)) is not None and not may_be:
+        what = f"{small.where} makes a tensor with {small.what}, which depends on data"
+        raise SmallByData(f"{what}; the graph is made of a call that has more")
 
 
 def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> torch.Tensor:

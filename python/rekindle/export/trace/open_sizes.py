@@ -37,6 +37,7 @@ _NAMES_OF_PARTS = ("chunks", "split_size", "split_size_or_sections")
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
 _BY_STRIDES = {torch.as_strided, torch.Tensor.as_strided}
 _SQUEEZES = {torch.squeeze, torch.Tensor.squeeze, torch.squeeze_copy}
+_RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 _INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 # Python values that say nothing of sizes.
 _HARMLESS = {
@@ -119,7 +120,7 @@ class OpenSizes:
     def answer(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Answers a question about a tensor's sizes."""
         tensor = args[0] if args else kwargs["input"]
-        if function in _RANKS or self._is_closed(tensor):
+        if function in _RANKS or self.is_closed(tensor):
             with untraced():
                 return function(*args, **kwargs)
         if function in _SHAPES:
@@ -144,6 +145,8 @@ class OpenSizes:
             self._fix_squeezed(args)
         elif function is torch.nn.functional.scaled_dot_product_attention:
             self._ask_of_attention(args, kwargs)
+        elif function in _RECURRENT and isinstance(args[3], (list, tuple)):  # the weights, after a packed sequence
+            self._ask_of_packed(args[2], int(args[5]) * (2 if args[8] else 1))
         if not (contains_traced(args) or contains_traced(kwargs)):
             return args, kwargs
         swap = int if function in _UNPACKING else lambda size: size.traced
@@ -167,6 +170,11 @@ class OpenSizes:
             int(query[-1])
         _ = key[-2] == value[-2], query[-1] == value[-1]
 
+    def _ask_of_packed(self, given: Any, count: int) -> None:
+        """Asks for what a recurrent network takes for granted of a packed sequence's states: one for each layer and direction."""
+        shapes = [self._shape(state) for state in (given if isinstance(given, (list, tuple)) else [given])]
+        _ = [shape[0] == count and shape[1] == shapes[0][1] for shape in shapes]
+
     def cuts(self, function: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, list[Any]] | None:
         """Returns a call that cuts an open dimension into parts as a tensor and the places of the parts; None for any other.
 
@@ -176,7 +184,7 @@ class OpenSizes:
             return None
         tensor = args[0] if args else kwargs.get("tensor", kwargs.get("input"))
         given = args[1] if len(args) > 1 else next((kwargs[name] for name in _NAMES_OF_PARTS if name in kwargs), None)
-        if self._is_closed(tensor) or not isinstance(given, int) or tensor.dim() == 0:
+        if self.is_closed(tensor) or not isinstance(given, int) or tensor.dim() == 0:
             return None
         shape = self._shape(tensor)
         dim = int(args[2] if len(args) > 2 else kwargs.get("dim", 0)) % len(shape)
@@ -192,19 +200,19 @@ class OpenSizes:
         tensors = list(_tensors((args, kwargs)))
         if sized_by_data:
             return
-        if all(map(self._is_closed, tensors)):
+        if all(map(self.is_closed, tensors)):
             self.close(tensors_of(result))
         elif not isinstance(result, (torch.Tensor, list, tuple)) and not self._is_harmless(function, result):
             if self._has_strides:
                 self._trace.ask_for_strides()
             for tensor in tensors:
-                if not self._is_closed(tensor):
+                if not self.is_closed(tensor):
                     tuple(map(int, self._shape(tensor)))
 
     def close(self, tensors: Iterable[torch.Tensor]) -> None:
         """Declares that the sizes of these are what they are."""
         for tensor in tensors:
-            if not self._is_closed(tensor) and id(tensor) not in self._dims:
+            if not self.is_closed(tensor) and id(tensor) not in self._dims:
                 tensor.__dict__[CLOSED] = True
 
     def settle(self, arguments: Iterable[torch.Tensor], results: list[torch.Tensor]) -> None:
@@ -212,7 +220,7 @@ class OpenSizes:
 
         No mark is left: they may be the module's own.
         """
-        if all(map(self._is_closed, arguments)):
+        if all(map(self.is_closed, arguments)):
             self._held += results  # so that no other tensor gets their identity
             self._closed.update(map(id, results))
 
@@ -226,13 +234,14 @@ class OpenSizes:
         """Returns the tensor's sizes, as the forward sees them."""
         return self._shape(tensor)
 
-    def _is_closed(self, tensor: torch.Tensor) -> bool:
+    def is_closed(self, tensor: torch.Tensor) -> bool:
+        """Tells whether no size of a tensor is open."""
         return id(tensor) in self._closed or (id(tensor) not in self._dims and CLOSED in tensor.__dict__)
 
     def _shape(self, tensor: torch.Tensor) -> Any:
         with untraced():
             sizes = tuple(tensor.shape)
-        if self._is_closed(tensor):
+        if self.is_closed(tensor):
             return torch.Size(sizes)
         dims = self._dims.get(id(tensor), (None,) * len(sizes))
         with disabled_torch_function():
@@ -254,12 +263,12 @@ class OpenSizes:
         tensor = args[0] if args else kwargs.get("input", kwargs.get("tensor"))
         position, default = _UNPACKING[function]
         dim = args[position] if len(args) > position else kwargs.get("dim", default)
-        if not self._is_closed(tensor):
+        if not self.is_closed(tensor):
             int(self._shape(tensor)[int(dim)])
 
     def _fix_squeezed(self, args: Any) -> None:
         """Asks which dimensions have size 1: these go, the others stay."""
-        if self._is_closed(args[0]):
+        if self.is_closed(args[0]):
             return
         shape = self._shape(args[0])
         dims = range(len(shape)) if len(args) < 2 else args[1] if isinstance(args[1], tuple) else args[1:2]

@@ -32,6 +32,7 @@ from rekindle.export.trace.questions import refuse_answer
 from rekindle.export.trace.refusals import refuse, refuse_write
 from rekindle.export.trace.replaced_norms import counts_batches
 from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, overwrite_out
+from rekindle.export.trace.small_sizes import ask_for_small
 from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import ViewRecords
 from rekindle.export.unchecked import Allowed, allowed_by
@@ -68,8 +69,7 @@ class TraceMode(TorchFunctionMode):
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad, self.device = call.grad, call.device
         self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
-        self._sizes = sizes
-        self._data = data
+        self._sizes, self._data = sizes, data
         self.autocast_dtypes: set[torch.dtype] = set()  # of the regions, around the forward or in it, in which torch was called
         self.allowed = Allowed.ANYTHING  # what the forward may be tried on
         self.views = None if sizes is None else ViewRecords(sizes.shape)
@@ -161,6 +161,7 @@ class TraceMode(TorchFunctionMode):
         sized_by_data = self._data.made(result)
         if self._sizes is not None:
             self._sizes.check(function, args, kwargs, result, sized_by_data)
+            ask_for_small(self._sizes, function, args, kwargs, result, sized_by_data)
         elif sized_by_data:
             raise SizedByData(f"{user_place()} ({getattr(function, '__name__', function)})")
         if stopped and not in_place:
