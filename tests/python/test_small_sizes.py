@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from module_support import assert_same
 from semantics_support import made_of
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 _ROWS = 6
 
@@ -104,24 +103,3 @@ def test_a_size_that_is_computed_and_0_is_a_question() -> None:
     for length in (5, 6, 16, 7, 24):
         _check(model, eager, (torch.randn(3, length),))
     assert rekindle.status(model).exports == 2
-
-
-@pytest.mark.parametrize(
-    "made", [lambda: nn.LSTM(4, 6, batch_first=True, bidirectional=True), lambda: nn.GRU(4, 6, 2, batch_first=True)]
-)
-def test_packed_sequences_are_tried_with_a_state_for_each_layer_and_direction(made: Callable[[], nn.Module]) -> None:
-    class Packed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.rnn = made()
-
-        def forward(self, x: torch.Tensor, lengths: torch.Tensor, state: Any) -> torch.Tensor:
-            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            return pad_packed_sequence(self.rnn(packed, state)[0], batch_first=True)[0]
-
-    module = Packed()
-    eager, model = copy.deepcopy(module), rekindle.Module(module, rekindle.Options(log="error"))
-    for batch in (3, 5):
-        states = [torch.randn(2, batch, 6) for _ in range(2)]
-        state = tuple(states) if isinstance(module.rnn, nn.LSTM) else states[0]
-        _check(model, eager, (torch.randn(batch, 6, 4), torch.tensor([3, 6, 2, 1, 1][:batch]), state))

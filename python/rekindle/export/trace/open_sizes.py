@@ -37,7 +37,6 @@ _NAMES_OF_PARTS = ("chunks", "split_size", "split_size_or_sections")
 _CONSTANTS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
 _BY_STRIDES = {torch.as_strided, torch.Tensor.as_strided}
 _SQUEEZES = {torch.squeeze, torch.Tensor.squeeze, torch.squeeze_copy}
-_RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 _INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 # Python values that say nothing of sizes.
 _HARMLESS = {
@@ -145,8 +144,6 @@ class OpenSizes:
             self._fix_squeezed(args)
         elif function is torch.nn.functional.scaled_dot_product_attention:
             self._ask_of_attention(args, kwargs)
-        elif function in _RECURRENT and isinstance(args[3], (list, tuple)):  # the weights, after a packed sequence
-            self._ask_of_packed(args[2], int(args[5]) * (2 if args[8] else 1))
         if not (contains_traced(args) or contains_traced(kwargs)):
             return args, kwargs
         swap = int if function in _UNPACKING else lambda size: size.traced
@@ -169,11 +166,6 @@ class OpenSizes:
         if kwargs.get("scale") is None:
             int(query[-1])
         _ = key[-2] == value[-2], query[-1] == value[-1]
-
-    def _ask_of_packed(self, given: Any, count: int) -> None:
-        """Asks for what a recurrent network takes for granted of a packed sequence's states: one for each layer and direction."""
-        shapes = [self._shape(state) for state in (given if isinstance(given, (list, tuple)) else [given])]
-        _ = [shape[0] == count and shape[1] == shapes[0][1] for shape in shapes]
 
     def cuts(self, function: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, list[Any]] | None:
         """Returns a call that cuts an open dimension into parts as a tensor and the places of the parts; None for any other.
@@ -229,6 +221,10 @@ class OpenSizes:
         if result is None or isinstance(result, (torch.dtype, torch.device, torch.layout)) or function in _HARMLESS:
             return True
         return isinstance(result, bool) and getattr(function, "__name__", "") == "__get__"
+
+    def size_of_data(self, value: int, traced: torch.Tensor) -> TracedSize:
+        """Returns a size that is computed from data, by the 0-dim tensor `traced`."""
+        return TracedSize(value, traced, self._trace)
 
     def shape(self, tensor: torch.Tensor) -> Any:
         """Returns the tensor's sizes, as the forward sees them."""

@@ -27,10 +27,11 @@ from rekindle.export.trace.failed_calls import FailedCalls
 from rekindle.export.trace.in_place import exchanged, is_in_place, target_of
 from rekindle.export.trace.interpolated_sizes import SizeInTrace, interpolates
 from rekindle.export.trace.leaves import tensors_of
+from rekindle.export.trace.left_out import is_left_out
 from rekindle.export.trace.open_sizes import SIZE_QUERIES, OpenSizes
+from rekindle.export.trace.packed_sequences import ask_of_states
 from rekindle.export.trace.questions import refuse_answer
 from rekindle.export.trace.refusals import refuse, refuse_write
-from rekindle.export.trace.replaced_norms import counts_batches
 from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, overwrite_out
 from rekindle.export.trace.small_sizes import ask_for_small
 from rekindle.export.trace.user_place import user_place
@@ -99,6 +100,9 @@ class TraceMode(TorchFunctionMode):
         self.allowed = min(self.allowed, allowed_by(function))
         if tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
             return function(*args, **kwargs)
+        if is_left_out(function, caller):
+            with untraced():
+                return function(*args, **kwargs)
         if function in SIZE_QUERIES:
             return self._size(function, args, kwargs, caller)
         asked = function, args, kwargs
@@ -108,6 +112,7 @@ class TraceMode(TorchFunctionMode):
                 return constant
             if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
                 return tuple(self._on_call(torch.Tensor.__getitem__, kinds, (cuts[0], place), {}, caller) for place in cuts[1])
+            ask_of_states(self._sizes, function, args)
             args, kwargs = self._sizes.given(function, args, kwargs)
         if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
             return answer
@@ -132,12 +137,6 @@ class TraceMode(TorchFunctionMode):
         if self._assumptions.is_question(function, caller):
             self.up_to_date(args)
             return self._assumptions.answer(args[0], user_place(), caller)
-        if function == torch.Tensor.__float__ and counts_batches(caller):
-            with untraced():
-                return function(*args)
-        if isinstance(function, torch._ops.OpOverload) and function.namespace == "profiler":
-            with untraced():  # a range of a profile, for which a graph has no place
-                return function(*args, **kwargs)
         return _UNANSWERED
 
     def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
