@@ -193,12 +193,12 @@ def try_call(name: str, module: nn.Module, args: Any, kwargs: Any, options: reki
         for seed in range(calls):
             found = difference(step(wrapped, module, args, kwargs, seed), expected[seed], lambda: in_eager(seed + 1)[-1])  # noqa: B023  (called at once)
             if found:
-                return Outcome(name, _place(wrapped), False, found)
+                return Outcome(name, place_of(wrapped), False, found)
     except Exception as error:
-        return Outcome(name, _place(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {where(error)}")
+        return Outcome(name, place_of(wrapped), False, f"{type(error).__name__}: {_first_line(error)}; {where(error)}")
     return Outcome(
         name,
-        _place(wrapped),
+        place_of(wrapped),
         reason="; ".join(f"{code}: {text}" for code, text in rekindle.status(wrapped).bypass),
         replayed=rekindle.status(wrapped).replayed_calls,
     )
@@ -214,7 +214,8 @@ def where(error: Exception) -> str:
     return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
 
 
-def _place(wrapped: rekindle.Module) -> str:
+def place_of(wrapped: rekindle.Module) -> str:
+    """Where the last call ran, as of Outcome."""
     if rekindle.status(wrapped).source == "eager":
         return "eager"
     plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds for variant in kind.graphs]

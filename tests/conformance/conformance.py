@@ -21,12 +21,14 @@ import modules
 import opinfo
 import programs
 import rekindle
+import rows
 import torch
 from comparison import Outcome
 from device_of_tests import fuse_on, load_test_device, replay_from_the_first_run
 
 _SUITES = {
     "opinfo": opinfo.run,  # torch's operator database
+    "rows": rows.run,  # the same on rows that a mask chooses
     "modules": modules.run,  # torch's module database
     "programs": programs.run,  # random ones
 }
@@ -96,7 +98,10 @@ def main() -> int:
 
         return ranks_suite.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    suites = "torch's operators or modules, or random programs (models, training, ranks and onnx-node have a --help of their own)"
+    suites = (
+        "torch's operators, the same on rows that a mask chooses, torch's modules, or random programs "
+        "(models, training, ranks and onnx-node have a --help of their own)"
+    )
     parser.add_argument("suite", choices=_SUITES, help=suites)
     parser.add_argument("--only", default="", metavar="TEXT", help="names that contain TEXT; of programs, their seeds: 3,17")
     parser.add_argument(
@@ -134,7 +139,7 @@ def main() -> int:
         log = "warning" if arguments.fuse else "off"  # a kernel that is refused is a warning
         options = rekindle.Options(cache_dir=Path(directory), cache="off", log=log, **graphs)
         of_dtype = {} if arguments.suite == "programs" else {"dtype": getattr(torch, arguments.dtype)}
-        of_dtype |= {"part": arguments.part} if arguments.suite == "opinfo" else {}
+        of_dtype |= {"part": arguments.part} if arguments.suite in ("opinfo", "rows") else {}
         run = _SUITES[arguments.suite]
         outcomes = list(_shown(run(arguments.only, arguments.samples or sys.maxsize, options, arguments.device, **of_dtype)))
     if arguments.json:

@@ -30,16 +30,17 @@ def entries(pattern: str) -> list[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     def chosen(op: Any) -> bool:
-        return op.supports_autograd and torch.float32 in op.supported_dtypes("cpu") and pattern in _name(op)
+        return op.supports_autograd and torch.float32 in op.supported_dtypes("cpu") and pattern in name_of(op)
 
     return [op for op in op_db if chosen(op)]
 
 
-def _name(op: Any) -> str:
+def name_of(op: Any) -> str:
+    """The name of an entry, with that of its variant."""
     return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
 
 
-def _function(op: Any) -> Any:
+def function_of(op: Any) -> Any:
     """The operator itself where the database has a wrapper that seeds the generator inside the call."""
     code = getattr(op.op, "__code__", None)
     if code is None or "wrapper_set_seed" not in code.co_names:
@@ -69,4 +70,6 @@ def run(
         torch.manual_seed(0)
         found = op.sample_inputs("cpu", dtype, requires_grad=differentiated)
         for i, sample in enumerate(itertools.islice(found, samples)):
-            yield try_call(f"{_name(op)}#{i}", Calls(_function(op)), (sample.input, *sample.args), sample.kwargs, options, device)
+            yield try_call(
+                f"{name_of(op)}#{i}", Calls(function_of(op)), (sample.input, *sample.args), sample.kwargs, options, device
+            )

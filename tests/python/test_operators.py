@@ -7,6 +7,7 @@ import pathlib
 import opinfo
 import pytest
 import rekindle
+import rows as rows_suite
 import torch
 from comparison import Outcome, difference
 from comparison import Step as Trial
@@ -98,6 +99,16 @@ def test_a_sample_of_pytorchs_operator_database(name: str) -> None:
     [outcome] = outcomes
     assert outcome.right, outcome
     assert outcome.place in ("onnx", "torch"), outcome
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["nn.functional.dropout", "trapezoid", "cumulative_trapezoid", "corrcoef"])
+def test_a_sample_of_them_on_rows_that_a_mask_chooses(name: str) -> None:
+    outcomes = [
+        each for each in rows_suite.run(name, 1, rekindle.Options(cache="off", log="off")) if each.name.startswith(f"{name}#0")
+    ]
+    assert [outcome for outcome in outcomes if not outcome.right] == []
+    assert {outcome.name.rpartition(":")[2] for outcome in outcomes} >= {"0", "1"}
 
 
 def test_the_comparison_sees_what_differs() -> None:
