@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "session/lower/argument_checks.h"
 #include "session/lower/eager_kernel.h"
 #include "session/lower/missing_meta.h"
 #include "session/lower/tensor_types.h"
@@ -285,6 +286,7 @@ std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& in
     TORCH_CHECK(!stack.back().isNone() || argument.is_optional, "argument '",
                 handle_->schema().arguments()[stack.size() - 1].name(), "' of ", name_, " is missing");
   }
+  if (const ArgumentCheck check = argument_check(name_)) check(stack);
   if (const MetaKernel kernel = device == at::kMeta ? missing_meta(name_) : nullptr) {
     if (auto results = kernel(stack); !results.empty()) return results;
   }
