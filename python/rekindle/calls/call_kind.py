@@ -107,7 +107,7 @@ class Family:
     closed: dict[tuple[Dims, ...], str] = field(default_factory=dict)
     # Kinds that were refused, by the cause; several with one cause stand for the kinds that were not called yet.
     refused: dict[tuple[Reason, str], list[CallKind]] = field(default_factory=dict)
-    small: int = 0  # exports that ended as sizes that depend on data were 0
+    small: int = 0  # calls without a graph, as sizes that depend on data were 0 in them or in the graph's
     waiting: InBackground | None = None  # since a helper was last asked for
 
     def note(self, kind: CallKind, bypass: Bypass) -> None:

@@ -34,8 +34,8 @@ def compares_state(function: Any, caller: types.FrameType) -> bool:
 
 def ask_of_states(sizes: OpenSizes, function: Any, args: Any) -> None:
     """Asks, before a recurrent network of a packed sequence runs, for a state of its batch for each layer and direction."""
-    if function not in _RECURRENT or not isinstance(args[3], (list, tuple)):  # the weights, after a packed sequence
-        return
+    if function not in _RECURRENT or len(args) < 9 or not isinstance(args[3], (list, tuple)):
+        return  # the weights are the fourth after a packed sequence only
     batch_sizes, given, layers, is_bidirectional = args[1], args[2], int(args[5]), args[8]
     with untraced():
         value = int(batch_sizes[0])

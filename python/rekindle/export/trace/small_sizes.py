@@ -40,14 +40,14 @@ def ask_for_small(sizes: OpenSizes, function: Any, args: Any, kwargs: dict[str, 
             made = tensor.shape
             if 0 not in made:
                 continue
-            is_passed_on = not from_data and any(one is not tensor and one.shape == made for one in tensors_of((args, kwargs)))
+            is_passed_on = not from_data and any(one.shape == made for one in tensors_of((args, kwargs)))
         for size in filter(is_traced, () if is_passed_on else sizes.shape(tensor)):
             if size.value == 0:
                 size.trace.ask(1, in_trace(torch.eq, size, 0), f"{SMALL} 0", is_small=True)
 
 
 def _ask_of_shortened(sizes: OpenSizes, function: Any, args: Any) -> None:
-    if function not in _SHORTENED_IF_EMPTY | _SHORTENED_AT_ONE or sizes.is_closed(args[0]):
+    if function not in _SHORTENED_IF_EMPTY | _SHORTENED_AT_ONE or not args or sizes.is_closed(args[0]):
         return
     limit = 0 if function in _SHORTENED_IF_EMPTY else 1
     for size in filter(is_traced, sizes.shape(args[0])):
