@@ -1,5 +1,5 @@
-// What operators of PyTorch take for granted of their arguments, where an error of theirs would end the
-// process.
+// argument_check() finds what keeps an operator of PyTorch from reading beyond the tensors that it is given,
+// where the operator itself does not look. Internal to the session room.
 #pragma once
 
 #include <ATen/core/ivalue.h>

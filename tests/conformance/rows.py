@@ -69,7 +69,7 @@ def _rows_of(sample: Any) -> int | None:
 
 
 def _try(name: str, module: Chosen, sample: Any, order: tuple[int, ...], options: rekindle.Options) -> Outcome:
-    """What became of calls that choose so many rows, one after the other."""
+    """Calls a module once for each number of rows in `order`; returns the first difference from eager, or where it ran."""
     rows = order[1] if order[0] < order[1] else order[0]
     wrapped, ran = rekindle.Module(module, options), False
     for number, count in enumerate(order):

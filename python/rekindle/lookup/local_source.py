@@ -132,9 +132,9 @@ class LocalSource:
         from rekindle.miss.pipeline import export_entry
         from rekindle.miss.recheck import disagreement
 
-        wanted.withdraw_memory()  # which the export needs
         if is_for_small_sizes(found.contract.data_guards):
             return None
+        wanted.withdraw_memory()  # which the export needs
         try:
             made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
             request = ExportRequest(wanted.call, wanted.plan, PrivateCopies(wanted.call), wanted.describe)

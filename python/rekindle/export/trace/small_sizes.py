@@ -21,10 +21,12 @@ from rekindle.sizes.traced_sizes import in_trace, is_traced
 if TYPE_CHECKING:
     from rekindle.export.trace.open_sizes import OpenSizes
 
-# They return zeros, without a gradient, for an empty argument; for any other, what is computed from it.
-_SHORTENED_IF_EMPTY = {torch.trapz, torch.trapezoid}
-# They take a row of a matrix of one row for a vector.
-_SHORTENED_AT_ONE = {torch.cov, torch.corrcoef, torch.Tensor.cov, torch.Tensor.corrcoef}
+# Functions that take a short cut up to a size of their argument: an integral of nothing is zeros without a gradient, and a
+# matrix of one row is taken for a vector.
+_SHORTENED_UP_TO = {
+    **dict.fromkeys((torch.trapz, torch.trapezoid), 0),
+    **dict.fromkeys((torch.cov, torch.corrcoef, torch.Tensor.cov, torch.Tensor.corrcoef), 1),
+}
 
 
 def ask_for_small(sizes: OpenSizes, function: Any, args: Any, kwargs: dict[str, Any], result: Any, from_data: bool) -> None:
@@ -47,9 +49,9 @@ def ask_for_small(sizes: OpenSizes, function: Any, args: Any, kwargs: dict[str, 
 
 
 def _ask_of_shortened(sizes: OpenSizes, function: Any, args: Any) -> None:
-    if function not in _SHORTENED_IF_EMPTY | _SHORTENED_AT_ONE or not args or sizes.is_closed(args[0]):
+    limit = _SHORTENED_UP_TO.get(function)
+    if limit is None or not args or sizes.is_closed(args[0]):
         return
-    limit = 0 if function in _SHORTENED_IF_EMPTY else 1
     for size in filter(is_traced, sizes.shape(args[0])):
         is_small = size.value <= limit
         what = f"{SMALL} {size.value}" if is_small else f"{size.value} > {limit}"
