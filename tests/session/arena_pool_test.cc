@@ -5,7 +5,7 @@
 namespace rekindle::device {
 namespace {
 
-TEST_CASE("an arena that was given back goes to the next that it is large enough for", "[session]") {
+TEST_CASE("an arena that was given back goes to the next that it is large enough for", "[session][host]") {
   ArenaPool pool(at::kCPU);
   auto first = pool.take(4096);
   const void* const place = first->memory.const_data_ptr();
@@ -15,7 +15,7 @@ TEST_CASE("an arena that was given back goes to the next that it is large enough
   CHECK(another->memory.const_data_ptr() != place);
 }
 
-TEST_CASE("the smallest idle arena that is large enough is taken", "[session]") {
+TEST_CASE("the smallest idle arena that is large enough is taken", "[session][host]") {
   ArenaPool pool(at::kCPU);
   auto small = pool.take(1024), large = pool.take(8192), middle = pool.take(4096);
   const void* const place = middle->memory.const_data_ptr();
@@ -23,7 +23,7 @@ TEST_CASE("the smallest idle arena that is large enough is taken", "[session]") 
   CHECK(pool.take(2048)->memory.const_data_ptr() == place);
 }
 
-TEST_CASE("idle arenas and those in use are no more than were once in use", "[session]") {
+TEST_CASE("idle arenas and those in use are no more than were once in use", "[session][host]") {
   ArenaPool pool(at::kCPU);
   pool.give_back(pool.take(1024));
   CHECK(pool.idle_bytes() == 1024);
@@ -33,7 +33,7 @@ TEST_CASE("idle arenas and those in use are no more than were once in use", "[se
   CHECK(pool.idle_bytes() == 4096);
 }
 
-TEST_CASE("an arena that nobody takes for a while is freed", "[session]") {
+TEST_CASE("an arena that nobody takes for a while is freed", "[session][host]") {
   ArenaPool pool(at::kCPU);
   auto large = pool.take(1 << 20), small = pool.take(1024);
   pool.give_back(std::move(large));
@@ -42,7 +42,7 @@ TEST_CASE("an arena that nobody takes for a while is freed", "[session]") {
   CHECK(pool.idle_bytes() == 1024);
 }
 
-TEST_CASE("release frees what is idle", "[session]") {
+TEST_CASE("release frees what is idle", "[session][host]") {
   ArenaPool pool(at::kCPU);
   auto used = pool.take(512);
   pool.give_back(pool.take(1024));

@@ -13,7 +13,7 @@ using rekindle::session::kTanh;
 using rekindle::session::session_of;
 
 TEST_CASE("an output modified in place before its backward is refused when the backward needs it",
-          "[session]") {
+          "[session][host]") {
   const auto session = session_of(kTanh, {true});
   const at::Tensor x = at::randn({5}, at::kDouble).requires_grad_();
   const at::Tensor y = session->forward(std::vector<at::Tensor>{x}, true).at(0);
@@ -24,7 +24,8 @@ TEST_CASE("an output modified in place before its backward is refused when the b
   REQUIRE_THROWS_WITH(y.sum().backward(), Catch::Contains("modified by an inplace operation"));
 }
 
-TEST_CASE("a write to what eager has saved is refused by the backwards that would read it", "[session]") {
+TEST_CASE("a write to what eager has saved is refused by the backwards that would read it",
+          "[session][host]") {
   constexpr const char* text = R"(
 graph g(%x: float64[5], %m: float64[5]) {
   opset 20, rekindle 1
@@ -53,7 +54,7 @@ graph g(%x: float64[5], %m: float64[5]) {
   CHECK_THROWS_WITH(differentiate(second, {}, true), Catch::Contains("'result 0'"));
 }
 
-TEST_CASE("a write to a constant that eager has saved is refused by its backward", "[session]") {
+TEST_CASE("a write to a constant that eager has saved is refused by its backward", "[session][host]") {
   constexpr const char* text = R"(
 graph g(%x: float64[5]) {
   opset 20, rekindle 1
@@ -79,7 +80,8 @@ graph g(%x: float64[5]) {
   CHECK_NOTHROW(differentiate(first));  // it is as the forward found it
 }
 
-TEST_CASE("a write to what a forward has written is refused by the backwards that read it", "[session]") {
+TEST_CASE("a write to what a forward has written is refused by the backwards that read it",
+          "[session][host]") {
   constexpr const char* text = R"(
 graph g(%x: float64[5]) {
   opset 20, rekindle 1

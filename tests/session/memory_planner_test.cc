@@ -12,19 +12,19 @@ constexpr std::size_t kAlignment = 64;
 
 }  // namespace
 
-TEST_CASE("buffers that live at different times share memory", "[session]") {
+TEST_CASE("buffers that live at different times share memory", "[session][host]") {
   std::vector<Buffer> buffers{{100, 0, 1}, {100, 2, 3}, {100, 1, 2}};
   CHECK(plan_memory(buffers, kAlignment) == 2 * 128);
   CHECK(buffers[0].offset == buffers[1].offset);
   CHECK(buffers[2].offset != buffers[0].offset);
 }
 
-TEST_CASE("no buffers need no memory", "[session]") {
+TEST_CASE("no buffers need no memory", "[session][host]") {
   std::vector<Buffer> none;
   CHECK(plan_memory(none, kAlignment) == 0);
 }
 
-TEST_CASE("buffers alive together never overlap, whatever their sizes", "[session]") {
+TEST_CASE("buffers alive together never overlap, whatever their sizes", "[session][host]") {
   std::mt19937 random(7);
   for (int round = 0; round < 50; ++round) {
     std::vector<Buffer> buffers(60);

@@ -33,7 +33,7 @@ RowQuestions questions(RowQuestions::Sight sight) {
 
 }  // namespace
 
-TEST_CASE("a query needs the keys that its mask shows", "[session][padding]") {
+TEST_CASE("a query needs the keys that its mask shows", "[session][padding][host]") {
   const at::Tensor keep = flags({1, 1, 1, 0, 1, 1, 1, 1}, {2, 1, 1, 4}).to(at::kBool);
   const auto asked = questions({{{1, Mask::How::kKeeps}}, false, true});
   const NeededRows found = find_needed_rows(asked, {flags(kTargets, {8}), keep}, 2, 4);
@@ -54,13 +54,14 @@ TEST_CASE("a query needs the keys that its mask shows", "[session][padding]") {
              {0, 1, 2});
 }
 
-TEST_CASE("an added mask that is not low hides nothing", "[session][padding]") {
+TEST_CASE("an added mask that is not low hides nothing", "[session][padding][host]") {
   const at::Tensor low = at::full({1, 1, 1, 4}, -1e4, at::kFloat);
   const auto asked = questions({{{1, Mask::How::kAdded}}, false, true});
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), low}, 2, 4).rows, {0, 1, 2, 3});
 }
 
-TEST_CASE("of a causal attention earlier keys are needed, and what these see in turn", "[session][padding]") {
+TEST_CASE("of a causal attention earlier keys are needed, and what these see in turn",
+          "[session][padding][host]") {
   check_rows(find_needed_rows(questions({{}, true, true}), {flags(kTargets, {8})}, 2, 4).rows, {0, 1});
   // 1 sees 0 only, 0 sees 3, 3 sees itself.
   at::Tensor sees = at::zeros({1, 1, 4, 4}, at::kBool);
@@ -69,31 +70,31 @@ TEST_CASE("of a causal attention earlier keys are needed, and what these see in 
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), sees}, 2, 4).rows, {0, 1, 3});
 }
 
-TEST_CASE("a query from which all keys are hidden weighs them all", "[session][padding]") {
+TEST_CASE("a query from which all keys are hidden weighs them all", "[session][padding][host]") {
   const at::Tensor none = at::zeros({2, 1, 1, 4}, at::kBool);
   const auto asked = questions({{{1, Mask::How::kKeeps}}, false, true});
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), none}, 2, 4).rows, {0, 1, 2, 3});
 }
 
-TEST_CASE("heads differ: a key is needed that any of them shows", "[session][padding]") {
+TEST_CASE("heads differ: a key is needed that any of them shows", "[session][padding][host]") {
   const at::Tensor keep = flags({1, 0, 0, 0, 0, 0, 0, 1}, {1, 2, 1, 4}).to(at::kBool);
   const auto asked = questions({{{1, Mask::How::kKeeps}}, false, true});
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), keep}, 2, 4).rows, {0, 1, 3});
 }
 
-TEST_CASE("scores without heads have the batch first", "[session][padding]") {
+TEST_CASE("scores without heads have the batch first", "[session][padding][host]") {
   const at::Tensor keep = flags({1, 1, 0, 0, 1, 1, 1, 1}, {2, 1, 4}).to(at::kBool);
   const auto asked = questions({{{1, Mask::How::kKeeps}}, false, true, /*rank=*/3});
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), keep}, 2, 4).rows, {0, 1});
 }
 
-TEST_CASE("queries that are no rows count all", "[session][padding]") {
+TEST_CASE("queries that are no rows count all", "[session][padding][host]") {
   const at::Tensor keep = flags({1, 1, 0, 0, 0, 0, 1, 0}, {2, 1, 1, 4}).to(at::kBool);
   const auto asked = questions({{{1, Mask::How::kKeeps}}, false, false});
   check_rows(find_needed_rows(asked, {flags(kTargets, {8}), keep}, 2, 4).rows, {0, 1, 6});
 }
 
-TEST_CASE("selected positions and weights count", "[session][padding]") {
+TEST_CASE("selected positions and weights count", "[session][padding][host]") {
   RowQuestions asked;
   asked.positions = {0, -1};
   asked.weights = {{0, /*negated=*/true}};
@@ -103,7 +104,7 @@ TEST_CASE("selected positions and weights count", "[session][padding]") {
   check_rows(found.counted_among_rows, {0, 1, 2, 3, 4});
 }
 
-TEST_CASE("rows are filled up to a number that occurs often", "[session][padding]") {
+TEST_CASE("rows are filled up to a number that occurs often", "[session][padding][host]") {
   RowQuestions asked;
   asked.targets = {{0, -100}};
   at::Tensor targets = at::full({2 * 64}, -100, at::kLong);

@@ -28,19 +28,19 @@ void check_golden(const std::string& name, const std::vector<std::string>& actua
 
 }  // namespace
 
-TEST_CASE("the session's ops are the golden list", "[session]") {
+TEST_CASE("the session's ops are the golden list", "[session][host]") {
   check_golden("session_ops", rekindle::session::supported_ops());
 }
 
-TEST_CASE("the ops that are only interpreted are the golden list", "[session]") {
+TEST_CASE("the ops that are only interpreted are the golden list", "[session][host]") {
   check_golden("interpreted_ops", rekindle::session::interpreted_ops());
 }
 
-TEST_CASE("the gradient rules are the golden list", "[session]") {
+TEST_CASE("the gradient rules are the golden list", "[session][host]") {
   check_golden("gradient_rules", rekindle::autodiff::rules().names());
 }
 
-TEST_CASE("every op of the session is known to the graph", "[session]") {
+TEST_CASE("every op of the session is known to the graph", "[session][host]") {
   for (const std::string& name : rekindle::session::supported_ops()) {
     const std::size_t split = name.find("::");
     const bool own = split != std::string::npos;

@@ -1,20 +1,22 @@
 // Sessions from text: what the tests of this room share. What cannot be made fails the test with its error.
-// They are compiled a second time for the test device (tests/device), where sessions get their inputs there.
-// What is about memory that the caller shares with a session has the tag [host], and runs on the CPU alone.
+// The same tests run on the CPU in session_test, and on the test device in device_test (tests/device), but
+// for those with the tag [host]: of no session, or of memory that the caller shares with a session.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <catch2/catch.hpp>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "session/plan/memory_account.h"
 #include "session/session.h"
 #include "src/autodiff/gradient.h"
 #include "tests/support/graph_text.h"
-#if REKINDLE_ON_TEST_DEVICE
-#include "tests/device/session_on_device.h"
-#endif
 
 namespace rekindle::session {
 
@@ -33,20 +35,50 @@ inline autodiff::JointGraph joint_of(std::string_view text, const std::vector<bo
   return std::move(joint).value();
 }
 
-#if REKINDLE_ON_TEST_DEVICE
-using TestedSession = testing::device::SessionOnDevice;
-#else
-using TestedSession = Session;
-#endif
+// Where sessions of tests run; device_test sets another one.
+inline at::Device tested_device = at::kCPU;
+
+// A Session whose inputs go to tested_device and whose results come back, by copies that gradients pass; on
+// the CPU nothing is copied.
+class TestedSession {
+ public:
+  explicit TestedSession(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+
+  std::vector<at::Tensor> forward(std::span<const at::Tensor> inputs, bool record) const {
+    return moved(session_->forward(moved(inputs, tested_device), record), at::kCPU);
+  }
+  void prepare(std::span<const at::Tensor> inputs, bool record) const {
+    session_->prepare(moved(inputs, tested_device), record);
+  }
+  MemoryAccount memory(std::span<const at::Tensor> inputs, bool record) const {
+    return session_->memory(moved(inputs, tested_device), record);
+  }
+  void set_functions(HostFunctions functions) const { session_->set_functions(std::move(functions)); }
+  void set_constants(const std::vector<at::Tensor>& constants) const { session_->set_constants(constants); }
+  void set_replay(Replay replay) const { session_->set_replay(std::move(replay)); }
+  void set_first_touch(std::shared_ptr<device::FirstTouch> memory) const {
+    session_->set_first_touch(std::move(memory));
+  }
+  bool may_replay() const { return session_->may_replay(); }
+  std::string describe_plan() const { return session_->describe_plan(); }
+  SessionStats stats() const { return session_->stats(); }
+  std::optional<PaddingStats> padding() const { return session_->padding(); }
+  const autodiff::JointGraph& joint() const { return session_->joint(); }
+
+ private:
+  static std::vector<at::Tensor> moved(std::span<const at::Tensor> tensors, at::Device to) {
+    std::vector<at::Tensor> moved;
+    for (const at::Tensor& tensor : tensors) moved.push_back(tensor.to(to));
+    return moved;
+  }
+
+  std::shared_ptr<Session> session_;
+};
 
 inline std::shared_ptr<TestedSession> session_of(autodiff::JointGraph joint, SessionOptions options = {}) {
   auto session = Session::create(std::move(joint), std::move(options));
   if (!session.ok()) FAIL(session.error().message);
-#if REKINDLE_ON_TEST_DEVICE
   return std::make_shared<TestedSession>(*session);
-#else
-  return *session;
-#endif
 }
 
 inline std::shared_ptr<TestedSession> session_of(std::string_view text,
