@@ -6,12 +6,14 @@ Such dimensions need not share a symbol.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
 
 from rekindle.export.request import ExportRequest
 from rekindle.export.traced import Traced
 from rekindle.export.unchecked import Allowed
-from rekindle.miss.perturbation import call_again, perturbed_state, resized, resized_metas
+from rekindle.miss.perturbation import call_again, resized, resized_metas
 from rekindle.miss.size_questions import SizeQuestions
 from rekindle.sizes.shapes import Place, Shapes, sizes_of
 
@@ -19,16 +21,21 @@ _MOST = 8  # parts of one symbol's dimensions that are tried: eager runs for eac
 
 
 def without_coincidences(
-    request: ExportRequest, traced: Traced, asked: Shapes, symbols: Iterable[str], questions: SizeQuestions
+    request: ExportRequest,
+    traced: Traced,
+    asked: Shapes,
+    symbols: Iterable[str],
+    questions: SizeQuestions,
+    changed: Mapping[str, torch.Tensor],
 ) -> Shapes | None:
     """Returns the shapes `asked` with a further symbol for some of the dimensions of each of `symbols`; None if none gets one.
 
     questions: those of the forward
+    changed: the perturbed_state of the call
 
     Dimensions get one if eager runs when only these have another size, and the forward's questions have the same answers.
     """
-    arguments, changed = request.call.arguments, perturbed_state(request.call)
-    shapes = asked
+    arguments, shapes = request.call.arguments, asked
     for symbol in symbols:
         size = (shapes.bind(sizes_of(arguments)) or {})[symbol]
         others = [size + size // 8 + 1]

@@ -39,15 +39,17 @@ def try_sizes(request: ExportRequest, traced: Traced, alone: str | None) -> Size
     shapes = request.plan.shapes
     if (why := _why_closed(traced, alone)) is not None:
         return Sized(_not_fixed(request, traced, shapes).close(why), (), None, traced.graph.functions)
+    changed: dict[str, torch.Tensor] = {}
     while True:
         left = _not_fixed(request, traced, shapes)
         if not left.shapes.symbols:
             return Sized(left, (), None, traced.graph.functions)
-        search = _Search(request, traced, left)
+        changed = changed or perturbed_state(request.call)
+        search = _Search(request, traced, left, changed)
         sized = search.run()
         if not (request.plan.apart and sized.left.tied):
             return sized
-        if (parted := without_coincidences(request, traced, shapes, sized.left.tied, search.questions)) is None:
+        if (parted := without_coincidences(request, traced, shapes, sized.left.tied, search.questions, changed)) is None:
             return sized
         shapes = parted
 
@@ -78,12 +80,12 @@ class _Search:
     What a trace froze at a size may do for all smaller ones, as a slice that ends there does, but not for larger ones.
     """
 
-    def __init__(self, request: ExportRequest, traced: Traced, left: LeftOpen) -> None:
+    def __init__(self, request: ExportRequest, traced: Traced, left: LeftOpen, changed: Mapping[str, torch.Tensor]) -> None:
         self._request, self._call, self._traced, self._left = request, request.call, traced, left
         self._once = self._call.grad and is_differentiated_once(traced, None)
         self.questions = SizeQuestions(request.call, traced, left)
         self._assume([])
-        self._changed = perturbed_state(request.call)
+        self._changed = changed
         self._functions = {call.function for call in traced.graph.function_sizes}
         self._seen: list[list[Any]] = []
         self._last: tuple[list[torch.Size], SecondCall] | None = None  # the sizes of arguments that eager last ran at

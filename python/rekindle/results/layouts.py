@@ -11,7 +11,7 @@ Code that asks for strides, or needs some, does the same with them. Examples, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -144,9 +144,18 @@ def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return start < other_end and other_start < end
 
 
-def sharing(position: int, tensors: Sequence[torch.Tensor]) -> int | None:
-    """Finds the first of the other tensors, by position, that a write to one may change; an object that is there twice is two."""
-    return next((i for i, other in enumerate(tensors) if i != position and overlap(tensors[position], other)), None)
+def sharing(positions: Iterable[int], tensors: Sequence[torch.Tensor]) -> dict[int, int]:
+    """Finds, for each of the positions, the first other tensor that a write to it may change, also by position.
+
+    An object that is there twice is two.
+    """
+    every, found = [bytes_of(tensor) for tensor in tensors], {}
+    for position in positions:
+        start, end = every[position]
+        others = (i for i, other in enumerate(every) if i != position and start < other[1] and other[0] < end)
+        if (first := next(others, None)) is not None:
+            found[position] = first
+    return found
 
 
 def bytes_of(tensor: torch.Tensor) -> tuple[int, int]:

@@ -84,7 +84,9 @@ class TracedModule(nn.Module):
         _check_numbers(sizes, data)
         mode.renew([*outputs, *tensors])
         writes = [i for i, (tensor, version) in enumerate(zip(tensors, versions, strict=True)) if tensor._version != version]
-        written = [_written(i, tensors, self.request.call) for i in writes]
+        with untraced():
+            shared = sharing(writes, self.request.call.tensors)
+        written = [_written(i, tensors, self.request.call, shared.get(i)) for i in writes]
         effects = self.functions.unread([*outputs, *written])
         if not (outputs or effects or written):
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "the module returned no tensor that was computed")
@@ -152,8 +154,10 @@ def _check_small(guards: list[Guard], may_be: bool) -> None:
         raise SmallByData(f"{what}; the graph is made of a call that has more")
 
 
-def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> torch.Tensor:
+def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call, other: int | None) -> torch.Tensor:
     """Returns what a forward leaves in an argument or a buffer, as an output.
+
+    other: the position of a tensor that shares its memory, if there is one
 
     Raises Bypass where a graph cannot leave it there.
     """
@@ -166,8 +170,8 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> to
             )
         live = call.arguments[position]
         with untraced():
-            shared = live.stride() != tensor.stride() or sharing(position, call.tensors) is not None
-        if shared:
+            is_placed = other is None and live.stride() == tensor.stride()
+        if not is_placed:
             raise Bypass(
                 Reason.INPUT_MUTATED, f"the forward writes in place to {_name(tensor)}, which shares memory; write to a clone"
             )
@@ -176,19 +180,11 @@ def _written(position: int, tensors: tuple[torch.Tensor, ...], call: Call) -> to
     elif tensor.requires_grad:
         name = [*call.buffers][position - arguments - len(call.parameters)]
         raise Bypass(Reason.BUFFER_MUTATED, f"buffer {name!r} keeps the autograd graph of what is written to it; detach it first")
-    else:
-        _check_shared(position, call)
-    return tensor.detach()
-
-
-def _check_shared(position: int, call: Call) -> None:
-    """Raises Bypass for a buffer that is written and that others see."""
-    names = [*(f"argument {i}" for i in range(len(call.arguments))), *call.parameters, *call.buffers]
-    with untraced():
-        other = sharing(position, call.tensors)
-    if other is not None:
+    elif other is not None:
+        names = [*(f"argument {i}" for i in range(arguments)), *call.parameters, *call.buffers]
         message = f"the forward writes in place to {names[position]}, which shares memory with {names[other]}; clone one of them"
         raise Bypass(Reason.BUFFER_MUTATED, message)
+    return tensor.detach()
 
 
 def _name(argument: torch.Tensor) -> str:
