@@ -50,6 +50,11 @@ std::optional<at::Tensor> additive_mask(const Args& args, const ScaledDotProduct
   return mask;
 }
 
+// PyTorch's fused kernels take it that the elements of a row lie one after the other; its own caller asks.
+at::Tensor with_dense_rows(const at::Tensor& tensor) {
+  return tensor.stride(-1) == 1 ? tensor : tensor.contiguous();
+}
+
 // Query, key and value, and scores [B, H, L, S] with the mask on them, in float32 at least.
 struct Scored {
   at::Tensor query, key, value, scores;
@@ -111,8 +116,8 @@ Lowering lower_scaled_dot_product_attention(const LowerContext& context) {
     }
     if (!args.in(0).is_cpu()) return attend(args, attention);
     const auto [y, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-        args.in(0), args.in(1), args.in(2), 0.0, attention.causal, additive_mask(args, attention, 3),
-        attention.scale);
+        with_dense_rows(args.in(0)), with_dense_rows(args.in(1)), with_dense_rows(args.in(2)), 0.0,
+        attention.causal, additive_mask(args, attention, 3), attention.scale);
     args.out(0).copy_(y);
     args.out(1).copy_(logsumexp);
   };
@@ -133,7 +138,8 @@ Lowering lower_scaled_dot_product_attention_gradient(const LowerContext& context
     }
     if (!args.in(0).is_cpu()) return attend_backward(args, attention);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        args.in(0), args.in(1), args.in(2), args.in(3), args.in(4), args.in(5), 0.0, attention.causal,
+        with_dense_rows(args.in(0)), with_dense_rows(args.in(1)), with_dense_rows(args.in(2)),
+        with_dense_rows(args.in(3)), args.in(4), args.in(5), 0.0, attention.causal,
         additive_mask(args, attention, 6), attention.scale);
     args.out(0).copy_(dq);
     args.out(1).copy_(dk);

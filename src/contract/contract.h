@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 29;
+constexpr int kVersion = 30;
 
 using Positions = std::vector<std::size_t>;
 

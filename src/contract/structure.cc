@@ -61,7 +61,7 @@ class StructureWalk {
   bool is_reference(const std::string& kind, const Json& position) {
     if (!is_position(position)) return false;
     if (kind == "view") return position.get<std::size_t>() < views_;
-    if (kind == "same") return position.get<std::size_t>() < objects_;
+    if (kind == "same") return position.get<std::size_t>() < made_;
     require(kind == "output" ? needs.outputs : kind == "input" ? needs.inputs : needs.numbers, position);
     return true;
   }
@@ -78,6 +78,11 @@ class StructureWalk {
       return content.is_string();
     }
     if (kind == "class") return is_name(content);
+    if (kind == "shared") {
+      const bool is_right = is_part(content, depth + 1);
+      ++made_;  // after what it holds
+      return is_right;
+    }
     if (is_among(kind, {"list", "tuple", "size"})) return are_parts(content, depth);
     return is_among(kind, {"dict", "OrderedDict"}) && are_pairs(content, is_scalar, depth);
   }
@@ -86,7 +91,7 @@ class StructureWalk {
                    int depth) {
     if (std::next(part.begin()).key() != "items" || !is_name(name)) return false;
     if (is_among(kind, {"namedtuple", "return_type"})) return are_parts(items, depth);
-    objects_ += kind == "object";  // before what it holds
+    made_ += kind == "object";  // before what it holds
     return is_among(kind, {"model_output", "dataclass", "object"}) && are_pairs(items, is_text, depth);
   }
 
@@ -100,7 +105,7 @@ class StructureWalk {
     });
   }
 
-  std::size_t views_ = 0, objects_ = 0;
+  std::size_t views_ = 0, made_ = 0;
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Structure: how a module's result is made from the outputs of a graph and the inputs of a call.
 //
 //   structure := part | {"with_views": [view*], "result": part}
-//   part := {"output" | "input" | "view" | "number": position} | {"same": position among the objects made
-//   before}
+//   part := {"output" | "input" | "view" | "number": position}
+//         | {"shared": part}            a container that is in several places; "same" has it in the others
+//         | {"same": position among the shared parts and the objects that were made before}
 //         | {"value": scalar} | {"dtype" | "device": name} | {"class": name}
 //         | {"list" | "tuple" | "size": [part*]} | {"dict" | "OrderedDict": [[scalar, part]*]}
 //         | {"namedtuple" | "return_type": name, "items": [part*]}

@@ -96,12 +96,15 @@ TEST_CASE("a field has its type and its range", "[contract]") {
 }
 
 TEST_CASE("a result is made of what there is", "[contract]") {
-  for (const char* right : {
-           R"({"value": null})",
-           R"({"tuple": [{"output": 2}, {"input": 3}, {"number": 0}, {"value": {"float": "-inf"}}]})",
-           R"({"dict": [[1, {"value": {"int": "-0x1f"}}], [null, {"value": {"text": "\\udcff"}}]]})",
-           R"({"object": ["module", "Name"], "items": [["itself", {"same": 0}]]})",
-       }) {
+  for (
+      const char* right : {
+          R"({"value": null})",
+          R"({"tuple": [{"output": 2}, {"input": 3}, {"number": 0}, {"value": {"float": "-inf"}}]})",
+          R"({"dict": [[1, {"value": {"int": "-0x1f"}}], [null, {"value": {"text": "\\udcff"}}]]})",
+          R"({"object": ["module", "Name"], "items": [["itself", {"same": 0}]]})",
+          R"({"tuple": [{"shared": {"list": [{"output": 0}]}}, {"same": 0}]})",
+          R"({"list": [{"shared": {"list": [{"object": ["m", "N"], "items": []}]}}, {"same": 0}, {"same": 1}]})",
+      }) {
     INFO(right);
     CHECK(fits(Json::parse(right)));
   }
@@ -111,6 +114,8 @@ TEST_CASE("a result is made of what there is", "[contract]") {
            R"({"number": 1})",
            R"({"view": 0})",
            R"({"same": 0})",
+           R"({"shared": {"list": [{"same": 0}]}})",
+           R"({"tuple": [{"shared": {"list": []}}, {"same": 1}]})",
            R"({"list": [{"object": ["module", "Name"], "items": []}, {"same": 1}]})",
            R"({"value": []})",
            R"({"value": {"float": "1"}})",

@@ -209,6 +209,13 @@ ATTENTION = [
         lambda x: F.scaled_dot_product_attention(x, x.sin(), x, is_causal=True).transpose(0, -1) * 2,
         real(2, 4, 3),
     ),
+    op(
+        "attention of rows that are not dense",
+        lambda q, k, v: F.scaled_dot_product_attention(q.mT.sin().mT, k.mT.sin().mT, torch.cat([v, v], -1)[..., ::2]).mT * q.mT,
+        QUERY,
+        KEY,
+        KEY,
+    ),
     op("attention shares its input", lambda x: F.scaled_dot_product_attention(x, x, x), QUERY),
     op(
         "attention grouped",

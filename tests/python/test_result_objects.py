@@ -109,7 +109,7 @@ def test_no_object_is_made_whose_class_may_run_code() -> None:
 
 def test_a_class_of_an_entry_that_cannot_be_rebuilt_is_refused() -> None:
     from rekindle.reasons import Bypass
-    from rekindle.results.contract import Structure
+    from rekindle.results.rebuilding import Structure
 
     assert type(Structure({"object": [__name__, "Memory"], "items": []}).rebuild([], [], [])) is Memory
     for name in ([__name__, "Watched"], ["module_support", "Mlp"], ["builtins", "int"], ["builtins", "type"], [__name__, "rows"]):

@@ -144,7 +144,7 @@ def test_arguments_and_buffers_are_written_all_or_not_at_all(native: bool, monke
 
     twins = Twins(Writes())
     twins.both(lambda model: model(rows()))
-    from rekindle.results.contract import Structure
+    from rekindle.results.rebuilding import Structure
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("no result")

@@ -28,7 +28,7 @@ from rekindle.reasons import Bypass, Reason, SharedMemory
 from rekindle.recording import cached_functions
 from rekindle.recording.observations import verify
 from rekindle.results.call_device import on_device
-from rekindle.results.contract import Structure
+from rekindle.results.rebuilding import Structure
 from rekindle.sizes.shapes import Shapes, sizes_of
 
 _MOST_NUMBERS = 1024

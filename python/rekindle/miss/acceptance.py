@@ -33,7 +33,7 @@ from rekindle.process import world
 from rekindle.process.random_states import set_random_states
 from rekindle.reasons import Bypass, OtherBranch, Reason, SizedByData
 from rekindle.recording.recorder import Recorder
-from rekindle.results.contract import with_numbers
+from rekindle.results.contract import is_plain_dataclass, with_numbers
 from rekindle.results.layouts import Layout, layout_of
 from rekindle.results.saved_groups import Group, Saved
 from rekindle.results.views import placed
@@ -231,7 +231,7 @@ def _check_objects(objects: list[Any], calls: Sequence[SecondCall]) -> None:
     kept = (mine for call in calls for mine, other in zip(objects, call.objects, strict=False) if mine is other)
     if (one := next(kept, None)) is not None:
         what = f"the {type(one).__qualname__} in the result is the same at each call"
-    elif not calls and any(not isinstance(one, (list, dict)) for one in objects):
+    elif not calls and not all(isinstance(one, (list, dict)) or is_plain_dataclass(one) for one in objects):
         what = f"nothing shows that the {type(objects[0]).__qualname__} in the result is a new one at each call"
     else:
         return

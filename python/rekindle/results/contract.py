@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ import torch
 
 from rekindle.reasons import Bypass, Reason
 from rekindle.results import structure, views
+from rekindle.results.rebuilding import find_class
 
 
 def flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -70,7 +70,8 @@ def flatten_outputs(
     An input that is returned as it is becomes a reference to it; views are described (results/views.py).
 
     inputs: the call's tensors, then those of the module; the structure refers to them by position
-    objects: gets those in the result that are no containers, then its lists and dicts; they have to be new ones at each call
+    objects: gets those in the result that are no containers, then those that are and can be written to; all have to be new ones at
+        each call
     number: gives the position among the numbers that depend on sizes, for a value that is one
     steps: gives how a view is made, where that is known
     own: what the module holds or the forward was given, by identity: none of it may be in the result
@@ -80,6 +81,7 @@ def flatten_outputs(
     given = {id(tensor): i for i, tensor in enumerate(inputs)}
     walk = _Flattening(given, [] if objects is None else objects, number, own or {})
     found = walk.with_attributes(result) if type(result) is structure.WithAttributes else walk.of(result, "result")
+    walk.number_shared(found)
     walk.objects += walk.containers
     outputs, described, where = views.separate(walk.results, inputs, steps)
     for tensor, (kind, position) in zip(walk.results, where, strict=True):
@@ -92,10 +94,12 @@ class _Flattening:
     """Walks through one result, and collects its tensors and objects."""
 
     given: dict[int, int]  # positions of the inputs, by identity
-    objects: list[Any]  # those that are no containers; "same" counts them
+    objects: list[Any]  # those that are no containers
     number: Callable[[Any], int | None]  # gives a value's position among the numbers that depend on sizes
     own: Mapping[int, Any] = dataclasses.field(default_factory=dict)  # what may not be in the result, by identity
-    containers: list[Any] = dataclasses.field(default_factory=list)  # lists and dicts that were met
+    containers: list[Any] = dataclasses.field(default_factory=list)  # that can be written to
+    met: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)  # structures of both, by identity; empty: not done
+    again: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # {"same": structure of one that was met before}
     places: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)  # structures of `results`, by identity
     results: list[torch.Tensor] = dataclasses.field(default_factory=list)  # distinct tensors that are no inputs
 
@@ -116,12 +120,42 @@ class _Flattening:
         if id(value) in self.own:
             what = f"{path} is a {type(value).__name__} that the module holds, or that the forward was given"
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{what}, and a graph would return another; return a copy")
-        if isinstance(value, (list, dict)):
-            self.containers.append(value)
+        if (met := self.met.get(id(value))) is not None:
+            return self._met_again(met, path)
         if (position := self.number(value)) is not None:
             return {"number": position}
         if structure.is_scalar(value):
             return {"value": value}
+        if isinstance(value, (list, dict)) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+            self.containers.append(value)
+            described = self.met[id(value)] = {}
+            described.update(self._of_items(value, path))
+            return described
+        return self._of_items(value, path)
+
+    def _met_again(self, met: dict[str, Any], path: str) -> Any:
+        if not met:
+            raise Bypass(
+                Reason.UNSUPPORTED_OUTPUT, f"{path} is a container that holds itself; return tensors, or one that does not"
+            )
+        self.again.append({"same": met})
+        return self.again[-1]
+
+    def number_shared(self, found: Any) -> None:
+        """Numbers, in the whole structure `found`, what "same" refers to: objects, and containers that are in several places."""
+        for reference in self.again:
+            met = reference["same"]
+            if met.keys().isdisjoint({"object", "shared"}):
+                described = dict(met)
+                met.clear()
+                met["shared"] = described
+        if self.again:
+            numbers = dict[int, int]()
+            _number(found, numbers)
+            for reference in self.again:
+                reference["same"] = numbers[id(reference["same"])]
+
+    def _of_items(self, value: Any, path: str) -> Any:
         if type(value) in (list, tuple):
             return {type(value).__name__: self._items(value, path)}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -130,7 +164,7 @@ class _Flattening:
             return {"return_type": _name_of(type(value), path), "items": self._items(value, path)}
         if isinstance(value, torch.Size):
             return {"size": self._items(value, path)}
-        if _is_plain_dataclass(value):
+        if is_plain_dataclass(value):
             items = [[name, self.of(item, f"{path}.{name}")] for name, item in vars(value).items()]
             return {"dataclass": _name_of(type(value), path), "items": items}
         if isinstance(value, (dict, OrderedDict)) and all(map(structure.is_scalar, value)):
@@ -157,9 +191,6 @@ class _Flattening:
             return {type(value).__name__: str(value).removeprefix("torch.")}
         if isinstance(value, type):
             return {"class": _name_of(value, path)}
-        known = next((i for i, other in enumerate(self.objects) if other is value), None)
-        if known is not None:
-            return {"same": known}
         kind = type(value)
         if not structure.is_plain_class(kind):
             raise Bypass(
@@ -167,8 +198,24 @@ class _Flattening:
                 f"{path} is a {kind.__module__}.{kind.__qualname__}; return tensors, plain values or containers of them",
             )
         self.objects.append(value)
-        items = [[name, self.of(item, f"{path}.{name}")] for name, item in vars(value).items()]
-        return {"object": _name_of(kind, path), "items": items}
+        described = self.met.setdefault(id(value), {})
+        described["object"] = _name_of(kind, path)  # from here on what it holds may lead back to it
+        described["items"] = [[name, self.of(item, f"{path}.{name}")] for name, item in vars(value).items()]
+        return described
+
+
+def _number(found: Any, numbers: dict[int, int]) -> None:
+    """Numbers the objects and shared containers of a structure, by its identity, as src/contract/structure.h counts them."""
+    if isinstance(found, list):
+        for item in found:
+            _number(item, numbers)
+    elif isinstance(found, dict) and "same" not in found:
+        if "object" in found:
+            numbers[id(found)] = len(numbers)
+        for item in found.values():
+            _number(item, numbers)
+        if "shared" in found:
+            numbers[id(found)] = len(numbers)
 
 
 def with_numbers(layout: Any, numbers: list[int]) -> Any:
@@ -193,7 +240,7 @@ def is_like(layout: Any, other: Any) -> bool:
     return layout == other
 
 
-def _is_plain_dataclass(value: Any) -> bool:
+def is_plain_dataclass(value: Any) -> bool:
     """Tells whether calling the class with the attributes by name makes the same object again."""
     kind = type(value)
     if not dataclasses.is_dataclass(kind) or isinstance(value, OrderedDict) or not hasattr(value, "__dict__"):
@@ -204,97 +251,6 @@ def _is_plain_dataclass(value: Any) -> bool:
 
 
 def _name_of(cls: type, path: str) -> list[str]:
-    if _find_class([cls.__module__, cls.__qualname__]) is not cls:
+    if find_class([cls.__module__, cls.__qualname__]) is not cls:
         raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{path} is of the local class {cls.__qualname__}, which cannot be found by name")
     return [cls.__module__, cls.__qualname__]
-
-
-def _find_class(name: list[str]) -> type | None:
-    found: Any = sys.modules.get(name[0])
-    for part in name[1].split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) else None
-
-
-class Structure:
-    """Rebuilds what a module returns, as described by flatten_outputs."""
-
-    def __init__(self, described: Any) -> None:
-        self._views = views.Views(described["with_views"]) if "with_views" in described else None
-        self._layout = described if self._views is None else described["result"]
-
-    def rebuild(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], numbers: Sequence[int]) -> Any:
-        """Returns the result of a call. Raises Bypass(unsupported_output) when a class is gone.
-
-        outputs: of the graph
-        inputs: the call's tensors, then the module's
-        numbers: those that depend on sizes
-        """
-        made = [] if self._views is None else self._views.of(outputs, inputs, numbers)
-        places = {"output": outputs, "input": inputs, "view": made, "number": numbers, "same": []}
-        return _Rebuilding(places).of(self._layout)
-
-
-class _Rebuilding:
-    """Rebuilds one result."""
-
-    def __init__(self, places: dict[str, Any]) -> None:
-        self._places = places  # what a structure refers to by position, by kind
-
-    def of(self, layout: Any) -> Any:
-        """Returns what one part of a structure stands for."""
-        (kind, content), *rest = layout.items()
-        if kind in self._places:
-            return self._places[kind][content]
-        if kind == "value":
-            return content
-        if kind in ("list", "tuple", "size"):
-            items = [self.of(item) for item in content]
-            return items if kind == "list" else tuple(items) if kind == "tuple" else torch.Size(items)
-        if kind in ("dict", "OrderedDict"):
-            pairs = ((key, self.of(item)) for key, item in content)
-            return dict(pairs) if kind == "dict" else OrderedDict(pairs)
-        if kind in ("dtype", "device"):
-            return torch.device(content) if kind == "device" else _dtype(content)
-        cls = _result_class(kind, content)
-        if kind == "class":
-            return cls
-        items = rest[0][1]
-        if kind == "object":
-            return self._object(cls, items)
-        if kind == "namedtuple":
-            return cls(*map(self.of, items))
-        if kind == "return_type":
-            return cls([self.of(item) for item in items])
-        return cls(**{key: self.of(item) for key, item in items})
-
-    def _object(self, cls: type, items: list[Any]) -> Any:
-        made = cls.__new__(cls)
-        self._places["same"].append(made)
-        vars(made).update((name, self.of(item)) for name, item in items)
-        return made
-
-
-def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the dtype {name!r} of the result does not exist")
-    return found
-
-
-# What a class of a result has to be: an entry must not be able to call just anything.
-_KINDS: dict[str, Callable[[type], bool]] = {
-    "namedtuple": lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"),
-    "return_type": structure.is_return_type,
-    "model_output": lambda cls: issubclass(cls, OrderedDict) and dataclasses.is_dataclass(cls),
-    "dataclass": lambda cls: dataclasses.is_dataclass(cls) and cls.__init__ is not object.__init__,
-    "object": structure.is_plain_class,
-    "class": lambda cls: True,
-}
-
-
-def _result_class(kind: str, name: list[str]) -> type:
-    cls = _find_class(name)
-    if cls is None or kind not in _KINDS or not _KINDS[kind](cls):
-        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"the class {'.'.join(name)} of the result is not imported, or not a {kind}")
-    return cls
