@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import rekindle
 import torch
-from module_support import assert_same
+from module_support import Twins, assert_same, mlp, rows
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -204,3 +204,23 @@ def test_a_hook_that_lets_a_frozen_embedding_require_gradients_is_in_the_graph()
         )
         assert own.embed.weight.grad is None
     assert rekindle.status(wrapped).bypass == []
+
+
+class KeepsHandles(nn.Module):
+    """Keeps what its hooks were registered with, and reads how many there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+        self.handles = [self.inner.first.register_forward_hook(lambda module, args, out: out * 2)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * len(self.handles)
+
+
+def test_how_many_hooks_a_process_has_had_is_no_part_of_the_key() -> None:
+    for source in ("export", "local"):
+        twins = Twins(KeepsHandles(), fallback="error")
+        twins.call(rows()).sum().register_hook(lambda gradient: None)
+        assert twins.status.source == source
+        rekindle.cache.stats()  # waits until everything is stored

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -70,8 +70,7 @@ def flatten_outputs(
     An input that is returned as it is becomes a reference to it; views are described (results/views.py).
 
     inputs: the call's tensors, then those of the module; the structure refers to them by position
-    objects: gets those in the result that are no containers, then those that are and can be written to; all have to be new ones at
-        each call
+    objects: gets those in the result that are no containers, then containers that can be written to; a call has to make new ones
     number: gives the position among the numbers that depend on sizes, for a value that is one
     steps: gives how a view is made, where that is known
     own: what the module holds or the forward was given, by identity: none of it may be in the result

@@ -11,6 +11,7 @@ import numpy
 import torch
 import torch.distributed
 import torch.nn.attention
+import torch.utils.hooks
 
 from rekindle.key.values.cells import ARRAY, ITEMS, OBJECT, TENSOR, seen_only
 from rekindle.key.values.names import parts_of_operator
@@ -47,6 +48,12 @@ def _backend(walker: Walker, path: str, value: Any) -> None:
 @handles(torch.device, cells=IMMUTABLE)
 def _device(walker: Walker, path: str, value: torch.device) -> None:
     walker.leaves.append((path, f"device {walker.devices.name(value)}"))
+
+
+@handles(torch.utils.hooks.RemovableHandle, cells=IMMUTABLE, attributes=False)
+def _hook_handle(walker: Walker, path: str, value: Any) -> None:
+    """Adds that it is one. Its number counts all hooks that the process has ever had; the hook is where it is called."""
+    walker.leaves.append((path, "hook handle"))
 
 
 @handles(torch.jit.ScriptFunction, cells=IMMUTABLE, attributes=False)
