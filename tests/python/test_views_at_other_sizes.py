@@ -72,6 +72,17 @@ def of_written_rows(self: Model, x: torch.Tensor) -> Any:
     return self.a(kept), kept, kept[:, 0]
 
 
+def folded(self: Model, x: torch.Tensor) -> torch.Tensor:
+    """Returns a product that PyTorch computes with two dimensions, and then views as one of three."""
+    return self.a(torch.stack([x, x * 2], 1))
+
+
+def written_after_folding(self: Model, x: torch.Tensor) -> Any:
+    y = folded(self, x)
+    y[..., :4].mul_(2)
+    return y.chunk(2, -1)
+
+
 # forward -> exports for all counts
 CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "transposed": (lambda self, x: (lambda y: (y, y.t()))(self.a(x)), 1),
@@ -88,6 +99,12 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "written parts": (written_parts, 1),
     "written where sizes say": (written_where_sizes_say, 1),
     "of written rows": (of_written_rows, 1),
+    "parts of a folded product": (lambda self, x: folded(self, x).chunk(2, -1), 1),
+    "of a folded product of four dimensions": (
+        lambda self, x: self.a(torch.stack([x, x * 2])[None]).view(1, 2, x.size(0), 2, 4).unbind(3),
+        1,
+    ),
+    "written after folding": (written_after_folding, 4),
 }
 
 
@@ -185,3 +202,20 @@ def test_steps_that_are_no_methods_of_tensors() -> None:
     parts = repeated([["view_as_real", [], {}, None]], numbers, lambda value: value)
     torch.testing.assert_close(parts, x[None])
     assert parts.data_ptr() == x.data_ptr()
+
+
+def test_a_result_that_is_all_of_a_hidden_tensor_has_the_others_for_views() -> None:
+    def forward(self: Model, x: torch.Tensor) -> Any:
+        y = folded(self, x)
+        return y, y[:, 0], y[1:].transpose(0, 1)
+
+    wrapped = rekindle.Module(copy.deepcopy(module := Model(forward)), rekindle.Options(fallback="error"))
+    for count in _COUNTS:
+        gradients = []
+        for model in (module, wrapped):
+            whole, *parts = results = model(torch.randn(count, 6, generator=seeded(count)))
+            whole.register_hook(gradients.append)
+            assert all(part._is_view() and part.untyped_storage().data_ptr() == whole.data_ptr() for part in parts)
+            sum((one * (i + 1)).square().sum() for i, one in enumerate(results)).backward()
+        torch.testing.assert_close(gradients[0], gradients[1])
+    assert rekindle.status(wrapped).exports == 1

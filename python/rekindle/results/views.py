@@ -123,11 +123,25 @@ def _position(tensor: torch.Tensor, outputs: list[torch.Tensor]) -> int:
 
 
 def _base_of(group: list[torch.Tensor]) -> torch.Tensor:
-    """Returns what all of a group are views of, whether it is one of them or not."""
+    """Returns what all of a group are views of, whether it is one of them or not.
+
+    One that is all of a hidden tensor, as a product that PyTorch computes with two dimensions, stands for it.
+    """
     base = max(map(root_of, group), key=lambda tensor: (tensor.requires_grad, tensor.numel()))
     if not is_dense(base):
         raise _refused(group[-1], "another output")
-    return base
+    if any(tensor is base for tensor in group):
+        return base
+    return next((tensor for tensor in group if _is_all_of(tensor, base) and _lead_to(tensor, group)), base)
+
+
+def _is_all_of(view: torch.Tensor, base: torch.Tensor) -> bool:
+    return view._base is base and view.numel() == base.numel() and view.dtype is base.dtype and is_dense(view)
+
+
+def _lead_to(tensor: torch.Tensor, group: list[torch.Tensor]) -> bool:
+    """Tells whether the gradients of all others, where there are any, come to the tensor on their way."""
+    return not tensor.requires_grad or all(other is tensor or _leads_by_views(other, tensor) for other in group)
 
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ from rekindle.process.random_states import RandomStates, random_states
 from rekindle.process.torch_internals import set_exporter_log, traced_graph, under_function_modes, untraced
 from rekindle.reasons import Bypass, Reason, SmallByData
 from rekindle.results import structure
-from rekindle.results.contract import flatten_outputs
+from rekindle.results.contract import flatten_arguments, flatten_outputs
 from rekindle.results.layouts import sharing
 from rekindle.sizes.traced_sizes import Guard, SizeTrace, stacked
 
@@ -72,6 +72,10 @@ class TracedModule(nn.Module):
         with under_function_modes(self.modes):
             mode, result = self._run(tensors, sizes, data, assumptions)
         result = attributes.with_result(result)
+        if mode.views is not None:
+            mode.views.follow_products(
+                flatten_arguments(tuple(result) if type(result) is structure.WithAttributes else (result,), {})
+            )
         objects: list[Any] = []
         with untraced():
             steps = functools.partial(steps_in_result, mode.views, sizes, data)
