@@ -184,9 +184,9 @@ class Aliases:
                     f"a write in place to a part of {size} elements that other tensors see cannot be followed; write to a clone",
                 )
         with torch.set_grad_enabled(self._grad):
-            numbered = None if self._views is None else _numbered(whole)
+            numbers = None if self._views is None else numbered(whole)
             flat = self._flat(whole)
-            memory = _Memory(whole, flat, numbered, 0, {}, {id(root_of(whole)): (root_of(whole), flat)})
+            memory = _Memory(whole, flat, numbers, 0, {}, {id(root_of(whole)): (root_of(whole), flat)})
             for root in self._others_with_gradients(whole, [*living, tensor]):
                 memory.flats[id(root)] = root, self._flat(root)
         for one in [*living, whole]:
@@ -265,7 +265,7 @@ def _may_overlap(tensor: torch.Tensor) -> bool:
     return False
 
 
-def _numbered(tensor: torch.Tensor) -> torch.Tensor:
+def numbered(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the numbers of the tensor's elements in their order, in its shape: int64, traced."""
     numel = functools.reduce(operator.mul, tensor.shape, 1)  # a trace has these for tensors
     return torch.arange(numel, device=tensor.device).reshape(tuple(tensor.shape))

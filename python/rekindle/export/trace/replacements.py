@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from rekindle.export.trace.aliases import take_value_of
+from rekindle.export.trace.item_writes import set_item
 from rekindle.export.trace.open_sizes import sizes_to_follow
 from rekindle.export.trace.replaced_norms import NORMS
 from rekindle.process.torch_internals import IntType, traced_graph, traced_value, untraced
@@ -75,38 +76,6 @@ def _overwrite(target: Any, value: Any, write: Any) -> Any:
         write()
     take_value_of(target, value)
     return target
-
-
-def _set_item(target: Any, index: Any, value: Any) -> None:
-    """Runs torch.Tensor.__setitem__, which the exporter knows for real numbers only, and without an ellipsis beside tensors."""
-    with untraced():
-        is_complex = target.is_complex()
-        index = _without_ellipsis(index, target.dim())
-    if not is_complex:
-        target[index] = value
-        return
-    parts = torch.view_as_real(target).clone()
-    places = index if type(index) is tuple else (index,)
-    has_ellipsis = any(place is Ellipsis for place in places)
-    with untraced():
-        given = value if isinstance(value, torch.Tensor) else torch.tensor(value, device=target.device)
-    parts[(*places, slice(None)) if has_ellipsis else places] = torch.view_as_real(given.to(target.dtype).resolve_conj())
-    with untraced():
-        target[index] = value
-    take_value_of(target, torch.view_as_complex(parts))
-
-
-def _without_ellipsis(index: Any, rank: int) -> Any:
-    """Returns the index with full slices for an ellipsis, if it has tensors too."""
-    if type(index) is not tuple or not any(isinstance(place, torch.Tensor) for place in index):
-        return index
-    ellipses = [i for i, place in enumerate(index) if place is Ellipsis]
-    if len(ellipses) != 1:
-        return index
-    masks = [place.dim() for place in index if isinstance(place, torch.Tensor) and place.dtype in (torch.bool, torch.uint8)]
-    others = [place for place in index if not (place is None or place is Ellipsis or isinstance(place, bool))]
-    full = rank - sum(masks) - (len(others) - len(masks))
-    return (*index[: ellipses[0]], *[slice(None)] * full, *index[ellipses[0] + 1 :])
 
 
 def _gradient(x: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
@@ -201,7 +170,7 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.fill_: _fill,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.Tensor.zero_: _zero,
-    torch.Tensor.__setitem__: _set_item,
+    torch.Tensor.__setitem__: set_item,
     torch.Tensor.normal_: _normal,
     torch.zero_: _zero,
     torch.gradient: _gradient,
