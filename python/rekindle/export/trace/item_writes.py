@@ -1,7 +1,7 @@
 """Writes assignments to parts of tensors, `x[index] = value`, so that the exporter gets them right.
 
-An example: for `x[mask, :2] = 0`, with a mask of two dimensions, PyTorch's exporter makes an index of one dimension. Here all of x
-is computed: `where(chosen, filled, x)`, with `filled[:, :, :2] = 0` and `chosen[:, :, :2] = mask[..., None]`.
+An example: for `x[mask, :2] = 0`, with a mask of two dimensions, PyTorch's exporter makes an index of one dimension. Here all of
+x is computed: `where(chosen, filled, x)`, with `filled[:, :, :2] = 0` and `chosen[:, :, :2] = mask[..., None]`.
 """
 
 from __future__ import annotations
