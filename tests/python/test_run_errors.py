@@ -178,3 +178,27 @@ def test_an_export_that_goes_wrong_is_no_error_of_the_call(monkeypatch: pytest.M
     twins = Twins(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
     twins.call(rows())
     assert twins.reasons() == ["export_failed"]
+
+
+class Overwrites(nn.Module):
+    """Writes to the input that the backward of a layer reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(x)
+        x.mul_(0.9)
+        return hidden.tanh()
+
+
+def test_a_backward_that_raises_in_eager_is_told_from_a_defect_of_the_graph() -> None:
+    twins = Twins(Overwrites())
+    for model in (twins.eager, twins.wrapped):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            model(rows()).sum().backward()
+    ((reason, message),) = twins.status.bypass
+    assert reason == "verification_failed" and message.startswith(
+        "eager's own backward raises RuntimeError: one of the variables"
+    )

@@ -22,6 +22,7 @@ from rekindle.compare.differentiation import Differentiate, differentiation, nor
 from rekindle.compare.distance import Distance, near
 from rekindle.compare.doubts import Doubt, compared, failed, set_bounds, tolerance
 from rekindle.compare.gradients import Arriving
+from rekindle.errors import OF_TORCH, PythonOpError, first_line, ran_out_of_memory
 from rekindle.process.nothing_saved import SavedNothing, nothing_saved
 from rekindle.process.random_states import RandomStates, random_states, random_states_equal, set_random_states
 from rekindle.results.layouts import same_strides
@@ -119,10 +120,19 @@ def _compare_gradients(
     # A Function may run a backward in its own, which sends back a part of a gradient.
     streamed = [] if graph.has_functions else eager.inputs
     with contributions.noted(ends), arriving.watched(streamed):
-        values = differentiate(expected)
+        values = _of_eager(differentiate, expected)
     lying, found = arriving.finish(values, least)
     doubts = [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
     return Gradients(lying, order, graph.groups(), inner, saved, ways), doubts
+
+
+def _of_eager(differentiate: Differentiate, expected: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    try:
+        return differentiate(expected)
+    except OF_TORCH as error:
+        if isinstance(error, PythonOpError) or ran_out_of_memory(error):
+            raise
+        raise failed(f"eager's own backward raises {type(error).__name__}: {first_line(error)}") from error
 
 
 def _compare_outputs(
