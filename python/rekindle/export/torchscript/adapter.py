@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 import os
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from rekindle.export.torchscript.symbolics import OPSET, registered
 from rekindle.export.torchscript.traced_module import Findings, TracedModule
 from rekindle.export.traced import AskedSizes, EagerRun, SizeGuard, Traced, TracedGraph
 from rekindle.key.fingerprint import Fingerprint
+from rekindle.modules.partial_capture import run_eager
 from rekindle.process.process_state import changed
 from rekindle.process.random_states import random_states, set_random_states
 from rekindle.process.torch_internals import (
@@ -263,7 +265,9 @@ def _failures_as_bypass() -> Iterator[None]:
         raise
     except Exception as error:
         # The same error in eager, if the forward itself is at fault, reaches the user from there.
-        raise Bypass(Reason.EXPORT_FAILED, f"{type(error).__name__}: {first_line(error)}") from error
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        what = "the forward raised " if any(frame.f_code is run_eager.__code__ for frame in frames) else ""
+        raise Bypass(Reason.EXPORT_FAILED, f"{what}{type(error).__name__}: {first_line(error)}") from error
 
 
 def _check_unchanged(call: Call, tensors: Sequence[torch.Tensor], buffers: dict[int, torch.Tensor], writes: list[int]) -> None:
