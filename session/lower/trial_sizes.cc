@@ -61,6 +61,37 @@ Tensors distinct(const Trial& t) {
           t.if_asked("return_counts", t.indices())};
 }
 
+// (x [B, T, ...] or [T, B, ...], lengths) -> (rows, how many of them each step has)
+Tensors packed(const Trial& t) {
+  Sizes sizes = t.x().sizes().vec();
+  sizes.erase(sizes.begin());
+  sizes.at(0) = t.size;
+  return {t.of(sizes, t.x().scalar_type()), t.indices()};
+}
+
+// (rows, how many of them each step has) -> (x, lengths)
+Tensors padded(const Trial& t) {
+  Sizes sizes = t.x().sizes().vec();
+  sizes.at(0) = t.size;
+  sizes.insert(sizes.begin(), t.size);
+  const std::int64_t length = t.node.int_attribute("total_length", -1);
+  if (length > 0) sizes.at(t.node.int_attribute("batch_first", 0) != 0 ? 1 : 0) = length;
+  return {t.of(sizes, t.x().scalar_type()), t.indices()};
+}
+
+// (rows, how many of them each step has, states..., weights...) -> (rows, states...); `states`: their number.
+// How many sequences there are says a number in the data, and so the states of their beginnings.
+Tensors recurrent(const Trial& t, std::size_t states) {
+  const std::int64_t width = t.inputs.at(states + 3).size(1);  // of the second weight, from a state
+  const std::int64_t directions = t.node.int_attribute("bidirectional", 0) != 0 ? 2 : 1;
+  Tensors results{t.of({t.x().size(0), directions * width}, t.x().scalar_type())};
+  const Sizes state{t.node.int_attribute("num_layers", 1) * directions, t.size, width};
+  for (std::size_t i = 0; i < states; ++i) results.push_back(t.of(state, t.x().scalar_type()));
+  return results;
+}
+
+Tensors of_one_state(const Trial& t) { return recurrent(t, 1); }
+
 const std::map<std::string, Rule, std::less<>>& rules() {
   static const std::map<std::string, Rule, std::less<>> known{
       {"aten.nonzero.default", coordinates},
@@ -71,6 +102,12 @@ const std::map<std::string, Rule, std::less<>>& rules() {
       {"aten.index.Tensor", indexed},
       {"aten._unique2.default", distinct},
       {"aten.unique_consecutive.default", distinct},
+      {"aten._pack_padded_sequence.default", packed},
+      {"aten._pad_packed_sequence.default", padded},
+      {"aten.gru.data", of_one_state},
+      {"aten.rnn_tanh.data", of_one_state},
+      {"aten.rnn_relu.data", of_one_state},
+      {"aten.lstm.data", [](const Trial& t) { return recurrent(t, 2); }},
       {"aten.bincount.default", [](const Trial& t) { return Tensors{t.indices()}; }},
       {"aten.repeat_interleave.Tensor", [](const Trial& t) { return Tensors{t.indices()}; }},
       {"aten.repeat_interleave.self_Tensor", [](const Trial& t) { return Tensors{t.along("dim", 0, true)}; }},
@@ -87,6 +124,11 @@ const std::map<std::string, Rule, std::less<>>& rules() {
 }
 
 }  // namespace
+
+bool is_packed_recurrence(const graph::Node& node) {
+  const auto rule = rules().find(node.op_type());
+  return rule != rules().end() && node.op_type().ends_with(".data");
+}
 
 std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node,
                                                        const std::vector<at::Tensor>& inputs,

@@ -12,8 +12,13 @@ namespace rekindle::session {
 // Meta tensors like the results of a node of the torch domain that is sized by data, were all
 // the sizes that depend on data `size`. nullopt for an operator, or a host function, of which
 // nobody knows which sizes these are.
+// An undefined input is one that is not known.
 std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node,
                                                        const std::vector<at::Tensor>& inputs,
                                                        std::int64_t size);
+
+// Whether it is a recurrent network of packed sequences. Its results have sizes that depend on data, as its
+// inputs have; it has a meta kernel for none of them.
+bool is_packed_recurrence(const graph::Node& node);
 
 }  // namespace rekindle::session

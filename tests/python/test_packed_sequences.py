@@ -78,3 +78,42 @@ def test_a_state_of_another_batch_is_eagers_error(name: str) -> None:
     for wrong in (state[:, :2], torch.cat([state, state], 1)):
         with pytest.raises(RuntimeError, match="Expected hidden size"):
             model(x, lengths, wrong)
+
+
+class Attending(Packed):
+    """Weighs what the network gives by itself: products of tensors whose sizes are the lengths'."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor, state: Any = None) -> torch.Tensor:
+        y = super().forward(x, lengths, state)
+        return ((y @ y.mT).softmax(-1) @ y).logsumexp(1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_padded_again_can_be_multiplied(name: str) -> None:
+    module = Attending(CASES[name]())
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", log="error"))
+    for batch in (3, 5, 2):
+        inputs = _inputs(module.rnn, batch, with_state=False)
+        assert_same(_step(model, model.module, inputs), _step(module, module, inputs))
+    assert rekindle.status(model).exports == 1
+
+
+class Grouped(nn.Module):
+    """Views rows that a mask chooses as those of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = self.linear(x[x[..., 0] > 0]).view(x.shape[0], -1, 6)
+        return chosen @ chosen.mT
+
+
+def test_rows_chosen_by_data_can_be_viewed_by_a_batch_and_multiplied() -> None:
+    module = Grouped()
+    model = rekindle.Module(copy.deepcopy(module), rekindle.Options(fallback="error", log="error"))
+    for batch, length, chosen in ((2, 5, 3), (3, 6, 4)):
+        x = torch.rand(batch, length, 4) + 0.1
+        x[:, chosen:, 0] *= -1
+        assert_same(_step(model, model.module, (x,)), _step(module, module, (x,)))
