@@ -74,7 +74,7 @@ CASES = (
         init="self.h = self.linear.register_forward_hook(lambda m, i, o: o * 2)",
         mutate="model.h.remove()",
         modes=("eval",),
-        explained="model.h",
+        explained="model.linear._forward_hooks",
     ),
     Case(
         "hook",
