@@ -98,16 +98,16 @@ class Inference {
     if (lower == nullptr) return;
     std::vector<at::Tensor> metas, constants;
     bool all_constant = !graph::is_random(node);
-    const bool is_of_data = data_size_ && (graph::is_sized_by_data(node) || is_packed_recurrence(node));
+    const bool is_recurrence = data_size_ && is_packed_recurrence(node);
     for (const graph::Value* input : node.inputs()) {
       const auto found = known_.find(input);
       const bool is_known = found != known_.end();
-      if (input != nullptr && !is_known && !(is_of_data && is_packed_recurrence(node))) return;
+      if (input != nullptr && !is_known && !is_recurrence) return;
       metas.push_back(is_known ? found->second.meta : at::Tensor());
       constants.push_back(is_known ? found->second.constant : at::Tensor());
       all_constant = all_constant && (input == nullptr || constants.back().defined());
     }
-    if (is_of_data) {
+    if (is_recurrence || (data_size_ && graph::is_sized_by_data(node))) {
       const auto results = results_of_size(node, metas, *data_size_);
       for (std::size_t i = 0; results && i < results->size(); ++i)
         define(node.output(i), {(*results)[i], {}});

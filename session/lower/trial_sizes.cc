@@ -3,8 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
+#include <string_view>
 
 #include "src/graph/torch_node.h"
 
@@ -126,8 +129,9 @@ const std::map<std::string, Rule, std::less<>>& rules() {
 }  // namespace
 
 bool is_packed_recurrence(const graph::Node& node) {
-  const auto rule = rules().find(node.op_type());
-  return rule != rules().end() && node.op_type().ends_with(".data");
+  constexpr std::array<std::string_view, 4> kRecurrences{"aten.lstm.data", "aten.gru.data",
+                                                         "aten.rnn_tanh.data", "aten.rnn_relu.data"};
+  return std::ranges::find(kRecurrences, node.op_type()) != kRecurrences.end();
 }
 
 std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node,

@@ -17,8 +17,8 @@ std::optional<std::vector<at::Tensor>> results_of_size(const graph::Node& node,
                                                        const std::vector<at::Tensor>& inputs,
                                                        std::int64_t size);
 
-// Whether it is a recurrent network of packed sequences. Its results have sizes that depend on data, as its
-// inputs have; it has a meta kernel for none of them.
+// True for a recurrent network of packed sequences. PyTorch has no meta kernel for it; results_of_size()
+// gives its results, of the sequences and weights alone.
 bool is_packed_recurrence(const graph::Node& node);
 
 }  // namespace rekindle::session

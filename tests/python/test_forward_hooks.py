@@ -224,3 +224,16 @@ def test_how_many_hooks_a_process_has_had_is_no_part_of_the_key() -> None:
         twins.call(rows()).sum().register_hook(lambda gradient: None)
         assert twins.status.source == source
         rekindle.cache.stats()  # waits until everything is stored
+
+
+class ReadsHandles(KeepsHandles):
+    """Reads which hooks a handle is for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * len(self.handles[0].hooks_dict_ref())
+
+
+def test_what_else_a_handle_holds_is_no_part_of_a_graph() -> None:
+    twins = Twins(ReadsHandles())
+    twins.call(rows())
+    assert twins.reasons() == ["opaque_value"]

@@ -202,3 +202,21 @@ def test_a_backward_that_raises_in_eager_is_told_from_a_defect_of_the_graph() ->
     assert reason == "verification_failed" and message.startswith(
         "eager's own backward raises RuntimeError: one of the variables"
     )
+
+
+class Picky(nn.Linear):
+    """Refuses a batch of three."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) == 3:
+            raise ValueError("three are a crowd")
+        return super().forward(x)
+
+
+def test_an_error_of_the_forward_is_told_from_one_of_the_exporter() -> None:
+    twins = Twins(Picky(4, 4))
+    with pytest.raises(ValueError, match="three are a crowd"):
+        twins.wrapped(rows(count=3))
+    assert twins.status.bypass == [("export_failed", "the forward raised ValueError: three are a crowd")]
+    twins.call(rows(count=2))
+    assert twins.status.source == "export"

@@ -83,15 +83,15 @@ def _all_places(module: Any, result: Any) -> list[tuple[str, str]]:
 def test_containers_in_several_places_are_one() -> None:
     several = 0
     for seed in range(12):
-        for source in ("export", "local"):
+        for exports in (1, 0):
             twins = Twins(Sharing(seed), fallback="error")
             for count in (4, 3):
-                theirs, ours = twins.both(lambda model, count=count: model(rows(count)))
+                theirs, ours = twins.both(lambda model, count=count: model(rows(count=count)))
                 wanted = _all_places(twins.eager, theirs)
-                assert _all_places(twins.wrapped, ours) == wanted, (seed, source)
+                assert _all_places(twins.wrapped, ours) == wanted, (seed, exports)
                 torch.testing.assert_close(ours[0], theirs[0])
                 several += any(path != first for path, first in wanted)
-            assert twins.status.source == source
+            assert twins.status.exports == exports
             rekindle.cache.stats()  # waits until everything is stored
     assert several > 20
 
@@ -140,7 +140,7 @@ def test_a_dataclass_that_is_the_same_at_each_call_is_eagers() -> None:
             return self.inner(x), _KEPT
 
     wrapped = rekindle.Module(Keeping())
-    assert wrapped(rows())[1] is _KEPT and wrapped(rows(3))[1] is _KEPT
+    assert wrapped(rows())[1] is _KEPT and wrapped(rows(count=3))[1] is _KEPT
 
 
 _KEPT = Pair(1, "text")

@@ -11,7 +11,7 @@ from rekindle.reasons import Bypass, Reason
 # Texts and places of code, which may be edited without a miss; and ways to values around every name.
 _UNKEPT = frozenset(
     "co_firstlineno co_filename co_linetable co_lines co_positions f_lineno tb_lineno "
-    "__globals__ __builtins__ __subclasses__ f_globals f_locals f_builtins f_back next_id hooks_dict_ref extra_dict_ref".split()
+    "__globals__ __builtins__ __subclasses__ f_globals f_locals f_builtins f_back hooks_dict_ref extra_dict_ref".split()
 ).union(SKIPPED, *VOLATILE_FIELDS.values())
 
 # Functions that read them for their callers, and what they give besides what the key has.

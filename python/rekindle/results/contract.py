@@ -1,4 +1,4 @@
-"""Flattens the tensors of a call and of its result, and rebuilds results from a graph's outputs: an entry's calling contract.
+"""Flattens the tensors of a call and of its result: an entry's calling contract, of which rebuilding.py makes results again.
 
 Structures are plain JSON (src/contract/structure.h), so that an entry holds no code. A class in a result (a namedtuple, a
 transformers ModelOutput or cache) is stored by name and found again among the modules that are already imported; nothing is

@@ -11,7 +11,7 @@ Code that asks for strides, or needs some, does the same with them. Examples, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -144,12 +144,12 @@ def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return start < other_end and other_start < end
 
 
-def sharing(positions: Iterable[int], tensors: Sequence[torch.Tensor]) -> dict[int, int]:
+def sharing(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> dict[int, int]:
     """Finds, for each of the positions, the first other tensor that a write to it may change, also by position.
 
     An object that is there twice is two.
     """
-    every, found = [bytes_of(tensor) for tensor in tensors], {}
+    every, found = [bytes_of(tensor) for tensor in tensors] if positions else [], {}
     for position in positions:
         start, end = every[position]
         others = (i for i, other in enumerate(every) if i != position and start < other[1] and other[0] < end)

@@ -90,9 +90,7 @@ def _place_of_mask(index: tuple[Any, ...]) -> int:
 def _with_numbers(target: Any, index: Any, value: Any) -> Any:
     """Returns the target with `value` at the places that an index chooses, found as numbers of elements."""
     places = numbered(target)[index]
-    with untraced():
-        given = value if isinstance(value, torch.Tensor) else torch.tensor(value, device=target.device)
-    written = target.reshape(-1).index_put((places,), given.to(target.dtype))
+    written = target.reshape(-1).index_put((places,), _of_dtype(target, value))
     return written.reshape(tuple(target.shape))
 
 
@@ -113,7 +111,12 @@ def _complex_with(target: Any, index: Any, value: Any) -> Any:
     parts = torch.view_as_real(target).clone()
     places = index if type(index) is tuple else (index,)
     has_ellipsis = any(place is Ellipsis for place in places)
+    parts[(*places, slice(None)) if has_ellipsis else places] = torch.view_as_real(_of_dtype(target, value).resolve_conj())
+    return torch.view_as_complex(parts)
+
+
+def _of_dtype(target: Any, value: Any) -> Any:
+    """Returns what is to be written, a tensor or a number, as a tensor of the target's dtype."""
     with untraced():
         given = value if isinstance(value, torch.Tensor) else torch.tensor(value, device=target.device)
-    parts[(*places, slice(None)) if has_ellipsis else places] = torch.view_as_real(given.to(target.dtype).resolve_conj())
-    return torch.view_as_complex(parts)
+    return given.to(target.dtype)
