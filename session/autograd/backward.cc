@@ -57,16 +57,17 @@ void Backward::refuse_later_writes(std::shared_ptr<const std::vector<SavedTensor
   versions_.add_written(std::move(saved), written);
 }
 
-void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
+void Backward::begin(const Arrivals::Beginning& beginning) {
+  const variable_list& cotangents = beginning.cotangents;
   const auto run = std::make_shared<Run>();
   run->gradients.resize(gradients());
   Flags present;
   for (const auto& cotangent : cotangents) present.push_back(cotangent.defined());
   if (std::ranges::find(present, true) != present.end()) {
-    const Cut cut{take_cut(), false};
+    const Cut cut{take_cut(beginning.last), false};
     const bool again =
         at::GradMode::is_enabled() || is_mapped() || !cut.results.empty() || looks_for_anomalies();
-    const Repeat repeat = take(*run, present, wanted, again);
+    const Repeat repeat = take(*run, present, beginning, again);
     if (again) {
       run->gradients = replay(repeat, cotangents, cut);
     } else {
@@ -74,7 +75,8 @@ void Backward::begin(const variable_list& cotangents, const Flags& wanted) {
     }
   }
   const std::lock_guard lock(mutex_);
-  runs_[torch::autograd::get_current_graph_task_id()] = run;
+  for (const std::size_t chain : beginning.chains)
+    runs_[{torch::autograd::get_current_graph_task_id(), chain}] = run;
 }
 
 variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
@@ -107,18 +109,20 @@ bool Backward::looks_for_anomalies() {
   return replay_.replay != nullptr;
 }
 
-std::vector<std::size_t> Backward::take_cut() {
+std::vector<std::size_t> Backward::take_cut(bool last) {
   const std::lock_guard lock(mutex_);
   const auto known = cuts_.find(torch::autograd::get_current_graph_task_id());
   if (known == cuts_.end()) return {};
-  std::vector<std::size_t> results = std::move(known->second.results);
-  cuts_.erase(known);
+  std::vector<std::size_t> results = known->second.results;
+  if (last) cuts_.erase(known);
   return results;
 }
 
-Backward::Repeat Backward::take(Run& run, const Flags& present, const Flags& wanted, bool again) {
+Backward::Repeat Backward::take(Run& run, const Flags& present, const Arrivals::Beginning& beginning,
+                                bool again) {
+  const Flags& wanted = beginning.wanted;
   const SavedGroups& groups = plans_->groups();
-  const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+  const bool keep = !beginning.last || torch::autograd::get_current_graph_task_keep_graph();
   FramePool::Handle frame;  // what is let go, which may run Python: without the lock
   Rest rest;
   ReplayState ended;
@@ -149,24 +153,23 @@ Backward::Repeat Backward::take(Run& run, const Flags& present, const Flags& wan
   }
 }
 
-variable_list Backward::advance(std::size_t part, bool last) {
-  const int task = torch::autograd::get_current_graph_task_id();
+variable_list Backward::advance(std::size_t chain, std::size_t part, const std::vector<std::size_t>& places,
+                                bool last) {
+  const std::pair<int, std::size_t> of{torch::autograd::get_current_graph_task_id(), chain};
   std::shared_ptr<Run> run;
   {
     const std::lock_guard lock(mutex_);
-    const auto known = runs_.find(task);
+    const auto known = runs_.find(of);
     TORCH_INTERNAL_ASSERT(known != runs_.end(), "a backward continues that has not begun");
     run = known->second;
     runs_.erase(known);  // an error leaves nothing behind
   }
   if (run->frame != nullptr) run_to(*run, part);
-  variable_list gradients(plans_->joint().gradient_of.size());
-  gradients.swap(run->gradients);
+  variable_list gradients;
+  for (const std::size_t place : places) gradients.push_back(std::move(run->gradients[place]));
   if (last) return gradients;
-  if (run->frame == nullptr || run->frame->shared_plan() != plan_)
-    run->gradients = gradients;  // all are there already; later nodes take theirs
   const std::lock_guard lock(mutex_);
-  runs_[task] = std::move(run);
+  runs_[of] = std::move(run);
   return gradients;
 }
 

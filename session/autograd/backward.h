@@ -8,8 +8,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "session/autograd/arrivals.h"
 #include "session/autograd/saved_versions.h"
 #include "session/plan/plan_cache.h"
 #include "session/run/frame_pool.h"
@@ -39,19 +41,22 @@ class Backward {
   // once more since; see SavedVersions.
   void refuse_later_writes(std::shared_ptr<const std::vector<SavedTensor>> saved,
                            std::span<const at::Tensor> written);
-  // Begins a backward for the gradients `wanted`, by their place in the joint graph's gradient_of. Throws
-  // c10::Error: a second backward without retain_graph (see saved_groups.h), a saved tensor modified in
-  // place, create_graph=True or is_grads_batched=True without a replay.
-  void begin(const torch::autograd::variable_list& cotangents, const Flags& wanted);
-  // The gradients, by place, after delivery `part` of the forward's own plan; those delivered before are
-  // undefined. `last` ends the backward.
-  torch::autograd::variable_list advance(std::size_t part, bool last);
+  // Begins a backward for some chains of nodes. Throws c10::Error: a second backward without retain_graph
+  // (see saved_groups.h), a saved tensor modified in place, create_graph=True or is_grads_batched=True
+  // without a replay.
+  void begin(const Arrivals::Beginning& beginning);
+  // Gives a chain the gradients at `places` of the joint graph's gradient_of, which are there after delivery
+  // `part` of the forward's own plan. `last` ends the chain.
+  torch::autograd::variable_list advance(std::size_t chain, std::size_t part,
+                                         const std::vector<std::size_t>& places, bool last);
   // What comes from one result to others, whose gradients this backward is about, too. `goes_on`: whether it
   // begins after that.
   torch::autograd::variable_list reach(std::size_t result, const at::Tensor& cotangent,
                                        const std::vector<std::size_t>& others, bool goes_on);
   // How many there are.
   std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
+  // Per gradient: which results lead to it.
+  const std::vector<Flags>& results_of_gradients() const { return plans_->groups().results_of_gradients(); }
   // Per gradient of a plan, which has fewer than the full graph's when it is for fewer cotangents: its place
   // there.
   std::vector<std::size_t> places_of(const Plan& plan) const;
@@ -82,7 +87,7 @@ class Backward {
   };
 
   // Frees what a backward does, gives `run` its frame or returns what it takes to do the forward `again`.
-  Repeat take(Run& run, const Flags& present, const Flags& wanted, bool again);
+  Repeat take(Run& run, const Flags& present, const Arrivals::Beginning& beginning, bool again);
   // The rest but `replay`, `bind` and `run_to`: under the lock.
   BackwardPart part_of(const Flags& present) const;
   // Whether the forward's own frame is there, and is for such a backward.
@@ -94,7 +99,7 @@ class Backward {
   // Returns true while torch.autograd.detect_anomaly looks for NaN and there is a replay. The backward then
   // runs eager's nodes: they alone show a NaN that a later node hides.
   bool looks_for_anomalies();
-  std::vector<std::size_t> take_cut();
+  std::vector<std::size_t> take_cut(bool last);
   torch::autograd::variable_list replay(const Repeat& repeat,
                                         const torch::autograd::variable_list& cotangents,
                                         const Cut& cut) const;
@@ -107,12 +112,12 @@ class Backward {
   Mutex mutex_;  // guards all below; a retained graph may be run by several threads
   SavedVersions versions_;
   FramePool::Handle frame_;
-  ReplayState replay_;                        // empty once no backward is possible any more
-  Rest rest_;                                 // once there is no frame
-  Flags freed_;                               // groups
-  bool first_ = true;                         // no backward has begun
-  std::map<int, std::shared_ptr<Run>> runs_;  // by graph task
-  std::map<int, Cut> cuts_;                   // of those that are to begin
+  ReplayState replay_;  // empty once no backward is possible any more
+  Rest rest_;           // once there is no frame
+  Flags freed_;         // groups
+  bool first_ = true;   // no backward has begun
+  std::map<std::pair<int, std::size_t>, std::shared_ptr<Run>> runs_;  // by graph task and chain
+  std::map<int, Cut> cuts_;  // by graph task: of those that are to begin
 };
 
 // A node of the chain, or of a result.

@@ -33,60 +33,117 @@ std::vector<std::size_t> as_edges(const std::vector<std::size_t>& wanted, bool l
 
 }  // namespace
 
-BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, std::size_t part,
-                           std::vector<std::size_t> delivers, edge_list next)
-    : ForwardNode(std::move(backward), std::move(next)), part_(part), delivers_(std::move(delivers)) {}
+BackwardNode::BackwardNode(std::shared_ptr<Backward> backward, Place place, std::vector<std::size_t> delivers,
+                           edge_list next)
+    : ForwardNode(std::move(backward), std::move(next)), place_(place), delivers_(std::move(delivers)) {}
 
-std::vector<bool> BackwardNode::wanted(std::size_t gradients) const {
-  std::vector<bool> wanted(gradients, false);
+void BackwardNode::begin_with(std::shared_ptr<Arrivals> arrivals) {
+  is_first_ = true;
+  arrivals_ = std::move(arrivals);
+}
+
+void BackwardNode::add_wanted(std::vector<bool>& wanted) const {
+  wanted.resize(backward_->gradients());
   for (const BackwardNode* node = this; node != nullptr;) {
     for (std::size_t i = 0; i < node->delivers_.size(); ++i)
       wanted[node->delivers_[i]] = node->task_should_compute_output(i);
     const auto next = node->linked() ? node->next_edge(node->delivers_.size()).function.get() : nullptr;
     node = static_cast<const BackwardNode*>(next);
   }
-  return wanted;
+}
+
+void BackwardNode::begin(variable_list&& cotangents) {
+  if (num_inputs() > 1) cotangents.erase(cotangents.begin());  // the link
+  if (arrivals_ != nullptr) {
+    const auto beginning = arrivals_->begin(place_.chain, std::move(cotangents));
+    if (beginning) backward_->begin(*beginning);
+    return;
+  }
+  Arrivals::Beginning beginning{{place_.chain}, std::move(cotangents), {}, true};
+  add_wanted(beginning.wanted);
+  backward_->begin(beginning);
 }
 
 variable_list BackwardNode::apply(variable_list&& inputs) {
   const bool last = !linked() || !task_should_compute_output(delivers_.size());
-  if (part_ == 0) backward_->begin(inputs, wanted(backward_->gradients()));
-  variable_list all = backward_->advance(part_, last);
-  variable_list delivered(num_outputs());
-  for (std::size_t i = 0; i < delivers_.size(); ++i) delivered[i] = std::move(all[delivers_[i]]);
+  if (is_first_) begin(std::move(inputs));
+  variable_list delivered = backward_->advance(place_.chain, place_.part, delivers_, last);
+  delivered.resize(num_outputs());
   return delivered;
 }
 
-std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr<Backward>& state,
-                                                           const edge_list& gradient_edges) {
-  const std::shared_ptr<const Plan> plan = state->plan();
-  const std::vector<std::size_t> places = state->places_of(*plan);
-  std::vector<bool> unplaced(gradient_edges.size(), true);
-  for (const std::size_t place : places) unplaced[place] = false;
-  std::shared_ptr<torch::autograd::Node> next;
-  const std::size_t parts = std::max<std::size_t>(plan->deliveries.size(), 1);
-  // The engine runs a node on the device and the stream of its first input: of a link, the forward's.
-  at::Tensor link;
-  if (parts > 1) link = at::empty({0}, at::TensorOptions().device(plan->device));
-  for (std::size_t part = parts; part-- > 0;) {
-    std::vector<std::size_t> delivers;
-    if (part < plan->deliveries.size()) {
-      for (const std::size_t output : plan->deliveries[part].gradients) delivers.push_back(places[output]);
+namespace {
+
+// Makes the chains of one forward, from the last delivery to the first: of what is ready, the engine runs
+// first what was made last.
+class ChainMaker {
+ public:
+  ChainMaker(std::shared_ptr<Backward> backward, const edge_list& gradient_edges)
+      : backward_(std::move(backward)), plan_(backward_->plan()), edges_(gradient_edges) {
+    for (const auto& results : backward_->results_of_gradients()) {
+      const auto known = std::ranges::find(chains_, results, &Chain::from);
+      chain_of_.push_back(static_cast<std::size_t>(known - chains_.begin()));
+      if (known == chains_.end()) chains_.push_back({results, nullptr});
     }
-    if (part + 1 == parts) {  // with the gradients that only another set of cotangents has
-      for (std::size_t place = 0; place < unplaced.size(); ++place) {
-        if (unplaced[place]) delivers.push_back(place);
+  }
+
+  std::vector<Chain> run() {
+    const std::vector<std::size_t> places = backward_->places_of(*plan_);
+    std::vector<bool> unplaced(edges_.size(), true);
+    for (const std::size_t place : places) unplaced[place] = false;
+    const std::size_t parts = std::max<std::size_t>(plan_->deliveries.size(), 1);
+    for (std::size_t part = parts; part-- > 0;) {
+      std::vector<std::vector<std::size_t>> delivers(chains_.size());
+      const auto deliver = [&](std::size_t place) { delivers[chain_of_[place]].push_back(place); };
+      if (part < plan_->deliveries.size()) {
+        for (const std::size_t output : plan_->deliveries[part].gradients) deliver(places[output]);
+      }
+      if (part + 1 == parts) {  // with the gradients that only another set of cotangents has
+        for (std::size_t place = 0; place < unplaced.size(); ++place) {
+          if (unplaced[place]) deliver(place);
+        }
+      }
+      for (std::size_t chain = 0; chain < chains_.size(); ++chain) {
+        if (!delivers[chain].empty()) prepend({chain, part}, delivers[chain]);
       }
     }
-    delivers = as_edges(delivers, next != nullptr);
-    edge_list edges;
-    for (const std::size_t place : delivers) edges.push_back(gradient_edges[place]);
-    if (next != nullptr) edges.emplace_back(next, 0);
-    next = std::shared_ptr<torch::autograd::Node>(
-        new BackwardNode(state, part, std::move(delivers), std::move(edges)), torch::autograd::deleteNode);
-    if (part > 0) next->add_input_metadata(link);
+    return std::move(chains_);
   }
-  return next;
+
+ private:
+  void prepend(BackwardNode::Place place, const std::vector<std::size_t>& wanted) {
+    std::shared_ptr<BackwardNode>& first = chains_[place.chain].first;
+    std::vector<std::size_t> delivers = as_edges(wanted, first != nullptr);
+    edge_list edges;
+    for (const std::size_t gradient : delivers) edges.push_back(edges_[gradient]);
+    if (first != nullptr) {
+      first->add_input_metadata(link());
+      edges.emplace_back(first, 0);
+    }
+    first = std::shared_ptr<BackwardNode>(
+        new BackwardNode(backward_, place, std::move(delivers), std::move(edges)),
+        torch::autograd::deleteNode);
+  }
+
+  // The engine runs a node on the device and the stream of its first input: of a link, the forward's.
+  const at::Tensor& link() {
+    if (!link_.defined()) link_ = at::empty({0}, at::TensorOptions().device(plan_->device));
+    return link_;
+  }
+
+  const std::shared_ptr<Backward> backward_;
+  const std::shared_ptr<const Plan> plan_;
+  const edge_list& edges_;
+  std::vector<std::size_t> chain_of_;  // per gradient
+  std::vector<Chain> chains_;
+  at::Tensor link_;
+};
+
+}  // namespace
+
+std::vector<Chain> make_backward_chains(const std::shared_ptr<Backward>& backward,
+                                        const edge_list& gradient_edges) {
+  return ChainMaker(backward, gradient_edges).run();
 }
 
 }  // namespace rekindle::session

@@ -1,7 +1,7 @@
-// The autograd nodes behind the outputs of one recorded forward: a chain, so that each gradient is delivered,
+// The autograd nodes behind the outputs of one recorded forward: chains, so that each gradient is delivered,
 // and may be freed, as soon as it exists.
 //
-// The first node takes the cotangents and runs the backward up to its first delivery (see
+// The first node of a chain takes the cotangents and runs the backward up to its first delivery (see
 // Plan::deliveries); each further node runs it up to the next. The engine prefers a leaf's AccumulateGrad
 // to the next node of the chain, so hooks, gradient reduction and optimizers that work inside the backward
 // find gradients in backward order.
@@ -12,30 +12,50 @@
 #include <memory>
 #include <vector>
 
+#include "session/autograd/arrivals.h"
 #include "session/autograd/backward.h"
 
 namespace rekindle::session {
 
 // One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
-// which carries nothing.
+// which carries nothing. The first node of a chain takes such a link, which has the graph's device, and the
+// cotangents of all results; or, if there is one result, just its cotangent.
 class BackwardNode : public ForwardNode {
  public:
-  BackwardNode(std::shared_ptr<Backward> backward, std::size_t part, std::vector<std::size_t> delivers,
+  // Where a node belongs: to which chain, and after which delivery of the forward's plan it comes.
+  struct Place {
+    std::size_t chain, part;
+  };
+
+  BackwardNode(std::shared_ptr<Backward> backward, Place place, std::vector<std::size_t> delivers,
                torch::autograd::edge_list next);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& inputs) override;
 
+  // Makes this the first node of its chain. `arrivals`: null if there is one chain, of all results.
+  void begin_with(std::shared_ptr<Arrivals> arrivals);
+  // Adds which gradients the graph task of this thread asks for, of this node and those after it.
+  void add_wanted(std::vector<bool>& wanted) const;
+
  private:
   bool linked() const { return num_outputs() > delivers_.size(); }
-  // Which gradients this backward is asked for, of this node and those after it.
-  std::vector<bool> wanted(std::size_t gradients) const;
+  void begin(torch::autograd::variable_list&& cotangents);
 
-  const std::size_t part_;
+  const Place place_;
   const std::vector<std::size_t> delivers_;  // places in gradient_of
+  bool is_first_ = false;
+  std::shared_ptr<Arrivals> arrivals_;
 };
 
-// The first node of the chain. `gradient_edges`: where each gradient of the joint graph's gradient_of goes.
-std::shared_ptr<torch::autograd::Node> make_backward_chain(const std::shared_ptr<Backward>& backward,
-                                                           const torch::autograd::edge_list& gradient_edges);
+// The chain of the gradients to which the same results lead.
+struct Chain {
+  std::vector<bool> from;  // results
+  std::shared_ptr<BackwardNode> first;
+};
+
+// The chains of a forward, at least one. `gradient_edges`: where each gradient of the joint graph's
+// gradient_of goes.
+std::vector<Chain> make_backward_chains(const std::shared_ptr<Backward>& backward,
+                                        const torch::autograd::edge_list& gradient_edges);
 
 }  // namespace rekindle::session

@@ -13,17 +13,22 @@
 namespace rekindle::session {
 
 // The node of one of several results, before the chain: who hooks, retains or asks for the result's gradient
-// does it here, with all that comes to it and with nothing else. Its outputs are the cotangent, to the chain,
-// and what comes to each inner result, to that one's node: nothing unless somebody is interested there.
+// does it here, with all that comes to it and with nothing else. Its outputs are the cotangent, to each chain
+// that it leads to, and what comes to each inner result, to that one's node: nothing unless somebody is
+// interested there.
 class ResultNode : public ForwardNode {
  public:
-  ResultNode(std::shared_ptr<Backward> backward, std::size_t result, std::vector<std::size_t> inner,
-             torch::autograd::edge_list next);
+  // `next`: edges to chains, then one to the node of each of `inner`. `arrivals`: null if there is one chain.
+  ResultNode(std::shared_ptr<Backward> backward, std::shared_ptr<Arrivals> arrivals, std::size_t result,
+             std::vector<std::size_t> inner, torch::autograd::edge_list next);
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& inputs) override;
 
  private:
-  const std::size_t result_;
+  bool leads_on() const;  // in the graph task of this thread
+
+  const std::shared_ptr<Arrivals> arrivals_;
+  const std::size_t result_, chains_;
   const std::vector<std::size_t> inner_;
 };
 

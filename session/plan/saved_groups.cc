@@ -125,6 +125,11 @@ bool SavedGroups::is_freed(const Flags& freed, std::size_t cotangent, std::size_
   return false;
 }
 
+const std::vector<Flags>& SavedGroups::results_of_gradients() const {
+  reached();
+  return results_;
+}
+
 const std::vector<Flags>& SavedGroups::reached() const {
   std::call_once(searched_, [this] {
     const auto& inputs = joint_.graph->inputs();
@@ -135,6 +140,12 @@ const std::vector<Flags>& SavedGroups::reached() const {
       for (std::size_t place = 0; place < joint_.gradient_of.size(); ++place)
         flags.push_back(found.contains(outputs[joint_.forward_outputs + place]));
       reached_.push_back(std::move(flags));
+    }
+    for (std::size_t place = 0; place < joint_.gradient_of.size(); ++place) {
+      Flags flags;
+      for (const Flags& reached : reached_) flags.push_back(reached[place]);
+      if (std::ranges::find(flags, true) == flags.end()) flags.flip();
+      results_.push_back(std::move(flags));
     }
   });
   return reached_;

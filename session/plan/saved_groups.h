@@ -49,6 +49,8 @@ class SavedGroups {
   BackwardPart left(const Flags& freed) const;
   // The gradients that a backward with just these cotangents may be asked for.
   Flags open(const Flags& freed, const Flags& present) const;
+  // Per gradient: the cotangents on which it depends; all of them for one that was found to be a constant.
+  const std::vector<Flags>& results_of_gradients() const;
   // Returns whether such a backward runs nodes of `group`.
   bool runs(const SavedGroup& group, const Flags& present, const Flags& wanted) const;
 
@@ -66,6 +68,7 @@ class SavedGroups {
   std::vector<Group> groups_;
   mutable std::once_flag searched_;
   mutable std::vector<Flags> reached_;  // per cotangent: the gradients that depend on it
+  mutable std::vector<Flags> results_;  // per gradient: the same the other way round
 };
 
 }  // namespace rekindle::session
