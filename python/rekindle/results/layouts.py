@@ -170,6 +170,16 @@ def _extent(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
+def elements_may_overlap(tensor: torch.Tensor) -> bool:
+    """Tells whether two elements may have one place in memory, as those of an expanded tensor have."""
+    reached = 0  # the last place of the dimensions before
+    for stride, size in sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1):
+        if stride <= reached:
+            return True
+        reached += stride * (size - 1)
+    return False
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     """Tells whether the elements lie in memory without gaps, each in a place of its own."""
     if tensor.numel() == 0:

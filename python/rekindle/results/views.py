@@ -22,7 +22,7 @@ import torch
 
 from rekindle.process.torch_internals import CreationMeta, creation_meta, disabled_torch_function, set_creation_meta
 from rekindle.reasons import Bypass, Reason
-from rekindle.results.layouts import is_dense
+from rekindle.results.layouts import elements_may_overlap, is_dense
 from rekindle.results.view_steps import Step, decoded, repeated
 
 _MOST_PLACES = 1024
@@ -164,6 +164,9 @@ def _described(tensor: torch.Tensor, base: torch.Tensor, of: dict[str, int], ste
     )
     if not known:
         raise _refused(tensor, "an input" if "input" in of else "another output")
+    if tensor.requires_grad and elements_may_overlap(base):  # as_strided gives all of one place the mean of their gradients
+        message = f"an output of shape {tuple(tensor.shape)} is a view of an input with several elements in one place of memory"
+        raise Bypass(Reason.UNSUPPORTED_OUTPUT, f"{message}, as expand() and unfold() make it; return a clone")
     return {
         "of": of,
         "detached": detached,

@@ -69,7 +69,9 @@ class TraceMode(TorchFunctionMode):
         self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # addresses; empty ones share 0
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad, self.device = call.grad, call.device
-        self._views_without_grad = False  # whether views were made in a no_grad region, which detach makes others of
+        # Of views that were made in a no_grad region, what detach has made of each, and whether it requires a gradient in eager.
+        self._views_without_grad: dict[int, tuple[torch.Tensor, bool]] = {}
+        self._parts: dict[int, torch.Tensor] = {}  # what split and chunk return, each made on its own here
         self._sizes, self._data = sizes, data
         self.autocast_dtypes: set[torch.dtype] = set()  # of the regions, around the forward or in it, in which torch was called
         self.allowed = Allowed.ANYTHING  # what the forward may be tried on
@@ -111,7 +113,9 @@ class TraceMode(TorchFunctionMode):
             if (constant := self._sizes.constant(function, args, kwargs)) is not None:
                 return constant
             if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
-                return tuple(self._on_call(torch.Tensor.__getitem__, kinds, (cuts[0], place), {}, caller) for place in cuts[1])
+                parts = [self._on_call(torch.Tensor.__getitem__, kinds, (cuts[0], place), {}, caller) for place in cuts[1]]
+                self._parts.update((id(part), part) for part in parts)
+                return tuple(parts)
             ask_of_states(self._sizes, function, args)
             args, kwargs = self._sizes.given(function, args, kwargs)
         if (answer := self._answer(function, args, kwargs, caller)) is not _UNANSWERED:
@@ -144,6 +148,8 @@ class TraceMode(TorchFunctionMode):
         in_place = is_in_place(function, args, kwargs)
         refuse_write(function, args, kwargs, self._is_writable, self.protected)
         stopped = self._grad and not torch.is_grad_enabled()
+        if in_place and not stopped:
+            self._refuse_write_to_view(function, target_of(args, kwargs), args, kwargs)
         if in_place and stopped:
             if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
                 return self._written_unseen(function, args, kwargs)
@@ -284,11 +290,25 @@ class TraceMode(TorchFunctionMode):
         return tree_map_only(torch.Tensor, stop, (args, kwargs))
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._views_without_grad |= tensor._is_view()
         detached = tensor.detach()
+        if tensor._is_view():
+            self._views_without_grad[id(detached)] = (detached, tensor.requires_grad)
         if self._sizes is not None:
             self._sizes.check(torch.Tensor.detach, (tensor,), {}, detached, sized_by_data=False)
         return detached
+
+    def _refuse_write_to_view(self, function: Any, target: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Raises Bypass for what eager refuses to do with a view in place, as a trace has none that PyTorch would check."""
+        if function is torch.Tensor.detach_ and target._is_view():
+            raise Bypass(Reason.UNSUPPORTED_OP, f"{user_place()} detaches a view in place, which is an error; use detach()")
+        differentiates = any(given.requires_grad for given in tensors_of((args, kwargs)))
+        if differentiates and id(target) in self._parts:
+            message = f"{user_place()} writes in place to one of several views that a function returns, which is an error"
+            raise Bypass(Reason.UNSUPPORTED_OP, f"{message}; write to a clone")
+        _, differentiable = self._views_without_grad.get(id(target), (None, None))
+        if differentiable or (differentiable is False and differentiates):
+            message = f"{user_place()} writes in place to a view that was made in a no_grad region, which is an error"
+            raise Bypass(Reason.GRAD_MODE_REGION, f"{message}; write to a clone, or inside of the region")
 
     def check_views(self, layout: Any) -> None:
         """Raises Bypass(unsupported_output) for a result (results/contract.py) that may hold a view made in a no_grad region."""
