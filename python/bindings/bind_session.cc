@@ -18,6 +18,7 @@
 #include "python/calls/result_template.h"
 #include "python/calls/served_call.h"
 #include "python/calls/state_writes.h"
+#include "python/calls/with_warnings.h"
 #include "session/host_function.h"
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
@@ -169,9 +170,9 @@ void bind_session_class(py::module_& m) {
       .def(
           "forward",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {
-            return self.session->forward(inputs, record);
+            return with_warnings([&] { return self.session->forward(inputs, record); });
           },
-          py::arg("inputs"), py::arg("record"), py::call_guard<py::gil_scoped_release>())
+          py::arg("inputs"), py::arg("record"))
       .def(
           "prepare",
           [](BoundSession& self, const std::vector<at::Tensor>& inputs, bool record) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/copies.h"
+#include "python/calls/with_warnings.h"
 
 namespace rekindle::python {
 
@@ -44,16 +45,18 @@ py::object ServedCall::operator()(const py::list& arguments) const {
   const py::list state = inputs_.state;  // another thread may clear it while the graph runs
   std::vector<at::Tensor> inputs = tensors_at(inputs_.used, arguments, state), before, outputs;
   const std::vector<at::Tensor> written = tensors_at(writes_.positions, arguments, state);
-  {
-    const py::gil_scoped_release release;
+  outputs = with_warnings([&] {
     if (!written.empty()) {
       before = device::copies_of(written);  // a backward may read what was there
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         if (copied_[i] >= 0) inputs[i] = before[static_cast<std::size_t>(copied_[i])];
       }
     }
-    outputs = session_->forward(inputs, inputs_.record);
-    if (!written.empty()) write_outputs(writes_, written, before, outputs);
+    return session_->forward(inputs, inputs_.record);
+  });
+  if (!written.empty()) {
+    const py::gil_scoped_release release;
+    write_outputs(writes_, written, before, outputs);
   }
   try {
     return result_.build(outputs, arguments, state);

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "session/lower/argument_checks.h"
+#include "session/lower/autocast_scope.h"
 #include "session/lower/eager_kernel.h"
 #include "session/lower/missing_meta.h"
 #include "session/lower/tensor_types.h"
@@ -175,6 +176,11 @@ TorchOperator::TorchOperator(const graph::Node& node, at::Device device)
   TORCH_CHECK(next >= node.inputs().size(), name_, " takes ", next, " tensors here, but the node has ",
               node.inputs().size());
   check_statistics(node);
+  const auto dtypes = node.ints_attribute("_autocast", {});
+  const bool known =
+      std::ranges::all_of(dtypes, [](std::int64_t dtype) { return dtype >= 0 && dtype < graph::kDTypes; });
+  TORCH_CHECK(known, "_autocast of ", name_, " names no dtypes");
+  if (!dtypes.empty()) autocast_ = scalar_type_of(static_cast<graph::DType>(dtypes[0]));
 }
 
 // The schemas of the normalizations do not say that they write to their running statistics. Functional
@@ -293,7 +299,10 @@ std::vector<at::Tensor> TorchOperator::call_on(const std::vector<at::Tensor>& in
   if (const EagerKernel kernel = device.is_cuda() ? eager_kernel(name_) : nullptr) {
     if (auto results = kernel(stack); !results.empty()) return results;
   }
+  std::optional<AutocastScope> autocast;
+  if (autocast_ && device != at::kMeta) autocast.emplace(device.type(), *autocast_);
   handle_->callBoxed(stack);
+  autocast.reset();
   std::vector<at::Tensor> results;
   results.reserve(stack.size());
   for (IValue& value : stack) append_tensors(std::move(value), results);
@@ -304,7 +313,13 @@ std::vector<at::Tensor> TorchOperator::call_meta(const std::vector<at::Tensor>& 
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::NoGradGuard no_grad;
   try {
-    return call_on(metas, at::Device(at::kMeta));
+    if (!autocast_) return call_on(metas, at::Device(at::kMeta));
+    std::vector<at::Tensor> cast = metas;  // meta tensors know no autocast
+    for (at::Tensor& meta : cast) {
+      if (meta.defined() && meta.is_floating_point() && meta.scalar_type() != at::kDouble)
+        meta = meta.to(*autocast_);
+    }
+    return call_on(cast, at::Device(at::kMeta));
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const c10::Error*>(&error);
     TORCH_CHECK_NOT_IMPLEMENTED(false, name_, " does not tell its results' layout without data: ",

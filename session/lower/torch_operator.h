@@ -55,6 +55,7 @@ class TorchOperator {
   std::optional<c10::OperatorHandle> handle_;
   std::vector<Argument> arguments_;
   std::vector<std::size_t> number_inputs_;
+  std::optional<at::ScalarType> autocast_;  // in which autocast computes what the operator calls
 };
 
 }  // namespace rekindle::session

@@ -40,6 +40,9 @@ std::vector<Layout> computed_layouts(const LowerContext& context, const TorchOpe
   }
   TORCH_CHECK(layouts.size() == graph::torch_results(context.node()), context.node().op_type(), " returns ",
               layouts.size(), " tensors, not ", graph::torch_results(context.node()));
+  const auto autocast = context.node().ints_attribute("_autocast", {});
+  for (std::size_t i = 0; i < layouts.size() && i + 1 < autocast.size(); ++i)
+    layouts[i].dtype = scalar_type_of(static_cast<graph::DType>(autocast[i + 1]));
   return layouts;
 }
 

@@ -71,6 +71,12 @@ def watch(module: nn.Module, events: Events) -> None:
         )
 
 
+def hear(results: Any, events: Events) -> None:
+    """Notes the gradients that come to results."""
+    for i, result in enumerate(results):
+        result.register_hook(lambda grad, i=i: events.append((f"result {i}", grad.tolist())))
+
+
 def differentiate(model: nn.Module, seed: int) -> tuple[Events, list[Any]]:
     """Runs backwards of some of the results; returns what was met, and the gradients that there are in the end."""
     choose = random.Random(seed)
@@ -78,10 +84,8 @@ def differentiate(model: nn.Module, seed: int) -> tuple[Events, list[Any]]:
     watch(model, events)
     leaves = [torch.full((4,), 0.5 + i, requires_grad=True) for i in range(3)]
     for _ in range(3):
-        inputs = [Passed.apply(leaf, f"input {i}", events) for i, leaf in enumerate(leaves)]
-        results = model(*inputs)
-        for i, result in enumerate(results):
-            result.register_hook(lambda grad, i=i: events.append((f"result {i}", grad.tolist())))
+        results = model(*(Passed.apply(leaf, f"input {i}", events) for i, leaf in enumerate(leaves)))
+        hear(results, events)
         chosen = sorted(choose.sample(range(len(results)), choose.randint(1, len(results))))
         weighed = [results[i].sum() * (i + 1) for i in chosen]
         how = choose.randrange(4)

@@ -289,3 +289,25 @@ TEST_CASE("a batch norm's results lie as its kernel's, in all layouts", "[sessio
     check(dtype, at::randn({2, 4, 3, 5}).to(type).transpose(1, 2));
   }
 }
+
+TEST_CASE("an operator that calls others runs them under autocast where the graph says so",
+          "[session][host]") {
+  const auto text = [](const std::string& dtype, const std::string& autocast) {
+    return "graph t(%x: float32[3, 4], %w: float32[4, 5]) {\n  opset 20, rekindle 1, torch 1\n  %y: " +
+           dtype +
+           "[3, 5] = torch::aten.einsum.default(%x, %w) {equation = \"bi,io->bo\", tensors = 2, _results = "
+           "1, "
+           "_differentiable = [0]" +
+           autocast + "}\n  return %y\n}";
+  };
+  const at::Tensor x = at::randn({3, 4}).requires_grad_(), w = at::randn({4, 5});
+  const auto cast = session_of(text("bfloat16", ", _autocast = [16, 16]"), {true, false});
+  const at::Tensor y = cast->forward(std::vector{x, w}, true)[0];
+  CHECK(at::equal(y, x.to(at::kBFloat16).mm(w.to(at::kBFloat16))));
+  y.sum().backward();
+  CHECK(x.grad().scalar_type() == at::kFloat);
+  const auto plain = session_of(text("float32", ""), {true, false});
+  CHECK(plain->forward(std::vector{x, w}, true)[0].scalar_type() == at::kFloat);
+  CHECK_THROWS_WITH(session_of(text("bfloat16", ", _autocast = [999]"), {true, false}),
+                    Catch::Contains("names no dtypes"));
+}

@@ -45,6 +45,8 @@ schema_named: Callable[[str, str], Any] = torch._C._get_schema
 
 # What a backend that PyTorch does not know has named its devices; "privateuseone" where there is none.
 name_of_private_device: Callable[[], str] = torch._C._get_privateuse1_backend_name
+# (operator, dispatch key) -> whether the operator has a kernel under that key itself.
+has_kernel: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
 def is_capturing() -> bool:

@@ -14,6 +14,7 @@ from rekindle.export.torchscript.dtypes import DTYPES, NUMBERS
 from rekindle.export.torchscript.operator_arguments import add_argument, is_computed
 from rekindle.export.torchscript.operator_checks import check_meaning
 from rekindle.export.torchscript.written_as_onnx import is_written_as_onnx
+from rekindle.export.trace.autocast_operators import AUTOCAST
 from rekindle.export.trace.data_sizes import is_sized_by_data
 from rekindle.export.trace.traced_operators import (
     PUBLIC,
@@ -38,6 +39,8 @@ def keep_operators(graph: Any) -> None:
         schema = None if is_written_as_onnx(node) else schema_of(node)
         if schema is not None and _results(node) is not None:
             _replace(graph, node, schema)
+        elif node.hasAttribute(AUTOCAST):
+            node.removeAttribute(AUTOCAST)
     for constant in [value.node() for value in _complex_values(graph) if value.node().kind() == "prim::Constant"]:
         _take_apart(graph, constant)
     for value in _complex_values(graph):
@@ -96,6 +99,8 @@ def _replace(graph: Any, node: Node, schema: Any) -> None:
         made.is_("_computed", computed)
     if not tensors and namespace != "aten":
         raise Bypass(Reason.UNSUPPORTED_OP, f"{schema.name} computes nothing from tensors")
+    if node.hasAttribute(AUTOCAST):
+        made.is_(AUTOCAST, [node.i(AUTOCAST), *(NUMBERS[DTYPES[scalar_type(value)]] for value in results)])
     _describe(made, node, schema, results)
     take_place_of(node, made, results)
 

@@ -21,6 +21,7 @@ from rekindle import _native
 from rekindle.export.request import Call
 from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
+from rekindle.export.trace.autocast_operators import mark_autocast
 from rekindle.export.trace.checkpoint_writes import CheckpointWrites
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.failed_calls import FailedCalls
@@ -36,6 +37,7 @@ from rekindle.export.trace.replacements import DRAWING, REPLACEMENTS, overwrite_
 from rekindle.export.trace.small_sizes import ask_for_small
 from rekindle.export.trace.user_place import user_place
 from rekindle.export.trace.view_records import ViewRecords
+from rekindle.export.trace.view_writes import ViewWrites
 from rekindle.export.unchecked import Allowed, allowed_by
 from rekindle.process.random_states import drawn_between, position_of, random_states
 from rekindle.process.torch_internals import set_tracing_state, traced_value, tracing_state, untraced
@@ -69,9 +71,7 @@ class TraceMode(TorchFunctionMode):
         self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # addresses; empty ones share 0
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad, self.device = call.grad, call.device
-        # Of views that were made in a no_grad region, what detach has made of each, and whether it requires a gradient in eager.
-        self._views_without_grad: dict[int, tuple[torch.Tensor, bool]] = {}
-        self._parts: dict[int, torch.Tensor] = {}  # what split and chunk return, each made on its own here
+        self._view_writes = ViewWrites()
         self._sizes, self._data = sizes, data
         self.autocast_dtypes: set[torch.dtype] = set()  # of the regions, around the forward or in it, in which torch was called
         self.allowed = Allowed.ANYTHING  # what the forward may be tried on
@@ -114,7 +114,7 @@ class TraceMode(TorchFunctionMode):
                 return constant
             if (cuts := self._sizes.cuts(function, args, kwargs)) is not None:
                 parts = [self._on_call(torch.Tensor.__getitem__, kinds, (cuts[0], place), {}, caller) for place in cuts[1]]
-                self._parts.update((id(part), part) for part in parts)
+                self._view_writes.made_parts(parts)
                 return tuple(parts)
             ask_of_states(self._sizes, function, args)
             args, kwargs = self._sizes.given(function, args, kwargs)
@@ -149,7 +149,7 @@ class TraceMode(TorchFunctionMode):
         refuse_write(function, args, kwargs, self._is_writable, self.protected)
         stopped = self._grad and not torch.is_grad_enabled()
         if in_place and not stopped:
-            self._refuse_write_to_view(function, target_of(args, kwargs), args, kwargs)
+            self._view_writes.refuse(function, target_of(args, kwargs), (args, kwargs))
         if in_place and stopped:
             if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
                 return self._written_unseen(function, args, kwargs)
@@ -240,6 +240,7 @@ class TraceMode(TorchFunctionMode):
             if drew - {position_of(self.device)}:
                 message = f"{user_place()} draws random numbers elsewhere than on {self.device}, where the call's tensors are"
                 raise Bypass(Reason.UNSUPPORTED_DEVICE, f"{message}; name the device")
+        mark_autocast((args, kwargs), result, self.device)
         drawn = tensors_of(result)
         if drew and drawn:
             self._drawn.update(traced_value(value).unique() for value in drawn)
@@ -291,28 +292,14 @@ class TraceMode(TorchFunctionMode):
 
     def _stopped(self, tensor: torch.Tensor) -> torch.Tensor:
         detached = tensor.detach()
-        if tensor._is_view():
-            self._views_without_grad[id(detached)] = (detached, tensor.requires_grad)
+        self._view_writes.made_without_grad(tensor, detached)
         if self._sizes is not None:
             self._sizes.check(torch.Tensor.detach, (tensor,), {}, detached, sized_by_data=False)
         return detached
 
-    def _refuse_write_to_view(self, function: Any, target: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Raises Bypass for what eager refuses to do with a view in place, as a trace has none that PyTorch would check."""
-        if function is torch.Tensor.detach_ and target._is_view():
-            raise Bypass(Reason.UNSUPPORTED_OP, f"{user_place()} detaches a view in place, which is an error; use detach()")
-        differentiates = any(given.requires_grad for given in tensors_of((args, kwargs)))
-        if differentiates and id(target) in self._parts:
-            message = f"{user_place()} writes in place to one of several views that a function returns, which is an error"
-            raise Bypass(Reason.UNSUPPORTED_OP, f"{message}; write to a clone")
-        _, differentiable = self._views_without_grad.get(id(target), (None, None))
-        if differentiable or (differentiable is False and differentiates):
-            message = f"{user_place()} writes in place to a view that was made in a no_grad region, which is an error"
-            raise Bypass(Reason.GRAD_MODE_REGION, f"{message}; write to a clone, or inside of the region")
-
     def check_views(self, layout: Any) -> None:
         """Raises Bypass(unsupported_output) for a result (results/contract.py) that may hold a view made in a no_grad region."""
-        if self._views_without_grad and any(view["detached"] for view in layout.get("with_views", ())):
+        if self._view_writes.some_without_grad and any(view["detached"] for view in layout.get("with_views", ())):
             raise Bypass(Reason.UNSUPPORTED_OUTPUT, "an output may be a view that was made in a no_grad region; return a clone")
 
     def _is_writable(self, target: Any) -> bool:

@@ -1,0 +1,24 @@
+// AutocastScope: while alive, PyTorch's operators run under autocast, as in `with torch.autocast(...)`.
+// Internal to the session room.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace rekindle::session {
+
+class AutocastScope {
+ public:
+  AutocastScope(at::DeviceType device, at::ScalarType dtype);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  const c10::impl::ForceDispatchKeyGuard keys_;  // what is enabled is a key
+  const at::DeviceType device_;
+  const at::ScalarType before_;
+};
+
+}  // namespace rekindle::session
