@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import data_size_models as models
 import pytest
@@ -62,6 +63,19 @@ def test_sizes_may_depend_on_data(name: str, dynamic: str) -> None:
         assert rekindle.status(model).source in sources
         assert rekindle.status(model).eager_calls == 0
         rekindle.lookup.store.flush()
+
+
+@pytest.mark.parametrize("function", [torch.unique, torch.unique_consecutive, torch.Tensor.unique])
+@pytest.mark.parametrize("wished", [(), ("return_inverse",), ("return_counts",), ("return_inverse", "return_counts")], ids=repr)
+def test_distinct_numbers_have_a_graph_with_whatever_is_wished_for_beside(function: Any, wished: tuple[str, ...]) -> None:
+    class Distinct(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * 2, function(x.detach().round(), **dict.fromkeys(wished, True))
+
+    model = rekindle.Module(Distinct(), rekindle.Options(fallback="error"))
+    for seed, count in enumerate(_COUNTS[:4]):
+        x = batch(6, count, seed=seed)
+        assert_same(model(x), Distinct()(x))
 
 
 def test_functions_may_return_any_number_of_rows() -> None:

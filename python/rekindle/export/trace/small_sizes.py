@@ -27,6 +27,8 @@ _SHORTENED_UP_TO = {
     **dict.fromkeys((torch.trapz, torch.trapezoid), 0),
     **dict.fromkeys((torch.cov, torch.corrcoef, torch.Tensor.cov, torch.Tensor.corrcoef), 1),
 }
+# Functions whose further results are empty unless they are wished for, and have sizes that follow from the first one's.
+_OF_WISHED_RESULTS = (torch._unique2, torch._unique, torch._VF.unique_consecutive, torch.unique_consecutive)  # type: ignore[attr-defined]
 
 
 def ask_for_small(sizes: OpenSizes, function: Any, args: Any, kwargs: dict[str, Any], result: Any, from_data: bool) -> None:
@@ -35,7 +37,7 @@ def ask_for_small(sizes: OpenSizes, function: Any, args: Any, kwargs: dict[str, 
     from_data: whether data decide on the sizes of the result
     """
     _ask_of_shortened(sizes, function, args)
-    for tensor in tensors_of(result):
+    for tensor in tensors_of(result)[: 1 if function in _OF_WISHED_RESULTS else None]:
         if sizes.is_closed(tensor):
             continue
         with untraced():
