@@ -55,8 +55,8 @@ class Backward {
                                        const std::vector<std::size_t>& others, bool goes_on);
   // How many there are.
   std::size_t gradients() const { return plans_->joint().gradient_of.size(); }
-  // Per gradient: which results lead to it.
-  const std::vector<Flags>& results_of_gradients() const { return plans_->groups().results_of_gradients(); }
+  // Which results lead to which gradients.
+  const SavedGroups::Leads& leads() const { return plans_->groups().leads(); }
   // Per gradient of a plan, which has fewer than the full graph's when it is for fewer cotangents: its place
   // there.
   std::vector<std::size_t> places_of(const Plan& plan) const;

@@ -53,8 +53,8 @@ void BackwardNode::add_wanted(std::vector<bool>& wanted) const {
 }
 
 void BackwardNode::begin(variable_list&& cotangents) {
-  if (num_inputs() > 1) cotangents.erase(cotangents.begin());  // the link
   if (arrivals_ != nullptr) {
+    cotangents.erase(cotangents.begin());  // the link
     const auto beginning = arrivals_->begin(place_.chain, std::move(cotangents));
     if (beginning) backward_->begin(*beginning);
     return;
@@ -79,22 +79,20 @@ namespace {
 class ChainMaker {
  public:
   ChainMaker(std::shared_ptr<Backward> backward, const edge_list& gradient_edges)
-      : backward_(std::move(backward)), plan_(backward_->plan()), edges_(gradient_edges) {
-    for (const auto& results : backward_->results_of_gradients()) {
-      const auto known = std::ranges::find(chains_, results, &Chain::from);
-      chain_of_.push_back(static_cast<std::size_t>(known - chains_.begin()));
-      if (known == chains_.end()) chains_.push_back({results, nullptr});
-    }
-  }
+      : backward_(std::move(backward)),
+        plan_(backward_->plan()),
+        leads_(backward_->leads()),
+        edges_(gradient_edges),
+        chains_(leads_.from.size()) {}
 
-  std::vector<Chain> run() {
+  std::vector<std::shared_ptr<BackwardNode>> run() {
     const std::vector<std::size_t> places = backward_->places_of(*plan_);
     std::vector<bool> unplaced(edges_.size(), true);
     for (const std::size_t place : places) unplaced[place] = false;
     const std::size_t parts = std::max<std::size_t>(plan_->deliveries.size(), 1);
     for (std::size_t part = parts; part-- > 0;) {
       std::vector<std::vector<std::size_t>> delivers(chains_.size());
-      const auto deliver = [&](std::size_t place) { delivers[chain_of_[place]].push_back(place); };
+      const auto deliver = [&](std::size_t place) { delivers[leads_.to_gradient[place]].push_back(place); };
       if (part < plan_->deliveries.size()) {
         for (const std::size_t output : plan_->deliveries[part].gradients) deliver(places[output]);
       }
@@ -112,7 +110,7 @@ class ChainMaker {
 
  private:
   void prepend(BackwardNode::Place place, const std::vector<std::size_t>& wanted) {
-    std::shared_ptr<BackwardNode>& first = chains_[place.chain].first;
+    std::shared_ptr<BackwardNode>& first = chains_[place.chain];
     std::vector<std::size_t> delivers = as_edges(wanted, first != nullptr);
     edge_list edges;
     for (const std::size_t gradient : delivers) edges.push_back(edges_[gradient]);
@@ -133,16 +131,16 @@ class ChainMaker {
 
   const std::shared_ptr<Backward> backward_;
   const std::shared_ptr<const Plan> plan_;
+  const SavedGroups::Leads& leads_;
   const edge_list& edges_;
-  std::vector<std::size_t> chain_of_;  // per gradient
-  std::vector<Chain> chains_;
+  std::vector<std::shared_ptr<BackwardNode>> chains_;  // their first nodes
   at::Tensor link_;
 };
 
 }  // namespace
 
-std::vector<Chain> make_backward_chains(const std::shared_ptr<Backward>& backward,
-                                        const edge_list& gradient_edges) {
+std::vector<std::shared_ptr<BackwardNode>> make_backward_chains(const std::shared_ptr<Backward>& backward,
+                                                                const edge_list& gradient_edges) {
   return ChainMaker(backward, gradient_edges).run();
 }
 

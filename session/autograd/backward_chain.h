@@ -18,8 +18,8 @@
 namespace rekindle::session {
 
 // One delivery. Its outputs are the gradients it delivers and, but for the last node, a link to the next,
-// which carries nothing. The first node of a chain takes such a link, which has the graph's device, and the
-// cotangents of all results; or, if there is one result, just its cotangent.
+// which carries nothing. The first node of a chain takes the cotangents of all results and, where there are
+// several chains, such a link before these, for the device that it has.
 class BackwardNode : public ForwardNode {
  public:
   // Where a node belongs: to which chain, and after which delivery of the forward's plan it comes.
@@ -47,15 +47,9 @@ class BackwardNode : public ForwardNode {
   std::shared_ptr<Arrivals> arrivals_;
 };
 
-// The chain of the gradients to which the same results lead.
-struct Chain {
-  std::vector<bool> from;  // results
-  std::shared_ptr<BackwardNode> first;
-};
-
-// The chains of a forward, at least one. `gradient_edges`: where each gradient of the joint graph's
-// gradient_of goes.
-std::vector<Chain> make_backward_chains(const std::shared_ptr<Backward>& backward,
-                                        const torch::autograd::edge_list& gradient_edges);
+// The first nodes of the chains of a forward: one for each set of results in SavedGroups::leads(), with the
+// gradients to which these lead. `gradient_edges`: where each gradient of the joint graph's gradient_of goes.
+std::vector<std::shared_ptr<BackwardNode>> make_backward_chains(
+    const std::shared_ptr<Backward>& backward, const torch::autograd::edge_list& gradient_edges);
 
 }  // namespace rekindle::session

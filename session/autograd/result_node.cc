@@ -79,42 +79,45 @@ namespace {
 // Makes the nodes of several results, inner ones first, of which a result has more than any of these has.
 class ResultMaker {
  public:
-  ResultMaker(std::shared_ptr<Backward> backward, std::vector<Chain> chains,
-              const std::vector<at::Tensor>& results, const std::vector<std::vector<std::size_t>>& inner)
-      : backward_(std::move(backward)), chains_(std::move(chains)), inner_(inner), nodes_(results.size()) {
-    const auto of_all = [](const Chain& chain) {
-      return std::ranges::find(chain.from, false) == chain.from.end();
-    };
-    if (chains_.size() > 1 || !std::ranges::all_of(chains_, of_all)) arrivals_ = std::make_shared<Arrivals>();
-    const at::Tensor link = at::empty({0}, at::TensorOptions().device(backward_->plan()->device));
-    for (const Chain& chain : chains_) {
-      chain.first->add_input_metadata(link);
-      for (const at::Tensor& result : results) chain.first->add_input_metadata(result);
-      chain.first->begin_with(arrivals_);
-      if (arrivals_ != nullptr) arrivals_->add_chain(chain.first);
-    }
+  ResultMaker(std::shared_ptr<Backward> backward, std::vector<std::shared_ptr<BackwardNode>> chains,
+              const std::vector<std::vector<std::size_t>>& inner)
+      : backward_(std::move(backward)),
+        chains_(std::move(chains)),
+        from_(backward_->leads().from),
+        inner_(inner) {
+    const bool lead_to_all = from_.size() == 1 && std::ranges::find(from_[0], false) == from_[0].end();
+    if (!lead_to_all) arrivals_ = std::make_shared<Arrivals>();
   }
 
   void connect(const std::vector<at::Tensor>& results) {
+    for (const auto& chain : chains_) take_all(*chain, results);
     std::vector<std::size_t> order(results.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {}, [this](std::size_t i) { return within(i).size(); });
+    nodes_.resize(results.size());
     for (const std::size_t result : order) nodes_[result] = made(result);
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      if (arrivals_ != nullptr) arrivals_->add_result(nodes_[i]);
-      torch::autograd::set_history(results[i], nodes_[i]);
-    }
+    for (std::size_t i = 0; i < results.size(); ++i) torch::autograd::set_history(results[i], nodes_[i]);
+    if (arrivals_ == nullptr) return;
+    for (const auto& chain : chains_) arrivals_->add_chain(chain);
+    for (const auto& node : nodes_) arrivals_->add_result(node);
   }
 
  private:
+  void take_all(BackwardNode& chain, const std::vector<at::Tensor>& results) const {
+    chain.begin_with(arrivals_);
+    if (arrivals_ != nullptr)
+      chain.add_input_metadata(at::empty({0}, at::TensorOptions().device(backward_->plan()->device)));
+    for (const at::Tensor& result : results) chain.add_input_metadata(result);
+  }
+
   std::vector<std::size_t> within(std::size_t result) const {
     return result < inner_.size() ? inner_[result] : std::vector<std::size_t>();
   }
 
   std::shared_ptr<torch::autograd::Node> made(std::size_t result) const {
     edge_list edges;
-    for (const Chain& chain : chains_) {
-      if (chain.from[result]) edges.emplace_back(chain.first, static_cast<std::uint32_t>(1 + result));
+    for (std::size_t i = 0; i < chains_.size(); ++i) {
+      if (from_[i][result]) edges.emplace_back(chains_[i], (arrivals_ != nullptr ? 1 : 0) + result);
     }
     std::vector<std::size_t> others;
     for (const std::size_t other : within(result)) {
@@ -127,9 +130,10 @@ class ResultMaker {
   }
 
   const std::shared_ptr<Backward> backward_;
-  const std::vector<Chain> chains_;
+  const std::vector<std::shared_ptr<BackwardNode>> chains_;
+  const std::vector<std::vector<bool>>& from_;  // per chain: the results that lead to it
   const std::vector<std::vector<std::size_t>>& inner_;
-  std::shared_ptr<Arrivals> arrivals_;
+  std::shared_ptr<Arrivals> arrivals_;  // null where all results lead to all gradients
   std::vector<std::shared_ptr<torch::autograd::Node>> nodes_;
 };
 
@@ -140,11 +144,11 @@ void connect(const std::vector<at::Tensor>& results, std::shared_ptr<PlanCache> 
              const edge_list& gradient_edges) {
   const auto state =
       std::make_shared<Backward>(plans, std::move(frame), std::move(versions), std::move(replay));
-  std::vector<Chain> chains = make_backward_chains(state, gradient_edges);
+  auto chains = make_backward_chains(state, gradient_edges);
   if (results.size() > 1)
-    return ResultMaker(state, std::move(chains), results, plans->inner_results()).connect(results);
-  chains[0].first->begin_with(nullptr);
-  torch::autograd::set_history(results[0], chains[0].first);
+    return ResultMaker(state, std::move(chains), plans->inner_results()).connect(results);
+  chains[0]->begin_with(nullptr);
+  torch::autograd::set_history(results[0], chains[0]);
 }
 
 }  // namespace rekindle::session

@@ -125,9 +125,9 @@ bool SavedGroups::is_freed(const Flags& freed, std::size_t cotangent, std::size_
   return false;
 }
 
-const std::vector<Flags>& SavedGroups::results_of_gradients() const {
+const SavedGroups::Leads& SavedGroups::leads() const {
   reached();
-  return results_;
+  return leads_;
 }
 
 const std::vector<Flags>& SavedGroups::reached() const {
@@ -145,7 +145,9 @@ const std::vector<Flags>& SavedGroups::reached() const {
       Flags flags;
       for (const Flags& reached : reached_) flags.push_back(reached[place]);
       if (std::ranges::find(flags, true) == flags.end()) flags.flip();
-      results_.push_back(std::move(flags));
+      const auto known = std::ranges::find(leads_.from, flags);
+      leads_.to_gradient.push_back(static_cast<std::size_t>(known - leads_.from.begin()));
+      if (known == leads_.from.end()) leads_.from.push_back(std::move(flags));
     }
   });
   return reached_;

@@ -49,8 +49,13 @@ class SavedGroups {
   BackwardPart left(const Flags& freed) const;
   // The gradients that a backward with just these cotangents may be asked for.
   Flags open(const Flags& freed, const Flags& present) const;
-  // Per gradient: the cotangents on which it depends; all of them for one that was found to be a constant.
-  const std::vector<Flags>& results_of_gradients() const;
+  // Which cotangents lead to which gradients.
+  struct Leads {
+    std::vector<Flags> from;               // distinct sets of cotangents
+    std::vector<std::size_t> to_gradient;  // per gradient: the set, by its place in `from`
+  };
+  // Of a gradient that was found to be a constant: all cotangents.
+  const Leads& leads() const;
   // Returns whether such a backward runs nodes of `group`.
   bool runs(const SavedGroup& group, const Flags& present, const Flags& wanted) const;
 
@@ -68,7 +73,7 @@ class SavedGroups {
   std::vector<Group> groups_;
   mutable std::once_flag searched_;
   mutable std::vector<Flags> reached_;  // per cotangent: the gradients that depend on it
-  mutable std::vector<Flags> results_;  // per gradient: the same the other way round
+  mutable Leads leads_;                 // the same the other way round
 };
 
 }  // namespace rekindle::session

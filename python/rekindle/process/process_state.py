@@ -125,14 +125,9 @@ def replaced(owner: Any, name: str, replacement: Any) -> Iterator[Any]:
         yield before
 
 
-@contextlib.contextmanager
-def beside() -> Iterator[None]:
-    """Lets the block see the changes of this thread's own export as another thread does: not at all."""
-    before, _beside.is_on = _beside.is_on, True
-    try:
-        yield
-    finally:
-        _beside.is_on = before
+def set_beside(is_on: bool) -> None:
+    """Lets this thread see the changes of its own export as another thread does, not at all; or as its own again."""
+    _beside.is_on = is_on
 
 
 def is_beside() -> bool:

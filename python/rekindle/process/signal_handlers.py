@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rekindle.process.process_state import beside, changed
+from rekindle.process.process_state import changed, is_beside, set_beside
 from rekindle.process.torch_internals import (
     count_function_modes,
     dispatching_by,
@@ -79,31 +79,39 @@ class StandIn:
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         """Calls the handler; in the middle of an export, off this thread's export."""
-        if not _runs.watchers or threading.current_thread() is not threading.main_thread():
+        is_within = is_beside()  # of a handler that this signal interrupts, and that has turned everything off
+        if not _runs.watchers or is_within or threading.current_thread() is not threading.main_thread():
             return self._handler(number, frame)
         _runs.count += 1
         before = [(watcher, watcher.contents()) for watcher in _runs.watchers]
         try:
-            with dispatching_by(*self._keys), _off_this_thread(), torch.set_grad_enabled(self._grad):
-                return self._handler(number, frame)
+            with dispatching_by(*self._keys), torch.set_grad_enabled(self._grad):
+                return _off_this_thread(lambda: self._handler(number, frame))
         finally:
             for watcher, contents in before:
                 watcher.adopt(contents)
 
 
-@contextlib.contextmanager
-def _off_this_thread() -> Iterator[None]:
-    """Turns off, for the block, all that an export has turned on in this thread."""
-    state = tracing_state()
-    modes = [pop_function_mode() for _ in range(count_function_modes())]
+def _off_this_thread(run: Callable[[], Any]) -> Any:
+    """Returns what `run` does with all off that an export has turned on in this thread.
+
+    Another signal may interrupt this anywhere, and its handler raise: what a context manager does on its way in would stay.
+    """
+    state, modes = tracing_state(), list[Any]()
     try:
+        set_beside(True)
+        while count_function_modes():
+            modes.append(pop_function_mode())
         set_tracing_state(None)
-        with without_operator_modes(), beside():
-            yield
+        with without_operator_modes():
+            return run()
     finally:
-        set_tracing_state(state)
-        for mode in reversed(modes):
-            push_function_mode(mode)
+        try:
+            set_tracing_state(state)
+            for mode in reversed(modes):
+                push_function_mode(mode)
+        finally:
+            set_beside(False)
 
 
 @contextlib.contextmanager
