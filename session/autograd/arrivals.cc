@@ -78,8 +78,10 @@ Arrivals::Beginning Arrivals::begin_at(Task& now, std::size_t chain, variable_li
     heads[i]->add_wanted(beginning.wanted);
   }
   if (!is_whole) return beginning;
-  for (const auto& [result, cotangent] : now.cotangents)  // gone where no chain needs it any more
-    beginning.cotangents.at(result) = at::Tensor(cotangent.lock());
+  for (const auto& [result, cotangent] : now.cotangents) {
+    at::Tensor& given = beginning.cotangents.at(result);
+    if (!given.defined()) given = at::Tensor(cotangent.lock());  // gone where no chain needs it any more
+  }
   return beginning;
 }
 

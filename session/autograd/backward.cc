@@ -162,9 +162,14 @@ variable_list Backward::advance(std::size_t chain, std::size_t part, const std::
     const auto known = runs_.find(of);
     TORCH_INTERNAL_ASSERT(known != runs_.end(), "a backward continues that has not begun");
     run = known->second;
-    runs_.erase(known);  // an error leaves nothing behind
+    runs_.erase(known);
   }
-  if (run->frame != nullptr) run_to(*run, part);
+  try {
+    if (run->frame != nullptr) run_to(*run, part);
+  } catch (...) {
+    *run = Run();  // an error leaves nothing behind, for the run's other chains either
+    throw;
+  }
   variable_list gradients;
   for (const std::size_t place : places) gradients.push_back(std::move(run->gradients[place]));
   if (last) return gradients;

@@ -234,3 +234,40 @@ def test_results_whose_gradients_come_late(late: tuple[int, ...], retain: bool) 
     for mine, other in zip(train(model), train(Crossed()), strict=True):
         torch.testing.assert_close(mine, other)
     assert rekindle.status(model).exports == 1
+
+
+class Fails(torch.autograd.Function):
+    """The identity, whose backward raises for a large gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        if gradient.max() > 1e6:
+            raise RuntimeError("no gradient today")
+        return gradient
+
+
+class Failing(Two):
+    """Two layers, in the backward of one of which an error waits."""
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first, second = super().forward(x, z)
+        return first, Fails.apply(second)
+
+
+def test_an_error_in_the_backward_of_one_result_leaves_the_other_as_it_is() -> None:
+    def train(model: nn.Module) -> list[Any]:
+        first, second = model(rows(), rows(1))
+        with pytest.raises(RuntimeError, match="no gradient today"):
+            (first.sum() + 1e9 * second.sum()).backward(retain_graph=True)
+        model.zero_grad()
+        first.sum().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    model = rekindle.Module(Failing(), rekindle.Options(fallback="error"))
+    for mine, other in zip(train(model), train(Failing()), strict=True):
+        assert (mine is None) == (other is None)
+        torch.testing.assert_close(mine, other)
