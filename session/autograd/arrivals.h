@@ -40,9 +40,9 @@ class Arrivals {
   // Notes what has come to a result in the graph task of this thread, also where that is nothing. Whoever
   // gets it next keeps it alive.
   void arrive(std::size_t result, const at::Tensor& cotangent);
-  // What a chain begins with that was given these; nothing if another has begun for it. It is for all chains
-  // of the task, unless something is still to come to one of the results: PyTorch's engine knows no order
-  // between nodes that were recorded by several threads. Then it is for this chain alone.
+  // Returns the run that a chain with these cotangents has to begin; nothing if another chain has begun it.
+  // One run serves all chains of the task, unless something is still to come to one of the results (PyTorch's
+  // engine knows no order between nodes that several threads have recorded): then it serves this chain alone.
   std::optional<Beginning> begin(std::size_t chain, torch::autograd::variable_list&& cotangents);
 
  private:

@@ -54,7 +54,7 @@ class SavedGroups {
     std::vector<Flags> from;               // distinct sets of cotangents
     std::vector<std::size_t> to_gradient;  // per gradient: the set, by its place in `from`
   };
-  // Of a gradient that was found to be a constant: all cotangents.
+  // Takes a gradient that no cotangent changes, as it was found to be a constant, for one to which all lead.
   const Leads& leads() const;
   // Returns whether such a backward runs nodes of `group`.
   bool runs(const SavedGroup& group, const Flags& present, const Flags& wanted) const;

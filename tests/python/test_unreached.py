@@ -159,7 +159,7 @@ def hook_changes(model: nn.Module) -> Any:
 
 
 def freed_upstream(model: nn.Module) -> Any:
-    """What made an input has been differentiated before, and is not met again."""
+    """Differentiates what made an input first, which a backward past it must not meet again."""
     encoder = nn.Linear(4, 4)
     torch.nn.init.ones_(encoder.weight)
     features = encoder(rows()).tanh()

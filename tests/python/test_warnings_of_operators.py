@@ -1,4 +1,4 @@
-"""What PyTorch's operators warn of is a warning of Python's when a graph runs them, as it is in eager."""
+"""Operators of PyTorch give the same Python warnings when a graph runs them as in eager."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ import torch
 from rekindle.export.trace.user_place import user_place
 from rekindle.process.torch_internals import set_traced_value, traced_value, untraced
 from rekindle.reasons import Bypass, Reason
+from rekindle.results.layouts import elements_may_overlap
 from rekindle.results.view_steps import repeated
 from rekindle.results.views import root_of
 from rekindle.sizes.traced_sizes import swapped
@@ -167,7 +168,7 @@ class Aliases:
 
     def _memory_of(self, tensor: torch.Tensor) -> _Memory:
         with untraced():
-            if _may_overlap(tensor):
+            if elements_may_overlap(tensor):
                 raise Bypass(Reason.UNSUPPORTED_OP, "a tensor whose elements share memory is written in place; write to a clone")
             address = tensor.untyped_storage().data_ptr()
             if address in self._written:
@@ -253,16 +254,6 @@ class Aliases:
             message = "a write in place to memory that several tensors see cannot be followed at other sizes; write to a clone"
             raise Bypass(Reason.UNSUPPORTED_OP, message)
         return repeated(steps, memory.numbered, lambda value: swapped(value, lambda size: size.traced))
-
-
-def _may_overlap(tensor: torch.Tensor) -> bool:
-    """Tells whether elements may share memory, as those of an expanded tensor and of overlapping windows do."""
-    extent = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and stride < extent:
-            return True
-        extent += stride * (size - 1)
-    return False
 
 
 def numbered(tensor: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ class ViewWrites:
 
     @property
     def some_without_grad(self) -> bool:
-        """Whether views were made in a no_grad region."""
+        """Tells whether the forward has made a view in a no_grad region."""
         return bool(self._without_grad)
 
     def made_without_grad(self, tensor: torch.Tensor, detached: torch.Tensor) -> None:
