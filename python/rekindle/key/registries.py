@@ -18,12 +18,14 @@ _RUN = {
     "", "CPU", "CUDA", "Autograd", "AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA", "ADInplaceOrView",
     "BackendSelect", "Functionalize", "CompositeImplicitAutograd", "CompositeExplicitAutograd",
 }  # fmt: skip
+_harmless: set[str] = set()  # names in torch.library's list that were looked at before
 _OURS = (Origin.TORCH, Origin.STDLIB, Origin.REKINDLE)
 
 
 def add_registries(walker: Walker) -> None:
     """Adds leaves for what was registered; raises Bypass where an operator of torch runs Python code that cannot be seen."""
-    for registered in sorted(torch.library._impls):
+    unseen = torch.library._impls - _harmless
+    for registered in sorted(unseen):
         namespace, operator, key = registered.split("/", 2)
         if namespace == "aten" and key in _RUN:
             raise Bypass(
@@ -31,6 +33,7 @@ def add_registries(walker: Walker) -> None:
                 f"aten::{operator} is implemented for {key} by a Python function given to torch.library, whose code cannot be "
                 "seen; replace the calls instead of the operator",
             )
+    _harmless.update(unseen)
     for path in sorted(torch.ops.loaded_libraries):
         walker.emit(f"registered.library.{os.path.basename(path)}", build_id(path))
     _add_symbolics(walker)

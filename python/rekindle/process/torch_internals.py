@@ -163,8 +163,9 @@ def symbolic_functions(opset: int) -> Callable[[str], Callable[..., Any] | None]
 def added_symbolic_functions() -> Iterator[tuple[str, int, Callable[..., Any]]]:
     """Yields name, opset and function of each symbolic function that is not the exporter's own; none where it is not loaded."""
     loaded = sys.modules.get("torch.onnx._internal.torchscript_exporter.registration")
-    for name in sorted(loaded.registry.all_functions()) if loaded is not None else ():
-        for opset, function in loaded.registry.get_function_group(name)._functions._overrides.items():
+    groups = {} if loaded is None else loaded.registry._registry
+    for name in sorted(name for name, group in list(groups.items()) if group._functions._overrides):
+        for opset, function in groups[name]._functions._overrides.items():
             yield name, opset, function
 
 
