@@ -6,9 +6,9 @@ import json
 import os
 import pathlib
 import socket
-import subprocess
-import sys
 from typing import Any
+
+import python_process
 
 _LIMIT = 240  # seconds for a job
 
@@ -27,13 +27,8 @@ def run_job(script: str, ranks: int, *arguments: str, **environment: str) -> lis
     """
     job = environment | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, *arguments],
-            cwd=pathlib.Path(__file__).parent,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | job | {"RANK": str(rank)},
+        python_process.Process(
+            "-c", script, *arguments, cwd=pathlib.Path(__file__).parent, env=os.environ | job | {"RANK": str(rank)}
         )
         for rank in range(ranks)
     ]

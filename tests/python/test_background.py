@@ -6,13 +6,12 @@ import errno
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 import torch
 from module_support import Twins, mlp, rows, tiny_gpt, tokens, train
@@ -330,8 +329,8 @@ print(rekindle.status(model).source, Background._at_work.number if Background._a
 
 def run(start: str, seconds: float = 0.0) -> tuple[str, int]:
     """Runs a script whose helper waits so many seconds; returns where its graph came from and the number of the helper."""
-    command = [sys.executable, "-c", _SCRIPT, start, str(seconds)]
-    done = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=60, check=True)
+    arguments = "-c", _SCRIPT, start, str(seconds)
+    done = python_process.run(*arguments, cwd=pathlib.Path(__file__).parent, timeout=60, check=True)
     source, number = done.stdout.split()
     return source, int(number)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 
 # Trains for three steps and prints what happened. With "forbidden", all that an export would use raises.
@@ -55,14 +54,7 @@ print(json.dumps({
 
 def run(mode: str, script: str = _TRAIN) -> dict[str, Any]:
     """Run a script in a fresh process of this environment and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, mode],
-        cwd=pathlib.Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python_process.run("-c", script, mode, cwd=pathlib.Path(__file__).parent)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

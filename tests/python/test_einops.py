@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import python_process
 import rekindle
 import torch
 from torch import nn
@@ -120,8 +119,7 @@ def test_what_einops_has_cached_before_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "einops_model.py").write_text(_MODEL)
     found = []
     for how in ("cold", "warm"):
-        command = [sys.executable, "-c", _PROGRAM, how]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        done = python_process.run("-c", _PROGRAM, how, cwd=tmp_path, check=True)
         found.append(done.stdout.split())
     assert found == [["48.0", "export"], ["48.0", "local"]]
 

@@ -8,14 +8,13 @@ import os
 import pathlib
 import random
 import socket
-import subprocess
-import sys
 import warnings
 from typing import Any
 
 import example_scripts as examples
 import numpy as np
 import pytest
+import python_process
 import rekindle
 import torch
 from torch.utils._pytree import tree_leaves
@@ -133,13 +132,7 @@ def test_data_parallel_ranks_train_as_in_eager() -> None:
         port = probe.getsockname()[1]
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", _JOB],
-            env={**environment, "RANK": str(rank)},
-            cwd=pathlib.Path(__file__).parent,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        python_process.Process("-c", _JOB, env={**environment, "RANK": str(rank)}, cwd=pathlib.Path(__file__).parent)
         for rank in range(RANKS)
     ]
     outputs = [rank.communicate(timeout=180)[0] for rank in ranks]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+import python_process
 
 PROGRAM = """
 import atexit, sys, threading, torch, rekindle
@@ -97,5 +95,5 @@ print("done")
 
 @pytest.mark.parametrize("what", ["kept", "dropped", "waiting", "threads"])
 def test_a_process_ends_after_errors_in_backwards(what: str) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, what], capture_output=True, text=True, timeout=300)
+    done = python_process.run("-c", PROGRAM, what)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

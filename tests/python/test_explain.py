@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import threading
 import types
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from typing import Any
 
 import changing_model
 import pytest
+import python_process
 import rekindle
 import torch
 from changing_model import Reader
@@ -301,10 +300,7 @@ print(rekindle.status(model).source)
 
 
 def _train(scale: float) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", _TRAIN, str(scale)],
-        cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = python_process.run("-c", _TRAIN, str(scale), cwd=pathlib.Path(__file__).parent)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
+import python_process
 
 # Trains three steps with and without Rekindle and compares the weights; `break_it` runs after the first step.
 PROGRAM = """
@@ -51,7 +51,7 @@ print(rekindle.status(wrapped).source, rekindle.status(other).source, rekindle.s
 
 
 def run(directory, fault):
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(directory), fault], capture_output=True, text=True, timeout=300)
+    done = python_process.run("-c", PROGRAM, str(directory), fault)
     assert done.returncode == 0, done.stderr
     return done.stdout.split(), [line for line in done.stderr.splitlines() if "warning" in line or "ead-only" in line]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import python_process
 
 _PROGRAM = """
 import sys
@@ -37,9 +36,7 @@ def run_all(directory: Path, forwards: list[str], before: str = "", files: dict[
     nets = f"NETS = [{', '.join(f'Net{i}' for i in range(len(forwards)))}]"
     (directory / "program.py").write_text(_PROGRAM.format(before=before, classes=classes + nets))
     environment = {**os.environ, "REKINDLE_CACHE_DIR": str(directory / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=directory, env=environment, capture_output=True, text=True, check=False
-    )
+    done = python_process.run("program.py", cwd=directory, env=environment)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [same for same, *_ in lines] == ["True"] * len(forwards), f"{done.stdout}{done.stderr}"

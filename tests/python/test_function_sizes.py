@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 import torch
 from module_support import Twins
@@ -201,5 +200,5 @@ print(rekindle.status(model).exports, before or "torch._dynamo" not in sys.modul
 
 @pytest.mark.parametrize(("name", "loads"), [("Net", False), ("Checkpointed", True)])
 def test_the_first_export_of_a_process_leaves_sizes_open_whatever_torch_imports_meanwhile(name: str, loads: bool) -> None:
-    done = subprocess.run([sys.executable, "-c", _FIRST, name], capture_output=True, text=True, timeout=300)
+    done = python_process.run("-c", _FIRST, name)
     assert done.stdout.split() == ["1", str(not loads)], done.stdout + done.stderr

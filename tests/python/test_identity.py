@@ -5,8 +5,6 @@ A key says what values are, so that equal objects read alike; see key/values/pla
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 import torch
 from rekindle.lookup import store
@@ -130,8 +129,9 @@ print(rekindle.status(graphed).source)
 def test_later_processes_find_the_graph_of_their_own_answer(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(tmp_path / "cache")]
-    sources = [subprocess.check_output([*command, mode], text=True).strip() for mode in ("sum", "mean", "mean", "sum")]
+    arguments = str(program), str(tmp_path / "cache")
+    runs = [python_process.run(*arguments, mode, check=True) for mode in ("sum", "mean", "mean", "sum")]
+    sources = [run.stdout.strip() for run in runs]
     assert sources == ["export", "export", "local", "local"]
 
 

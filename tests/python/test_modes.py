@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 import torch
 from module_support import Twins, mlp, rows
@@ -40,14 +39,7 @@ print(json.dumps(results))
 
 def run(*modes: str) -> tuple[list[list[Any]], str]:
     """[source, hits, exports, verify failures] of a call in each mode, in a process of their own; and the log."""
-    done = subprocess.run(
-        [sys.executable, "-c", _CHILD, *modes],
-        cwd=pathlib.Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python_process.run("-c", _CHILD, *modes, cwd=pathlib.Path(__file__).parent)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
@@ -106,14 +98,7 @@ def _own_prekey() -> str:
 
 def _prekey() -> str:
     """Of a process of its own: settings that other tests have left behind are part of a key."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PREKEY],
-        cwd=pathlib.Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = python_process.run("-c", _PREKEY, cwd=pathlib.Path(__file__).parent, check=True)
     return done.stdout.split()[-1]
 
 

@@ -6,8 +6,8 @@ import json
 import os
 import pathlib
 import socket
-import subprocess
-import sys
+
+import python_process
 
 _DIRECTORY = pathlib.Path(__file__).parent
 
@@ -18,10 +18,8 @@ def run(kind: str, cache: pathlib.Path, ranks: int = 0) -> list[dict[str, str]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {**os.environ, "REKINDLE_CACHE_DIR": str(cache), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    commands = [[sys.executable, "function_users.py", kind, *([str(rank)] if ranks else [])] for rank in range(max(ranks, 1))]
-    processes = [
-        subprocess.Popen(command, cwd=_DIRECTORY, env=environment, stdout=-1, stderr=-1, text=True) for command in commands
-    ]
+    programs = [["function_users.py", kind, *([str(rank)] if ranks else [])] for rank in range(max(ranks, 1))]
+    processes = [python_process.Process(*program, cwd=_DIRECTORY, env=environment) for program in programs]
     found = []
     for process in processes:
         output, errors = process.communicate(timeout=300)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import function_cases
@@ -15,6 +13,7 @@ import function_cases_kinds  # noqa: F401
 import function_cases_memory  # noqa: F401
 import function_cases_results  # noqa: F401
 import pytest
+import python_process
 import rekindle
 import torch
 from function_cases import FUNCTIONS
@@ -28,8 +27,7 @@ def test_functions_run_inside_the_graph(tmp_path: pathlib.Path) -> None:
     """All in a process that exports, then in one that finds everything in the cache and runs no forward."""
     environment = {**os.environ, "REKINDLE_CACHE_DIR": str(tmp_path)}
     for kind in ("cold", "warm"):
-        command = [sys.executable, "function_process.py", kind]
-        done = subprocess.run(command, cwd=_DIRECTORY, env=environment, capture_output=True, text=True, timeout=600)
+        done = python_process.run("function_process.py", kind, cwd=_DIRECTORY, env=environment, timeout=600)
         assert done.returncode == 0, done.stderr[-4000:]
         assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(FUNCTIONS, ""), kind
 
@@ -67,7 +65,8 @@ assert counts == [2, 2, 1, 0], counts
 def test_contexts_live_until_their_backward_or_the_end_of_their_result() -> None:
     # In a process of its own: pytest keeps what is logged.
     directory = pathlib.Path(__file__).parent
-    subprocess.run([sys.executable, "-c", _CONTEXTS], cwd=directory, check=True, timeout=120)
+    done = python_process.run("-c", _CONTEXTS, cwd=directory)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 class Raises(torch.autograd.Function):

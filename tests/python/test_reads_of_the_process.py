@@ -17,7 +17,6 @@ import resource
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import python_process
 import rekindle
 import torch
 from module_support import rows
@@ -223,7 +223,7 @@ print(rekindle.status(model).source, rekindle.status(model).bypass)
 def test_what_torch_asks_its_drivers_for_an_answer_of_its_own_is_no_question_of_the_forwards(tmp_path: pathlib.Path) -> None:
     # The first checkpoint of a process asks whether there is an accelerator, which opens a driver's library.
     (tmp_path / "program.py").write_text(_CHECKPOINTED)
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = python_process.run("program.py", cwd=tmp_path, check=True)
     assert done.stdout == "export []\n"
 
 

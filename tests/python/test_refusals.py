@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 import torch
 from hypothesis import given
@@ -65,10 +64,8 @@ class _Processes:
     def run(self, *sizes: int, **environment: str) -> Any:
         """Calls the model once for each size; returns the sources, whether an export was tried, and the reasons."""
         (self.directory / "refused_model.py").write_text(self.model)
-        command = [sys.executable, "-c", _PROGRAM, json.dumps(sizes)]
-        done = subprocess.run(
-            command, cwd=self.directory, capture_output=True, text=True, check=False, env={**os.environ, **environment}
-        )
+        arguments = "-c", _PROGRAM, json.dumps(sizes)
+        done = python_process.run(*arguments, cwd=self.directory, env={**os.environ, **environment})
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

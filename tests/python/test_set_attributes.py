@@ -6,14 +6,13 @@ import copy
 import gc
 import json
 import pathlib
-import subprocess
-import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 import torch
 from module_support import Twins, assert_same
@@ -347,9 +346,6 @@ def test_the_first_call_of_another_process_finds_the_graph(tmp_path: pathlib.Pat
     (tmp_path / "run.py").write_text(_SCRIPT)
     found = []
     for _ in range(2):
-        run = subprocess.run(
-            [sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, check=True,
-            env={"REKINDLE_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        run = python_process.run("run.py", cwd=tmp_path, check=True)
         found.append(run.stdout.split())
     assert found == [["1", "0", "0"], ["0", "0", "1"]]

@@ -6,12 +6,11 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
 import pytest
+import python_process
 import rekindle
 
 # Waits for the file argv[1] so that all begin at once; with a second argument, the forward never ends.
@@ -40,16 +39,9 @@ print(json.dumps({"source": status.source, "exports": status.exports}))
 
 class Process:
     def __init__(self, go: pathlib.Path, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(go), *arguments],
-            cwd=pathlib.Path(__file__).parent,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        self.process = python_process.Process("-c", _START, str(go), *arguments, cwd=pathlib.Path(__file__).parent)
 
     def expect(self, line: str) -> None:
-        assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == line
 
     def result(self) -> dict[str, Any]:

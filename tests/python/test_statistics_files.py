@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
+import python_process
 import torch
 from rekindle import errors
 from rekindle.statistics import StatisticsSubscriber, inspect_activation, subscribe
@@ -219,7 +219,7 @@ def test_all_is_written_when_a_program_ends_without_remove(tmp_path: pathlib.Pat
         "subscribe(net, StatisticsSubscriber(sys.argv[1]))\n"
         "train(net, 2)\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=True)
+    python_process.run("-c", program, str(tmp_path / "run"), check=True)
     assert {record["step"] for record in records(tmp_path / "run")} == {0, 1}
     last = (tmp_path / "run" / "rank_0.jsonl").read_text().splitlines()[-1]
     assert json.loads(last)["phase"] == "gradient"
@@ -236,5 +236,5 @@ def test_a_forked_child_writes_nothing(tmp_path: pathlib.Path) -> None:
         "handle.remove()\n"
         "if child: sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run")], check=True)
+    python_process.run("-c", program, str(tmp_path / "run"), check=True)
     assert len(records(tmp_path / "run", "step")) == 1
