@@ -12,7 +12,7 @@ void CacheFlags::declare(CLI::App& app) {
   app.add_flag("--json", json, "Print one JSON object");
 }
 
-std::string CacheFlags::directory() const { return dir.empty() ? default_cache_dir() : dir; }
+std::string CacheFlags::directory() const { return dir.empty() ? default_cache_dir() : with_home(dir); }
 
 Result<std::unique_ptr<ExportCache>> CacheFlags::open(CacheMode mode) const {
   const std::string chosen = directory();

@@ -68,8 +68,25 @@ Finding check_mode(const std::string& dir, const struct stat& info) {
           "Its group may change what you run; to keep it to yourself: chmod 700 " + dir};
 }
 
+// What lies at the root of a cache and cannot be read and written; empty where there is nothing such.
+std::string closed_part(const std::string& dir) {
+  for (const char* name :
+       {"db", "objects", "journal", "misses", "inflight", "state", "rekindle.lock", "format"}) {
+    const std::string path = dir + "/" + name;
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) continue;
+    if (access(path.c_str(), R_OK | W_OK | (S_ISDIR(info.st_mode) ? X_OK : 0)) != 0) return path;
+  }
+  return {};
+}
+
 Finding check_access(const std::string& dir) {
-  if (access(dir.c_str(), R_OK | W_OK | X_OK) == 0) return {"access", "read and write"};
+  if (access(dir.c_str(), R_OK | W_OK | X_OK) == 0) {
+    const std::string closed = closed_part(dir);
+    if (closed.empty()) return {"access", "read and write"};
+    return {"access", "not to " + closed, Verdict::kWrong,
+            "Without it the cache is not used; run: chmod -R u+rwX " + dir};
+  }
   const std::string why = std::strerror(errno);
   if (access(dir.c_str(), R_OK | X_OK) == 0) {
     return {"access", "read only", Verdict::kNote,

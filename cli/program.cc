@@ -13,6 +13,17 @@ const std::map<std::string, std::string> kNouns = {
     {"profile", "Where the time of a training step goes"},
 };
 
+// A variable of a script that is not set would otherwise stand for the default, and clear another cache.
+void refuse_empty_values(CLI::App& verb) {
+  const auto check = [](const std::string& value) {
+    return value.empty() ? std::string("the value is empty; leave the option out for its default")
+                         : std::string();
+  };
+  for (CLI::Option* option : verb.get_options()) {
+    if (!option->get_positional() && option->get_expected_min() > 0) option->check(CLI::Validator(check, ""));
+  }
+}
+
 }  // namespace
 
 Program::Program()
@@ -29,6 +40,7 @@ Program::Program()
     verb->footer(std::string(help_page(name)));
     verbs_.emplace_back(verb, info.make());
     verbs_.back().second->declare(*verb);
+    refuse_empty_values(*verb);
   }
 }
 

@@ -43,9 +43,15 @@ std::string default_remote() { return variable("REKINDLE_REMOTE"); }
 
 bool allowed_by(const char* name) { return variable(name) == "1"; }
 
+std::string with_home(const std::string& path) {
+  const std::string home = variable("HOME");
+  const bool is_of_home = path == "~" || path.starts_with("~/");
+  return is_of_home && !home.empty() ? home + path.substr(1) : path;
+}
+
 std::string default_cache_dir() {
   for (const char* name : {"REKINDLE_CACHE_DIR", "ORTMODULE_CACHE_DIR"}) {
-    const std::string dir = variable(name);
+    const std::string dir = with_home(variable(name));
     if (dir.empty()) continue;
     std::error_code failed;
     const fs::path absolute = fs::absolute(dir, failed);

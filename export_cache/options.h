@@ -43,8 +43,11 @@ struct CacheOptions {
   FilesystemProbe filesystem_type = rekindle::filesystem_type;
 };
 
-// The first that is set and not empty: REKINDLE_CACHE_DIR, ORTMODULE_CACHE_DIR (both made absolute), else the
-// first of user_cache_dirs. Never fails, creates nothing.
+// With the user's home ($HOME) in the place of a "~" before the first slash, as a shell has it.
+std::string with_home(const std::string& path);
+
+// The first that is set and not empty: REKINDLE_CACHE_DIR, ORTMODULE_CACHE_DIR (both with_home and absolute),
+// else the first of user_cache_dirs. Never fails, creates nothing.
 std::string default_cache_dir();
 
 // $XDG_CACHE_HOME/rekindle (when absolute, as its standard asks), $HOME/.cache/rekindle (when

@@ -1,16 +1,23 @@
 #include "export_cache/files/format.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <optional>
 
 #include "export_cache/files/files.h"
+#include "src/base/digest.h"
+#include "src/base/log.h"
 
 namespace rekindle {
 namespace {
 
 constexpr std::string_view kPrefix = "rekindle cache format ";
 constexpr std::uint64_t kMostFormatBytes = 4096;
+// What a cache has at its root, beside files whose names begin so.
+constexpr std::string_view kNames[] = {"db",     "format",  "inflight",      "journal",
+                                       "misses", "objects", "rekindle.lock", "state"};
+constexpr std::string_view kPrefixes[] = {kTemporaryPrefix, "quarantine-"};
 
 // std::nullopt for text that no version has written.
 std::optional<int> parse_format(std::string_view text) {
@@ -26,9 +33,34 @@ std::optional<int> parse_format(std::string_view text) {
 
 Error another_format(const std::string& dir, const std::string& found, bool newer) {
   return unsupported("the cache in " + dir + " has format " + found + ", this Rekindle uses format " +
-                     std::to_string(kCacheFormat) +
-                     "; it is left as it is: " + (newer ? "upgrade Rekindle, or " : "delete it, or ") +
+                     std::to_string(kCacheFormat) + "; it is left as it is: " +
+                     (newer ? "upgrade Rekindle, or " : "delete " + dir + ", or ") +
                      "choose another directory with REKINDLE_CACHE_DIR");
+}
+
+// What lies in a directory that has no sound file of the format.
+struct Contents {
+  std::string own, foreign;  // one name each of what a cache has and of what none has; empty: there is none
+};
+
+Contents contents_of(const std::string& dir) {
+  namespace fs = std::filesystem;
+  Contents found;
+  std::error_code unreadable;
+  for (fs::directory_iterator it(dir, unreadable), end; !unreadable && it != end; it.increment(unreadable)) {
+    const std::string name = it->path().filename().string();
+    const bool prefixed =
+        std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
+    (prefixed || std::ranges::count(kNames, name) > 0 ? found.own : found.foreign) = name;
+  }
+  const std::string objects = dir + "/objects";
+  for (fs::directory_iterator it(objects, unreadable), end; !unreadable && it != end;
+       it.increment(unreadable)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(kTemporaryPrefix) && !Digest::from_hex(name).ok())
+      found.foreign = "objects/" + name;
+  }
+  return found;
 }
 
 // As of format 1; beside entries of their own the file of the format was lost, and is written again.
@@ -38,22 +70,33 @@ bool has_only_a_database(const std::string& dir) {
          !std::filesystem::exists(dir + "/objects", unreadable);
 }
 
+// Whoever clears or repairs a cache deletes what has its names.
+Error not_a_cache(const std::string& dir, const Contents& found, bool has_format) {
+  return unsupported(dir + " is not taken for a cache: it has " + found.own + " beside " + found.foreign +
+                     (has_format ? " and its file format is none of a cache's" : " and no file format") +
+                     "; choose an empty directory with REKINDLE_CACHE_DIR or, if it is a cache, move " +
+                     found.foreign + " away");
+}
+
 }  // namespace
 
 Status check_format(const std::string& dir, bool writable) {
   const std::string path = dir + "/format";
   REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMostFormatBytes));
+  if (!text || !parse_format(*text)) {
+    const Contents found = contents_of(dir);
+    if (!found.own.empty() && !found.foreign.empty()) return not_a_cache(dir, found, text.has_value());
+  }
   if (!text && has_only_a_database(dir)) {
     // A process that began meanwhile made the database, after its file of the format.
     REKINDLE_ASSIGN_OR_RETURN(text, read_file(path, kMostFormatBytes));
     if (!text) return another_format(dir, "1", false);
   }
-  if (text) {
-    const auto version = parse_format(*text);
-    if (!version) return another_format(dir, "that is not known (" + path + ")", false);
+  if (const auto version = text ? parse_format(*text) : std::nullopt) {
     if (*version == kCacheFormat) return {};
     return another_format(dir, std::to_string(*version), *version > kCacheFormat);
   }
+  if (text) log_warning(path + " is damaged" + (writable ? "; it is written again" : ""));
   if (!writable) return {};
   REKINDLE_ASSIGN_OR_RETURN(NewFile file, NewFile::create(path, 0600));
   REKINDLE_RETURN_IF_ERROR(file.write(std::string(kPrefix) + std::to_string(kCacheFormat) + "\n"));

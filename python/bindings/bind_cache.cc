@@ -4,6 +4,7 @@
 
 #include "export_cache/export_cache.h"
 #include "export_cache/misses/explain.h"
+#include "export_cache/tiers/remote.h"
 #include "export_cache/units.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/cache_values.h"
@@ -231,6 +232,7 @@ void bind_cache(py::module_& m) {
   bind_lease(m);
   m.def("default_cache_dir", &default_cache_dir);
   m.def("parse_size", [](const std::string& text) { return value_or_throw(parse_size(text)); });
+  m.def("check_remote", [](const std::string& text) { (void)value_or_throw(Remote::parse(text)); });
   m.def("encode_entry", &encode, py::arg("meta"), py::arg("sections"));
   m.def("decode_entry", &decode, py::arg("record"), py::arg("id"));
   py::class_<ExportCache> cache(m, "ExportCache");

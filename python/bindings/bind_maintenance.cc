@@ -87,7 +87,6 @@ void set_pin(ExportCache& self, const std::string& prefix, bool pinned) {
 }  // namespace
 
 void bind_maintenance(py::module_& m) {
-  m.def("parse_size", [](const std::string& text) { return value_or_throw(parse_size(text)); });
   m.def("parse_duration", [](const std::string& text) { return value_or_throw(parse_duration(text)); });
   py::class_<PrunePolicy>(m, "PrunePolicy")
       .def(py::init<>())

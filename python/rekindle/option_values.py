@@ -50,8 +50,8 @@ def checked(name: str, value: Any, origin: str) -> Any:
         return _seconds(value, origin)
     if name == "cache_dir" and value is not None:
         return _directory(value, origin)
-    if name == "remote" and not isinstance(value, str | None):
-        raise OptionError(f"{origin} is {value!r}; it must be text, such as 'file:///shared/rekindle ro'")
+    if name == "remote" and value is not None:
+        return _remote(value, origin)
     return value
 
 
@@ -63,7 +63,22 @@ def _directory(value: Any, origin: str) -> str:
         path = "\0"
     if "\0" in path:
         raise OptionError(f"{origin} is {value!r}; it must be the path of a directory")
-    return os.path.abspath(path) if path else path
+    path = os.path.abspath(os.path.expanduser(path)) if path else path
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"{origin} is {path!r}, which is not UTF-8; choose a directory whose path is") from None
+    return path
+
+
+def _remote(value: Any, origin: str) -> str:
+    if not isinstance(value, str):
+        raise OptionError(f"{origin} is {value!r}; it must be text, such as 'file:///shared/rekindle ro'")
+    try:
+        _native.check_remote(value)
+    except (_native.RekindleError, UnicodeEncodeError) as error:
+        raise OptionError(f"{origin} is {value!r}: {error}") from None
+    return value
 
 
 def _names(value: Any, origin: str) -> tuple[str, ...]:
@@ -113,7 +128,7 @@ def _budget(value: Any, origin: str) -> int | float:
         if not 0 < share <= 1:
             raise OptionError(wrong)
         return share
-    if share is not None and not share.is_integer():
+    if share is not None and (isinstance(value, float) or not share.is_integer()):  # 2.0 is no share, and hardly bytes
         raise OptionError(wrong)
     try:
         size = _native.parse_size(text if share is None else str(int(share)))

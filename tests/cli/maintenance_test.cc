@@ -98,6 +98,20 @@ TEST_CASE("a prune that says nothing, or nonsense, is a wrong command line", "[c
   }
 }
 
+TEST_CASE("an empty value, as of a variable that is not set, is a wrong command line", "[cli]") {
+  const TempDir dir;
+  testing::open_cache(dir.path());
+  const std::string environment = "REKINDLE_CACHE_DIR=" + dir.path();
+  for (const char* words :
+       {"clear --yes --dir ''", "prune --older-than 0s --keep-last ''", "prune --older-than 0s --model ''",
+        "prune --max-size ''", "verify --sample ''"}) {
+    const auto outcome = rekindle_command(std::string("cache ") + words, "2>&1 </dev/null", environment);
+    INFO(words << ": " << outcome.output);
+    REQUIRE(outcome.code == 64);
+    REQUIRE(contains(outcome.output, "empty"));
+  }
+}
+
 TEST_CASE("a bundle carries entries to a cache that does not exist yet", "[cli]") {
   const TempDir dir;
   const std::string one = store(dir / "a", "one");

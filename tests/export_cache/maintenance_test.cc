@@ -233,14 +233,59 @@ TEST_CASE("a directory of another format is named and left alone", "[export_cach
   };
   write_file(dir / "format", "rekindle cache format 3\n");
   refused("3");
-  write_file(dir / "format", "something else\n");
-  refused("that is not known");
   fs::remove(dir / "format");
-  fs::rename(dir / "objects", dir / "elsewhere");
+  const TempDir other;
+  fs::rename(dir / "objects", other / "objects");
   refused("1");
-  fs::rename(dir / "elsewhere", dir / "objects");
+  fs::rename(other / "objects", dir / "objects");
   REQUIRE(open_cache(dir.path())->lookup(kPrekey)->size() == 1);
   REQUIRE(testing::read_file(dir / "format") == "rekindle cache format 2\n");
+}
+
+TEST_CASE("a damaged or lost file of the format is written again", "[export_cache]") {
+  const TempDir dir;
+  REQUIRE(open_cache(dir.path())->store(kPrekey, "", make_entry("one")).ok());
+  for (const char* damaged :
+       {"", "something else\n", "rekindle cache format x\n", "rekindle cache format 2"}) {
+    write_file(dir / "format", damaged);
+    REQUIRE(open_cache(dir.path(), CacheMode::kReadOnly)->lookup(kPrekey)->size() == 1);
+    REQUIRE(testing::read_file(dir / "format") == damaged);
+    REQUIRE(open_cache(dir.path())->lookup(kPrekey)->size() == 1);
+    REQUIRE(testing::read_file(dir / "format") == "rekindle cache format 2\n");
+  }
+}
+
+TEST_CASE("a directory of something else is not taken for a cache", "[export_cache]") {
+  const auto refused = [](const TempDir& dir, const std::string& own, const std::string& foreign) {
+    for (const CacheMode mode : {CacheMode::kReadWrite, CacheMode::kReadOnly}) {
+      const auto cache = ExportCache::open({.dir = dir.path(), .mode = mode});
+      REQUIRE(!cache.ok());
+      REQUIRE(cache.error().code == ErrorCode::kUnsupported);
+      for (const std::string& part : {own, foreign, std::string("REKINDLE_CACHE_DIR")})
+        REQUIRE(cache.error().message.find(part) != std::string::npos);
+    }
+  };
+  const TempDir repository;  // as of git
+  fs::create_directories(repository / "objects");
+  write_file(repository / "objects/0123456789abcdef0123456789abcdef", "theirs");
+  write_file(repository / "HEAD", "ref: refs/heads/main\n");
+  refused(repository, "objects", "HEAD");
+  write_file(repository / "format", "theirs, too\n");
+  refused(repository, "", "HEAD");
+  REQUIRE(testing::read_file(repository / "format") == "theirs, too\n");
+
+  const TempDir other;
+  fs::create_directories(other / "objects/pack");
+  refused(other, "objects", "objects/pack");
+  const TempDir database;
+  fs::create_directories(database / "db");
+  write_file(database / "README", "");
+  refused(database, "db", "README");
+
+  const TempDir shared;  // with nothing that a cache has
+  write_file(shared / "README", "");
+  REQUIRE(open_cache(shared.path())->store(kPrekey, "", make_entry("one")).ok());
+  REQUIRE(open_cache(shared.path())->lookup(kPrekey)->size() == 1);
 }
 
 TEST_CASE("journals of processes that only hit are folded at a start, and lose nothing", "[export_cache]") {

@@ -12,7 +12,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, mlp, rows
-from rekindle import versions
+from rekindle import _native, versions
 from rekindle.errors import FallbackError, OptionError, UnsupportedEnvironmentError
 from torch import nn
 
@@ -91,6 +91,28 @@ def test_a_directory_is_that_of_when_it_was_named(tmp_path: pathlib.Path, monkey
 def test_what_is_no_path_or_text_is_an_error(name: str, wrong: Any) -> None:
     with pytest.raises(OptionError, match=f"option '{name}' is .*it must be"):
         rekindle.Options(**{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["http://x", "x", "redis://host", "file:relative", "file:///ok; http://x"])
+def test_a_remote_of_no_known_kind_is_an_error_at_once(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="option 'remote' is .* names no kind of tier; known: .*file"):
+        rekindle.Options(remote=wrong)
+    monkeypatch.setenv("REKINDLE_REMOTE", wrong)
+    with pytest.raises(OptionError, match="REKINDLE_REMOTE is .* names no kind of tier"):
+        rekindle.Options()
+
+
+def test_a_directory_whose_path_is_no_text_is_an_error() -> None:
+    with pytest.raises(OptionError, match="'cache_dir' is '/tmp/.*', which is not UTF-8; choose"):
+        rekindle.Options(cache_dir=b"/tmp/\xff")
+
+
+def test_a_tilde_is_the_home_of_the_user(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert rekindle.Options(cache_dir="~/here").cache_dir == str(tmp_path / "here")
+    monkeypatch.setenv("REKINDLE_CACHE_DIR", "~/there")
+    assert rekindle.Options().cache_dir == str(tmp_path / "there")
+    assert _native.default_cache_dir() == str(tmp_path / "there")
 
 
 def _file(directory: pathlib.Path) -> None:
