@@ -95,15 +95,15 @@ def test_what_is_no_path_or_text_is_an_error(name: str, wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["http://x", "x", "redis://host", "file:relative", "file:///ok; http://x"])
 def test_a_remote_of_no_known_kind_is_an_error_at_once(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match="option 'remote' is .* names no kind of tier; known: .*file"):
+    with pytest.raises(OptionError, match=r"option 'remote' is .* names no kind of tier; known: .*file"):
         rekindle.Options(remote=wrong)
     monkeypatch.setenv("REKINDLE_REMOTE", wrong)
-    with pytest.raises(OptionError, match="REKINDLE_REMOTE is .* names no kind of tier"):
+    with pytest.raises(OptionError, match=r"REKINDLE_REMOTE is .* names no kind of tier"):
         rekindle.Options()
 
 
 def test_a_directory_whose_path_is_no_text_is_an_error() -> None:
-    with pytest.raises(OptionError, match="'cache_dir' is '/tmp/.*', which is not UTF-8; choose"):
+    with pytest.raises(OptionError, match=r"'cache_dir' is '/tmp/.*', which is not UTF-8; choose"):
         rekindle.Options(cache_dir=b"/tmp/\xff")
 
 
