@@ -105,7 +105,7 @@ class DoubleBackward:
             for tensor, (layout, sizes) in zip(given, layouts, strict=True)
         ]
         create_graph = torch.is_grad_enabled()
-        arguments, apart = self._apart(arguments)
+        arguments, apart = self._apart(arguments, create_graph)
         args, kwargs = rebuild_arguments(*self._template, arguments)
         own = [*arguments, *every[len(arguments) :]]
         wanted = [own[self._used[i]] for i in self._gradient_of]
@@ -117,18 +117,22 @@ class DoubleBackward:
                 gradients = _differentiate(outputs, wanted, cotangents, create_graph)
             return [coming.get(i) for i in cut] if ending else gradients
 
-    def _apart(self, arguments: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _apart(
+        self, arguments: list[torch.Tensor], create_graph: bool
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Returns the arguments, with views of those that have a history and copies of those that eager writes; and these alone.
 
-        Eager may write to them, and a hook of an argument runs when the gradient gets there, not here.
+        Eager may write to them, and a hook of an argument runs when the gradient gets there, not here. The history is theirs
+        only if gradients need it: a parameter may be in it, too, for which this backward would run it, and free what it saved.
         """
         views: dict[int, torch.Tensor] = {}
         with torch.enable_grad():
             for i, argument in enumerate(arguments):
+                source = argument if create_graph else argument.detach().requires_grad_(argument.requires_grad)
                 if i in self._writes:
-                    views[id(argument)] = argument.clone()
+                    views[id(argument)] = source.clone()
                 elif argument.grad_fn is not None:
-                    views.setdefault(id(argument), argument.view_as(argument))
+                    views.setdefault(id(argument), source.view_as(source))
         return [views.get(id(argument), argument) for argument in arguments], list(views.values())
 
     def _check(self, every: list[torch.Tensor | None]) -> None:

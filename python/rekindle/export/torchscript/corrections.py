@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -24,16 +23,16 @@ from rekindle.process.process_state import in_this_thread, replaced
 from rekindle.process.torch_internals import (
     ANALYSE_SCALAR_TYPES,
     ASSIGN_OUTPUT_SHAPES,
-    CALL_FUNCTIONAL,
     CANONICALIZE_FUSED,
     CHECK_GRAPH,
     INFER_SHAPES,
     INPUTS,
+    IS_EXPORTING,
+    IS_TRACING,
     MERGE_EQUAL,
     OUTPUTS,
     PEEPHOLE,
     PREPROCESS,
-    SCRIPT_IF_TRACING,
     START_BACKWARD,
     Value,
     run_symbolic_place,
@@ -69,8 +68,8 @@ def _corrections(
                 yield module, name, _never
     yield torch.overrides, "has_torch_function", _false_in_attention
     yield *START_BACKWARD, refused_in_trace
-    yield *CALL_FUNCTIONAL, _as_if_untraced
-    yield *SCRIPT_IF_TRACING, _never  # eager runs the Python function, and so does its trace
+    for place in (IS_TRACING, IS_EXPORTING):  # a forward, and what it calls of torch, goes the way that it goes in eager
+        yield *place, _never
     yield *run_symbolic_place(), _typed_as_traced
     yield *CANONICALIZE_FUSED, _without_booleans
     yield *INPUTS, lambda _: _inputs_by_place
@@ -119,19 +118,6 @@ def _false_in_attention(asks: Callable[..., bool]) -> Callable[..., bool]:
 
 
 _ATTENTION = torch.nn.MultiheadAttention.forward.__code__
-
-
-def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
-    """Lets torch.func.functional_call run in a trace.
-
-    It refuses to, as a trace could not hold its parameters; ours has them as values. What the function itself asks is answered
-    otherwise. torch.jit.is_tracing stays as it is, for forwards read it.
-    """
-    jit = types.SimpleNamespace(**{**vars(torch.jit), "is_tracing": lambda: False})
-    names = {**function.__globals__, "torch": types.SimpleNamespace(**{**vars(torch), "jit": jit})}
-    made = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
 
 
 def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:
