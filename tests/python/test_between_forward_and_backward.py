@@ -87,6 +87,22 @@ def test_gradients_under_anomaly_detection_are_the_same(tmp_path: Any) -> None:
     torch.testing.assert_close(*found)
 
 
+def test_a_call_of_a_calls_result_has_eagers_gradients_under_anomaly_detection(tmp_path: Any) -> None:
+    # The repeated forward of the later call leads to the parameters by way of the earlier one, too.
+    net = Net(lambda net, h: (h * net.plain).sin())
+    module, found = wrapped(net, tmp_path), []
+    for called in (net, module, module):  # an export, and what it made
+        torch.manual_seed(1)
+        net.zero_grad()
+        x = torch.randn(2, 3, requires_grad=True)
+        with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+            called(called(x)).sum().backward()
+        found.append([x.grad, *(parameter.grad for parameter in net.parameters())])
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
+    assert rekindle.status(module).eager_calls == 0
+
+
 def convolved(net: Net, h: torch.Tensor) -> torch.Tensor:
     return nn.functional.conv1d(h[:, None], net.kernel).sin().sum(1)
 

@@ -117,9 +117,7 @@ class DoubleBackward:
                 gradients = _differentiate(outputs, wanted, cotangents, create_graph)
             return [coming.get(i) for i in cut] if ending else gradients
 
-    def _apart(
-        self, arguments: list[torch.Tensor], create_graph: bool
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _apart(self, arguments: list[torch.Tensor], create_graph: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Returns the arguments, with views of those that have a history and copies of those that eager writes; and these alone.
 
         Eager may write to them, and a hook of an argument runs when the gradient gets there, not here. The history is theirs

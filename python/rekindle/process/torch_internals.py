@@ -121,7 +121,6 @@ CHECK_GRAPH: Place = torch._C, "_jit_pass_lint"
 ANALYSE_SCALAR_TYPES: Place = torch._C, "_jit_pass_onnx_scalar_type_analysis"
 START_BACKWARD: Place = torch.autograd, "_engine_run_backward"
 IS_TRACING: Place = torch._C, "_is_tracing"  # what torch.jit.is_tracing asks
-IS_EXPORTING: Place = torch.onnx, "is_in_onnx_export"
 
 
 def run_symbolic_place() -> Place:

@@ -21,6 +21,7 @@ from rekindle.modules.module_tables import named_modules
 from rekindle.modules.proxy import unwrapped
 from rekindle.reasons import Bypass, Reason, SetsAttributes
 from rekindle.results.structure import WithAttributes
+from rekindle.sizes.traced_sizes import is_traced
 
 # What torch's recurrent layers derive from their parameters whenever these are others.
 _FLAT_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
@@ -35,6 +36,7 @@ class _Set:
     owner: str  # name of the module in the tree
     module: nn.Module
     name: str
+    before: Any
     value: Any
 
     @property
@@ -60,7 +62,8 @@ class SetAttributes:
         Raises SetsAttributes where the key has one of them, and Bypass(state_mutated) where no graph can set it.
         """
         found = [one for name, module, before in self._before for one in self._changed(name, module, before)]
-        in_key = [one for one in found if (id(one.module), one.name) not in self._unread]
+        found = [one for one in found if not (self._is_in_key(one) and _is_still(one.before, one.value))]
+        in_key = [one for one in found if self._is_in_key(one)]
         if in_key:
             paths = module_paths(self._root)
             where = [attribute_path(paths[id(one.module)][0], one.name) for one in in_key if id(one.module) in paths]
@@ -68,13 +71,17 @@ class SetAttributes:
         self.places = [(one.owner, one.name) for one in found]
         return WithAttributes(result, [(one.title, one.value) for one in found]) if found else result
 
+    def _is_in_key(self, one: _Set) -> bool:
+        return (id(one.module), one.name) not in self._unread
+
     @staticmethod
     def _changed(owner: str, module: nn.Module, before: dict[str, Any]) -> list[_Set]:
         derived = _FLAT_WEIGHTS if isinstance(module, nn.RNNBase) else ()
         now = dict(module.__dict__)
         changed = [name for name in {**before, **now} if now.get(name, _ABSENT) is not before.get(name, _ABSENT)]
         changed.sort(key=place_of)
-        found = [_Set(owner, module, f"{name}", now.get(name, _ABSENT)) for name in changed if f"{name}" not in derived]
+        changes = [(f"{name}", before.get(name, _ABSENT), now.get(name, _ABSENT)) for name in changed]
+        found = [_Set(owner, module, *change) for change in changes if change[0] not in derived]
         refused = next((one for one in found if one.value is _ABSENT or not is_attribute(one.name)), None)
         if refused is not None:
             raise Bypass(Reason.STATE_MUTATED, f"the forward changes the attribute {refused.title}; keep state in buffers")
@@ -82,4 +89,12 @@ class SetAttributes:
         return found
 
 
+def _is_still(before: Any, value: Any) -> bool:
+    """Tells whether a plain value was set to what it was; a size is asked whether it is that, which the graph depends on then."""
+    if is_traced(value):
+        return type(before) is int and before == value.value and bool(value == before)
+    return type(value) is type(before) and type(value) in _PLAIN and repr(value) == repr(before)
+
+
 _ABSENT = object()
+_PLAIN = (bool, int, float, str)

@@ -27,7 +27,6 @@ from rekindle.process.torch_internals import (
     CHECK_GRAPH,
     INFER_SHAPES,
     INPUTS,
-    IS_EXPORTING,
     IS_TRACING,
     MERGE_EQUAL,
     OUTPUTS,
@@ -68,8 +67,7 @@ def _corrections(
                 yield module, name, _never
     yield torch.overrides, "has_torch_function", _false_in_attention
     yield *START_BACKWARD, refused_in_trace
-    for place in (IS_TRACING, IS_EXPORTING):  # a forward, and what it calls of torch, goes the way that it goes in eager
-        yield *place, _never
+    yield *IS_TRACING, _never  # a forward, and what it calls of torch, goes the way that it goes in eager
     yield *run_symbolic_place(), _typed_as_traced
     yield *CANONICALIZE_FUSED, _without_booleans
     yield *INPUTS, lambda _: _inputs_by_place
