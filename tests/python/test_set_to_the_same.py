@@ -56,25 +56,3 @@ def test_equal_plain_values_are_no_change_and_others_are(value: Any, other: Any)
         torch.testing.assert_close(ours, theirs)
         assert repr(twins.module.held) == repr(twins.eager.held)
         assert (twins.status.eager_calls > before) == changes
-
-
-class _AsksWhetherItIsTraced(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.layer(x)
-        if torch.jit.is_tracing():
-            return y * 3
-        return y, x.shape[0]
-
-
-def test_a_forward_goes_the_way_that_it_goes_in_eager() -> None:
-    twins = Twins(_AsksWhetherItIsTraced(), fallback="error")
-    for batch in (3, 5):
-        x = torch.randn(batch, 4)
-        theirs, ours = twins.both(lambda model: model(x))  # noqa: B023
-        torch.testing.assert_close(ours[0], theirs[0])
-        assert ours[1] == theirs[1] == batch
-    assert twins.status.exports == 1

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch.nn.utils import stateless
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
@@ -120,6 +121,8 @@ OUTPUTS: Place = Node, "outputs"
 CHECK_GRAPH: Place = torch._C, "_jit_pass_lint"
 ANALYSE_SCALAR_TYPES: Place = torch._C, "_jit_pass_onnx_scalar_type_analysis"
 START_BACKWARD: Place = torch.autograd, "_engine_run_backward"
+CALL_FUNCTIONAL: Place = stateless, "_functional_call"
+SCRIPT_IF_TRACING: Place = torch.jit._trace, "is_tracing"  # what a function of torch.jit.script_if_tracing asks
 IS_TRACING: Place = torch._C, "_is_tracing"  # what torch.jit.is_tracing asks
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from rekindle.process.process_state import in_this_thread, replaced
 from rekindle.process.torch_internals import (
     ANALYSE_SCALAR_TYPES,
     ASSIGN_OUTPUT_SHAPES,
+    CALL_FUNCTIONAL,
     CANONICALIZE_FUSED,
     CHECK_GRAPH,
     INFER_SHAPES,
@@ -32,6 +34,7 @@ from rekindle.process.torch_internals import (
     OUTPUTS,
     PEEPHOLE,
     PREPROCESS,
+    SCRIPT_IF_TRACING,
     START_BACKWARD,
     Value,
     run_symbolic_place,
@@ -67,7 +70,9 @@ def _corrections(
                 yield module, name, _never
     yield torch.overrides, "has_torch_function", _false_in_attention
     yield *START_BACKWARD, refused_in_trace
-    yield *IS_TRACING, _never  # a forward, and what it calls of torch, goes the way that it goes in eager
+    yield *CALL_FUNCTIONAL, _as_if_untraced
+    yield *SCRIPT_IF_TRACING, _never  # eager runs the Python function, and so does its trace
+    yield *IS_TRACING, _untold_in_models
     yield *run_symbolic_place(), _typed_as_traced
     yield *CANONICALIZE_FUSED, _without_booleans
     yield *INPUTS, lambda _: _inputs_by_place
@@ -116,6 +121,32 @@ def _false_in_attention(asks: Callable[..., bool]) -> Callable[..., bool]:
 
 
 _ATTENTION = torch.nn.MultiheadAttention.forward.__code__
+
+
+def _untold_in_models(asks: Callable[..., bool]) -> Callable[..., bool]:
+    """Answers no to the models of transformers, which then go the way that they go in eager: to caches, windows, positions.
+
+    Other code is told of the trace, as is what makes their masks: it would ask whether all of a mask is 1, which no graph can.
+    """
+
+    def is_told() -> bool:
+        name = sys._getframe(3).f_globals.get("__name__")  # 1: in_this_thread, 2: torch.jit.is_tracing
+        return not str(name).startswith("transformers.models.") and asks()
+
+    return is_told
+
+
+def _as_if_untraced(function: types.FunctionType) -> types.FunctionType:
+    """Lets torch.func.functional_call run in a trace.
+
+    It refuses to, as a trace could not hold its parameters; ours has them as values. What the function itself asks is answered
+    otherwise. torch.jit.is_tracing stays as it is, for forwards read it.
+    """
+    jit = types.SimpleNamespace(**{**vars(torch.jit), "is_tracing": lambda: False})
+    names = {**function.__globals__, "torch": types.SimpleNamespace(**{**vars(torch), "jit": jit})}
+    made = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _typed_as_traced(run_symbolic: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,51 @@
+"""What asks whether it is traced gets the answer with which a graph does what eager does, and serves other numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from module_support import Twins
+from torch import nn
+
+transformers = pytest.importorskip("transformers")
+
+
+def _trained(twins: Twins, *inputs: dict[str, torch.Tensor]) -> None:
+    for one in inputs:
+        for model in (twins.eager, twins.module):
+            model.zero_grad()
+
+        def step(model: nn.Module, one: dict[str, torch.Tensor] = one) -> Any:
+            found = model(**one).last_hidden_state
+            found.square().mean().backward()
+            return found
+
+        theirs, ours = twins.both(step)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        gradients = [[parameter.grad for parameter in model.parameters()] for model in (twins.module, twins.eager)]
+        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_a_window_as_large_as_the_image_stays_what_it_is() -> None:
+    # Traced, Swin's layers would put a tensor in the place of their window.
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=2, embed_dim=12, depths=[1, 1, 1], num_heads=[1, 2, 4], window_size=4, drop_path_rate=0.0
+    )
+    twins = Twins(transformers.SwinModel(config), fallback="error")
+    _trained(twins, {"pixel_values": torch.randn(2, 3, 32, 32)}, {"pixel_values": torch.randn(3, 3, 32, 32)})
+    assert twins.status.exports == 1
+
+
+@pytest.mark.parametrize("family", ["Bert", "Llama"])
+def test_one_graph_is_for_masks_of_ones_and_others(family: str) -> None:
+    made = getattr(transformers, f"{family}Config")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 30}
+    model = getattr(transformers, f"{family}Model")(made(**sizes, **({"use_cache": False} if family == "Llama" else {})))
+    twins = Twins(model.eval(), fallback="error")
+    ones = torch.ones(2, 6, dtype=torch.long)
+    padded = ones.tril(4).flip(1) if family == "Llama" else ones.tril(4)
+    tokens = torch.arange(12).view(2, 6)
+    _trained(twins, *({"input_ids": tokens, "attention_mask": mask} for mask in (ones, padded, ones)))
+    assert twins.status.exports == 1
