@@ -1,4 +1,4 @@
-"""What asks whether it is traced gets the answer with which a graph does what eager does, and serves other numbers."""
+"""What asks whether it is traced, or tells torch.compile something, does as in eager, and has a graph for other numbers too."""
 
 from __future__ import annotations
 
@@ -49,3 +49,35 @@ def test_one_graph_is_for_masks_of_ones_and_others(family: str) -> None:
     tokens = torch.arange(12).view(2, 6)
     _trained(twins, *({"input_ids": tokens, "attention_mask": mask} for mask in (ones, padded, ones)))
     assert twins.status.exports == 1
+
+
+class _Hints(nn.Module):
+    """Marks its result as torch._dynamo.mark_static_address does, which caches of transformers call for their states."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self.layer, self.mark = nn.Linear(4, 4), mark
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        setattr(y, self.mark, "unguarded")
+        return y
+
+
+@pytest.mark.parametrize(("mark", "is_hint"), [("_dynamo_static_input_type", True), ("kind", False)])
+def test_a_hint_for_torch_compile_is_left_out_and_no_other_attribute(mark: str, is_hint: bool) -> None:
+    twins = Twins(_Hints(mark))
+    for _ in range(2):
+        theirs, ours = twins.both(lambda model: model(torch.ones(3, 4)))
+        torch.testing.assert_close(ours, theirs)
+        assert is_hint or vars(ours) == vars(theirs)
+    assert twins.status.exports == int(is_hint)
+
+
+def test_a_model_whose_cache_hints_at_torch_compile_has_one_graph() -> None:
+    twins = Twins(
+        transformers.MambaModel(transformers.MambaConfig(hidden_size=8, num_hidden_layers=1, vocab_size=30, state_size=2))
+    )
+    tokens = torch.arange(12).view(2, 6)
+    _trained(twins, {"input_ids": tokens}, {"input_ids": tokens.flip(1)})
+    assert (twins.status.exports, twins.status.eager_calls) == (1, 0)

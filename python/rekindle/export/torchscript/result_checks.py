@@ -13,6 +13,8 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import bytes_of
 from rekindle.sizes.traced_sizes import CLOSED
 
+_HINTS = "_dynamo_"  # for torch.compile, as mark_static_address leaves them on the states of a cache; a graph's results have none
+
 
 def check_new(outputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> None:
     """Refuses results that are new and more than what was computed: leaves for gradients, with attributes, conjugated lazily.
@@ -25,7 +27,7 @@ def check_new(outputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) ->
             continue
         if output.requires_grad and output.is_leaf:
             what = "a tensor for which gradients were asked without a graph behind it"
-        elif attributes := [name for name in vars(output) if name != CLOSED]:
+        elif attributes := [name for name in vars(output) if name != CLOSED and not name.startswith(_HINTS)]:
             what = f"a tensor that got the attribute {attributes[0]!r}"
         elif output.is_conj() or output.is_neg():
             raise _refused("a conjugate, or a part of one, that is a view; return resolve_conj() or resolve_neg() of it")
