@@ -81,3 +81,31 @@ def test_a_model_whose_cache_hints_at_torch_compile_has_one_graph() -> None:
     tokens = torch.arange(12).view(2, 6)
     _trained(twins, {"input_ids": tokens}, {"input_ids": tokens.flip(1)})
     assert (twins.status.exports, twins.status.eager_calls) == (1, 0)
+
+
+class _Placed(nn.Module):
+    """Adds the positions of DETR, which a method keeps for the last shape that it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
+
+        self.layer, self.places = nn.Conv2d(3, 8, 3, padding=1), DetrSinePositionEmbedding(4, normalize=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # float32[batch, 3, height, width]
+        h = self.layer(x)
+        return h + self.places(h.shape, h.device, h.dtype)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_method_of_transformers_that_keeps_its_answer_is_no_effect(is_kept: bool) -> None:
+    twins = Twins(_Placed(), fallback="error")
+    method = type(twins.module.places).build_sine_position_embedding
+    dict(zip(method.__code__.co_freevars, method.__closure__, strict=True))["func_with_cache"].cell_contents.cache_clear()
+    for size in (5, 5, 6, 5):
+        x = torch.randn(2, 3, size, size)
+        if is_kept:
+            twins.eager(x)
+        theirs, ours = twins.both(lambda model: model(x))  # noqa: B023
+        torch.testing.assert_close(ours, theirs)
+    assert twins.status.eager_calls == 0

@@ -40,6 +40,7 @@ _OPAQUE = "opaque"
 _MOST_ASKED_BY_TRIALS = 8  # of a function that no call has asked before
 _LARGEST_ANSWER = 1 << 30  # bytes of a tensor
 _HEAP_TYPE = 1 << 9
+_KEEPER = "transformers.pytorch_utils"  # whose compile_compatible_method_lru_cache is between a method and its cache
 _NOBODY = nn.Module()  # a question is found again from loaded modules alone
 Asked = tuple[tuple[Any, ...], dict[str, Any]]  # arguments of a call
 Answers = dict[str, tuple[str, Asked]]  # by digest of the question; the digest of the answer
@@ -88,19 +89,27 @@ def _forgets_soon(function: Any) -> bool:
     function without arguments, or of an installed package, does not count.
     """
     most, room = function.cache_parameters()["maxsize"], _MOST_ASKED_BY_TRIALS
-    if not most or _has_one_question(function.__wrapped__) or _is_of_a_library(_file_of(function)):
+    if not most or _has_one_question(function.__wrapped__) or is_of_a_library(function):
         return False
     return bool(most - function.cache_info().currsize < max(room, most // 2))
 
 
-def _is_of_a_library(file: str) -> bool:
-    """Tells whether the caches of a file are no concern of its users: they answer alike whenever they are asked."""
+def is_of_a_library(function: Any) -> bool:
+    """Tells whether a cached function's answers are no concern of its users: they are alike whenever they are asked for."""
+    file = _file_of(function)
     return installed(file) or origin_of(file) is Origin.STDLIB
 
 
 def _is_pure(function: Any) -> bool:
-    """Tells whether the answers of a cached function depend on its arguments alone, as those of einops about its patterns do."""
-    return _is_of_a_library(_file_of(function)) and function.__module__.partition(".")[0] in PURE_LIBRARIES
+    """Tells whether the answers of a cached function depend on its arguments alone, as those of einops about its patterns do.
+
+    So do those that a method of transformers keeps, of its module, shapes and dtypes: the module is in the key.
+    """
+    if not is_of_a_library(function):
+        return False
+    found = find(function.__module__, function.__qualname__)  # maybe a static method
+    keeper = getattr(getattr(found, "__func__", found), "__globals__", {})
+    return function.__module__.partition(".")[0] in PURE_LIBRARIES or keeper.get("__name__") == _KEEPER
 
 
 def _has_one_question(function: Any) -> bool:
