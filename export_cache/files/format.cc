@@ -85,12 +85,13 @@ Status check_format(const std::string& dir, bool writable) {
   REKINDLE_ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMostFormatBytes));
   if (!text || !parse_format(*text)) {
     const Contents found = contents_of(dir);
-    if (!found.own.empty() && !found.foreign.empty()) return not_a_cache(dir, found, text.has_value());
-  }
-  if (!text && has_only_a_database(dir)) {
-    // A process that began meanwhile made the database, after its file of the format.
+    const bool is_old = has_only_a_database(dir);
+    // A process that began meanwhile may have made all that, after its file of the format.
     REKINDLE_ASSIGN_OR_RETURN(text, read_file(path, kMostFormatBytes));
-    if (!text) return another_format(dir, "1", false);
+    const bool is_sound = text && parse_format(*text);
+    if (!is_sound && !found.own.empty() && !found.foreign.empty())
+      return not_a_cache(dir, found, text.has_value());
+    if (!text && is_old) return another_format(dir, "1", false);
   }
   if (const auto version = text ? parse_format(*text) : std::nullopt) {
     if (*version == kCacheFormat) return {};

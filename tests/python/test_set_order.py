@@ -344,7 +344,9 @@ print(json.dumps([list(set(Net.kinds)), model(torch.ones(2)).tolist(), rekindle.
 def test_a_process_that_orders_a_set_alike_finds_the_entry_and_another_does_not(tmp_path: pathlib.Path) -> None:
     (tmp_path / "program.py").write_text(_IN_THE_ORDER_OF_A_SET)
     sources: dict[tuple[str, ...], set[str]] = {}
-    for seed in range(1, 8):
+    for seed in range(1, 12):
+        if len(sources) == 2 and all("local" in found for found in sources.values()):
+            break
         command = [sys.executable, "program.py"]
         environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
