@@ -15,7 +15,9 @@ namespace rekindle {
 inline constexpr int kCacheFormat = 2;
 
 // kUnsupported, naming both versions and the remedy, when `dir` has another format than kCacheFormat; nothing
-// in it is touched then. A directory without a cache has none yet: `writable` gives it one.
+// in it is touched then. Likewise, naming one of each, when it has no sound file `format` and holds what a
+// cache has beside what none has: it is somebody's else. Any other directory without a sound one has none
+// yet, or has lost it: `writable` gives it one.
 Status check_format(const std::string& dir, bool writable);
 
 }  // namespace rekindle

@@ -1,4 +1,4 @@
-"""What asks whether it is traced, or tells torch.compile something, does as in eager, and has a graph for other numbers too."""
+"""Models of transformers run from one graph though they ask whether they are traced, hint at torch.compile, or keep answers."""
 
 from __future__ import annotations
 
