@@ -13,6 +13,7 @@
 #include "cli/table.h"
 #include "export_cache/export_cache.h"
 #include "export_cache/files/filesystem.h"
+#include "export_cache/files/format.h"
 #include "export_cache/formats/record.h"
 
 namespace rekindle::cli {
@@ -70,9 +71,8 @@ Finding check_mode(const std::string& dir, const struct stat& info) {
 
 // What lies at the root of a cache and cannot be read and written; empty where there is nothing such.
 std::string closed_part(const std::string& dir) {
-  for (const char* name :
-       {"db", "objects", "journal", "misses", "inflight", "state", "rekindle.lock", "format"}) {
-    const std::string path = dir + "/" + name;
+  for (const std::string_view name : kCacheNames) {
+    const std::string path = dir + "/" + std::string(name);
     struct stat info;
     if (stat(path.c_str(), &info) != 0) continue;
     if (access(path.c_str(), R_OK | W_OK | (S_ISDIR(info.st_mode) ? X_OK : 0)) != 0) return path;

@@ -14,9 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "rekindle cache format ";
 constexpr std::uint64_t kMostFormatBytes = 4096;
-// What a cache has at its root, beside files whose names begin so.
-constexpr std::string_view kNames[] = {"db",     "format",  "inflight",      "journal",
-                                       "misses", "objects", "rekindle.lock", "state"};
+// What it has there for a while.
 constexpr std::string_view kPrefixes[] = {kTemporaryPrefix, "quarantine-"};
 
 // std::nullopt for text that no version has written.
@@ -51,7 +49,7 @@ Contents contents_of(const std::string& dir) {
     const std::string name = it->path().filename().string();
     const bool prefixed =
         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
-    (prefixed || std::ranges::count(kNames, name) > 0 ? found.own : found.foreign) = name;
+    (prefixed || std::ranges::count(kCacheNames, name) > 0 ? found.own : found.foreign) = name;
   }
   const std::string objects = dir + "/objects";
   for (fs::directory_iterator it(objects, unreadable), end; !unreadable && it != end;

@@ -7,12 +7,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "src/base/result.h"
 
 namespace rekindle {
 
 inline constexpr int kCacheFormat = 2;
+// What a cache has at its root, beside temporary files and quarantines.
+inline constexpr std::string_view kCacheNames[] = {"db",     "format",  "inflight",      "journal",
+                                                   "misses", "objects", "rekindle.lock", "state"};
 
 // kUnsupported, naming both versions and the remedy, when `dir` has another format than kCacheFormat; nothing
 // in it is touched then. Likewise, naming one of each, when it has no sound file `format` and holds what a
