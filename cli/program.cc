@@ -1,6 +1,9 @@
 #include "cli/program.h"
 
+#include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace rekindle::cli {
 namespace {
@@ -22,6 +25,23 @@ void refuse_empty_values(CLI::App& verb) {
   for (CLI::Option* option : verb.get_options()) {
     if (!option->get_positional() && option->get_expected_min() > 0) option->check(CLI::Validator(check, ""));
   }
+}
+
+// The words of a command line from the last to the first, as CLI11 parses them. `--` before the program of
+// `exec` is left out: CLI11 would take what follows it for arguments of its own.
+std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words.front() == "exec") {
+    const CLI::App* const exec = app.get_subcommand("exec");
+    std::size_t i = 1;
+    while (i < words.size() && words[i] != "--" && words[i].starts_with('-')) {
+      const CLI::Option* const option = exec->get_option_no_throw(words[i]);
+      i += option != nullptr && option->get_expected_min() > 0 ? 2 : 1;
+    }
+    if (i < words.size() && words[i] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  std::ranges::reverse(words);
+  return words;
 }
 
 }  // namespace
@@ -46,7 +66,7 @@ Program::Program()
 
 int Program::run(int argc, char** argv) {
   try {
-    app_.parse(argc, argv);
+    app_.parse(words_of(app_, argc, argv));
   } catch (const CLI::ParseError& e) {
     return app_.exit(e) == 0 ? kExitOk : kExitUsage;
   }

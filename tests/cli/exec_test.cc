@@ -22,9 +22,31 @@ TEST_CASE("a program finds what the options say in its environment", "[cli]") {
              "'echo $REKINDLE_FALLBACK $REKINDLE_LOG $REKINDLE_CACHE'")
             .output == "error off readonly\n");
   CHECK(exec("--level 2 sh -c 'echo $REKINDLE_MEMORY_LEVEL'").output == "2\n");
-  CHECK(exec("--level 3 true").code == 64);
-  CHECK(exec("--plan /p.json sh -c 'echo $REKINDLE_MEMORY_PLAN'").output == "/p.json\n");
+  CHECK(exec("--plan /dev/null sh -c 'echo $REKINDLE_MEMORY_PLAN'").output == "/dev/null\n");
+  CHECK(exec("--cache verify:1/100 sh -c 'echo $REKINDLE_CACHE'").output == "verify:1/100\n");
   CHECK(exec("sh -c 'echo ${REKINDLE_PRINT_MEMORY-none}'").output == "none\n");
+}
+
+TEST_CASE("a value that no program would take is a wrong command line that names it", "[cli]") {
+  for (const char* words :
+       {"--level 3", "--budget 2.0", "--budget 0", "--budget 101%", "--budget none", "--at 1,x", "--at 0",
+        "--at 1,", "--plan /no/such/file", "--cache of", "--cache verify:1/0"}) {
+    const Outcome refused = exec(words + std::string(" true"));
+    CAPTURE(words, refused.output);
+    CHECK(refused.code == 64);
+    const std::string line(words);
+    CHECK(contains(refused.output, line.substr(line.find(' ') + 1)));
+  }
+  for (const char* words : {"--budget 2GiB", "--budget 0.5", "--budget 1", "--budget 2000000000", "--at 3"})
+    CHECK(exec(words + std::string(" true")).code == 0);
+}
+
+TEST_CASE("two dashes may end the options", "[cli]") {
+  CHECK(exec("-- echo a --b -c -- d").output == "a --b -c -- d\n");
+  CHECK(exec("--log info --memory -- sh -c 'echo $REKINDLE_LOG \"$@\"' x -- --log").output ==
+        "info -- --log\n");
+  CHECK(exec("--log=info -- echo --").output == "--\n");
+  CHECK(exec("--").code == 64);
 }
 
 TEST_CASE("what follows the program is its own", "[cli]") {
