@@ -31,7 +31,7 @@ class CacheVerify : public Command {
     CLI::Option* quick = app.add_flag("--quick", quick_, "Only the index, not the bytes of the entries");
     CLI::Option* deep = app.add_flag("--deep", deep_, "Also parse and check the graphs");
     quick->excludes(deep);
-    app.add_option("--sample", sample_, "Read the bytes of about so many of the entries: 10%")
+    app.add_option("--sample", sample_, "Read the bytes of so many of the entries, at least one: 10%")
         ->type_name("P%")
         ->excludes(quick);
     app.add_flag("--repair", repair_, "Drop what is unsound, write again what can be derived from the rest");

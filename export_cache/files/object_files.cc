@@ -32,7 +32,7 @@ Result<std::vector<Digest>> ObjectFiles::ids() const {
   for (fs::directory_iterator it(dir_, failed), end; !failed && it != end; it.increment(failed)) {
     if (const auto id = Digest::from_hex(it->path().filename().string()); id.ok()) ids.push_back(*id);
   }
-  if (failed && failed != std::errc::no_such_file_or_directory) {
+  if (failed && failed != std::errc::no_such_file_or_directory && failed != std::errc::not_a_directory) {
     return io_error("cannot read " + dir_ + ": " + failed.message());
   }
   std::ranges::sort(ids);

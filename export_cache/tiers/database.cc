@@ -4,6 +4,7 @@
 #include <rocksdb/file_checksum.h>
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -94,6 +95,7 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& dir, Access 
 
 Result<bool> Database::exists(const std::string& dir) {
   std::error_code failed;
+  if (struct stat info; stat(dir.c_str(), &info) == 0 && !S_ISDIR(info.st_mode)) return true;  // damaged
   for (fs::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
     const fs::path name = it->path().filename();
     // A manifest alone is what a kill leaves of a database that was about to be created.

@@ -58,6 +58,7 @@ class RocksDbTier : public Tier {
     const auto timeout = patience == Patience::kWait ? options_.lock_timeout : std::chrono::milliseconds(0);
     REKINDLE_ASSIGN_OR_RETURN(const FileLock lock,
                               FileLock::acquire(lock_path_, FileLock::Kind::kExclusive, timeout));
+    REKINDLE_RETURN_IF_ERROR(put_file_aside(objects_.dir()));
     objects_.sweep();
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       std::string damage;
@@ -223,6 +224,14 @@ class RocksDbTier : public Tier {
       return io_error("cannot move " + from + " to " + to + ": " + failed.message());
     }
     return {};
+  }
+
+  // Of what is to be a directory and is none: no change could be written.
+  Status put_file_aside(const std::string& dir) {
+    struct stat info;
+    if (stat(dir.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return {};
+    report(dir + " is no directory");
+    return move_aside(dir, quarantine_name() + "-objects");
   }
 
   void remove_quarantines() {

@@ -1,6 +1,8 @@
 #include "export_cache/upkeep/verify.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
@@ -23,6 +25,8 @@ const char* verify_problem_name(VerifyProblem::Kind kind) {
       return "unsound record";
     case VerifyProblem::Kind::kUnsoundEntry:
       return "unsound entry";
+    case VerifyProblem::Kind::kUnreadableEntry:
+      return "unreadable entry";
     case VerifyProblem::Kind::kMissingEntry:
       return "missing entry";
     case VerifyProblem::Kind::kUnlistedEntry:
@@ -110,11 +114,9 @@ class Checker {
       if (present.contains(id) || listed_.contains(id)) continue;
       found(Kind::kMissingEntry, id, "entry " + id.hex() + " is a candidate and not there");
     }
-    for (const Digest& id : keys) {
-      check_named(id);
-      if (options_.depth != VerifyOptions::Depth::kQuick && sampled())
-        REKINDLE_RETURN_IF_ERROR(check_bytes(id));
-    }
+    for (const Digest& id : keys) check_named(id);
+    if (options_.depth == VerifyOptions::Depth::kQuick) return {};
+    for (const Digest& id : sampled(keys)) check_bytes(id);
     return {};
   }
 
@@ -129,9 +131,11 @@ class Checker {
     }
   }
 
-  Status check_bytes(const Digest& id) {
-    REKINDLE_ASSIGN_OR_RETURN(const auto object, view_.get(Table::kEntry, id));
-    if (!object) return {};
+  void check_bytes(const Digest& id) {
+    const auto read = view_.get(Table::kEntry, id);
+    if (!read.ok()) return found(Kind::kUnreadableEntry, id, read.error().message);
+    const std::optional<std::string>& object = *read;
+    if (!object) return;
     ++report_.entries_read;
     report_.bytes_read += object->size();
     const auto entry = decode_object_entry(*object, id);
@@ -143,11 +147,16 @@ class Checker {
       const Status status = options_.inspect(id, *entry);
       if (!status.ok()) found(Kind::kRejectedEntry, id, status.error().message);
     }
-    return {};
   }
 
-  bool sampled() {
-    return options_.sample >= 1 || std::uniform_real_distribution<>(0, 1)(random_) < options_.sample;
+  std::vector<Digest> sampled(const std::vector<Digest>& keys) const {
+    if (options_.sample >= 1) return keys;
+    std::vector<Digest> chosen;
+    std::ranges::sample(
+        keys, std::back_inserter(chosen),
+        static_cast<std::ptrdiff_t>(std::ceil(options_.sample * static_cast<double>(keys.size()))),
+        std::mt19937_64(std::random_device()()));
+    return chosen;
   }
 
   template <typename T>
@@ -160,7 +169,6 @@ class Checker {
   VerifyReport report_;
   std::map<Digest, std::vector<Digest>> listed_;  // entry -> prekeys, as its summary says
   std::map<Digest, std::set<Digest>> named_;      // entry -> prekeys, as the manifests say
-  std::mt19937_64 random_{std::random_device()()};
 };
 
 }  // namespace
@@ -244,7 +252,8 @@ Result<bool> restore_object(Change& change, const Digest& id) {
 
 Status repair_problem(Change& change, VerifyProblem& problem) {
   problem.repaired = true;
-  if (problem.kind != Kind::kUnlistedEntry) change.usage.apply({.kind = EventKind::kCorrupt});
+  if (problem.kind != Kind::kUnlistedEntry && problem.kind != Kind::kUnreadableEntry)
+    change.usage.apply({.kind = EventKind::kCorrupt});
   switch (problem.kind) {
     case Kind::kUnsoundRecord:
       return drop_unsound_records(change.writer, problem.id);
@@ -261,6 +270,9 @@ Status repair_problem(Change& change, VerifyProblem& problem) {
     case Kind::kMissingEntry:
     case Kind::kRejectedEntry:
       return remove_entry(change, problem.id, GoneReason::kCorrupt);
+    case Kind::kUnreadableEntry:
+      problem.repaired = false;
+      break;
     case Kind::kDamagedDatabase:  // an update replaces it before it begins
       break;
   }

@@ -18,7 +18,8 @@ struct VerifyOptions {
     kDeep,     // also what `inspect` says of every sound entry
   };
   Depth depth = Depth::kDefault;
-  double sample = 1;  // of the entries whose bytes are read; 0 to 1, chosen anew each time
+  double sample =
+      1;  // of the entries whose bytes are read, above 0 and up to 1, at least one; chosen anew each time
   // Drop what is unsound (counted as corrupt), write again what can be derived from the rest.
   bool repair = false;
   // kDeep: an Error names what is wrong with the entry. The cache knows
@@ -30,6 +31,7 @@ struct VerifyProblem {
   enum class Kind {
     kUnsoundRecord,    // a manifest, summary, usage, tombstone or pin record fails its checks
     kUnsoundEntry,     // the bytes of an entry fail their checks
+    kUnreadableEntry,  // the system refuses to read an entry; a repair leaves it, for others may read it
     kMissingEntry,     // a summary or a candidate without its entry
     kUnlistedEntry,    // an entry that no summary or no candidate names
     kRejectedEntry,    // kDeep: VerifyOptions::inspect

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "export_cache/export_cache.h"
 #include "export_cache/tiers/rocksdb_tier.h"
@@ -37,6 +39,13 @@ inline Entry noisy_entry(const std::string& name, std::size_t size) {
   for (std::uint64_t i = 0; bytes.size() < size; ++i) bytes += digest_of(name + std::to_string(i)).view();
   entry.sections["exported"] = bytes;
   return entry;
+}
+
+inline std::vector<std::string> database_files(const std::string& dir) {
+  std::vector<std::string> files;
+  for (const auto& file : std::filesystem::directory_iterator(dir + "/db"))
+    files.push_back(file.path().filename().string());
+  return files;
 }
 
 // Makes every entry look as if it had been stored and used so many seconds earlier.
