@@ -13,12 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "src/base/digest.h"
+#include "python/calls/content_bytes.h"
 
 namespace rekindle::python {
 
@@ -68,14 +67,9 @@ class Guard {
     std::vector<Item> items;
     mutable std::uint64_t version = 0;  // of the dict when its items were last found unchanged; 0: not known
   };
-  struct Bytes {
-    std::string layout;
-    Digest digest;
-    bool operator==(const Bytes&) const = default;
-  };
   struct Content {
     pybind11::object object;
-    std::optional<Bytes> bytes;  // none: they cannot be read
+    std::optional<ContentBytes> bytes;  // none: they cannot be read
   };
   struct Read {
     pybind11::object object, function;
@@ -94,7 +88,6 @@ class Guard {
   void add_tensor(pybind11::handle tensor);
   void add_items(const pybind11::list& items);
   void add_cell(const pybind11::object& object, const pybind11::object& how);
-  static std::optional<Bytes> bytes_of(const pybind11::object& object);
   static bool same(const Part& part, PyObject* now);
   static bool same(const Container& container);
   static bool same(const TensorState& state);
