@@ -9,36 +9,21 @@ Two variants train nothing: a step of `export` is one torch.onnx.export of the m
 
 import argparse
 import contextlib
-import io
 import json
 import os
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+from export_trial import Export
+from stopwatch import Stopwatch
 from trial_process import AUTOCAST, PHASES, VARIANTS
 from workloads import WORKLOADS
 
 _WARM_UP = 5  # steps left out of the median: the allocator, the threads and the plans settle in them
-
-
-class Stopwatch:
-    """Measures the seconds since the last lap, until a device has done what it was given."""
-
-    def __init__(self, device: str = "cpu") -> None:
-        self._waits = device != "cpu"
-        self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        """Returns the seconds since the last call, or since construction."""
-        if self._waits:
-            torch.accelerator.synchronize()
-        last, self._last = self._last, time.perf_counter()
-        return self._last - last
 
 
 def memory_mib(field: str) -> float:
@@ -200,54 +185,6 @@ class Replay:
     def result(self) -> dict[str, Any]:
         """Returns how many products a step has."""
         return {"event": "result", "products": len(self._forward.calls) + len(self._backward.calls)}
-
-
-class Positional(torch.nn.Module):
-    """Calls a model with the arguments of these names: the exporter hands keyword arguments on in another order."""
-
-    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.model = model
-        self.names = names
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """Returns what the model returns."""
-        return self.model(**dict(zip(self.names, tensors)))
-
-
-class Export:
-    """Exports a model in training with torch.onnx.export, by tracing, as Rekindle does.
-
-    What the exporter has no ONNX op for stays PyTorch's operator, in Rekindle as well: without that GPT-2 has no export.
-    """
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        workload = WORKLOADS[arguments.model]
-        torch.manual_seed(arguments.seed)
-        self._model = workload.make_model(arguments.dropout).train()
-        self._batches = workload.batches(arguments.seed)
-        self._steps = 0
-
-    def step(self) -> dict[str, Any]:
-        """Exports once and returns the event."""
-        batch = next(self._batches)
-        watch = Stopwatch()
-        torch.onnx.export(
-            Positional(self._model, [*batch]),
-            tuple(batch.values()),
-            io.BytesIO(),
-            dynamo=False,
-            training=torch.onnx.TrainingMode.PRESERVE,
-            do_constant_folding=False,
-            export_params=False,
-            operator_export_type=torch.onnx.OperatorExportTypes.ONNX_FALLTHROUGH,
-        )
-        self._steps += 1
-        return {"event": "step", "step": self._steps, "seconds": watch.lap()}
-
-    def result(self) -> dict[str, Any]:
-        """Returns an empty result: the step's time is the figure."""
-        return {"event": "result"}
 
 
 def prepare(model: str, variant: str, device: str) -> None:
