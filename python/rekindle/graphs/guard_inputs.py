@@ -26,19 +26,19 @@ from rekindle.key.ambient import PLACES
 from rekindle.key.code.module_names import names_of, own_names, read_names
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.patches import NAMESPACES
+from rekindle.key.values.cached_answers import ANSWERS
 from rekindle.key.values.callables import SINGLE_DISPATCH
-from rekindle.key.values.cells import ANSWERS, CLASS, FUNCTION, ITEMS, LIST, OBJECT, TENSOR, VARIABLE, Cells, seen_only
+from rekindle.key.values.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, TENSOR, VARIABLE, Cells, seen_only
 from rekindle.key.values.classes import one_pass, referred, walked_members
 from rekindle.key.values.names import ABSENT
 from rekindle.key.values.walker import Walker, label, value_text
-from rekindle.process.origin import is_covered_class, is_covered_function
+from rekindle.process.origin import is_covered_class, is_covered_function, is_heap_class
 from rekindle.process.process_state import builtin_named
 from rekindle.process.world import ALL_NAMES, ALL_VALUES
 from rekindle.recording import cached_functions, queries
 from rekindle.recording.logger_reads import chain_of
 from rekindle.results import structure
 
-_HEAP_TYPE = 1 << 9
 # Observations that stay as they are as long as the process lives, or whose change the results already follow.
 _OF_THE_PROCESS = frozenset({"version", "binary", "order"})
 
@@ -223,7 +223,7 @@ class Watched:
             if not isinstance(base, type):
                 self._add_value(base.__name__, base)
                 continue
-            if (id(base), CLASS.how) in self._cells or not base.__flags__ & _HEAP_TYPE:
+            if (id(base), CLASS.how) in self._cells or not is_heap_class(base):
                 continue
             self._watch(base, CLASS)
             if not is_covered_class(base):

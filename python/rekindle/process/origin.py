@@ -33,6 +33,7 @@ _ROOTS = {"torch": Origin.TORCH, "rekindle": Origin.REKINDLE} | dict.fromkeys(_L
 # sets, changes no result.
 PURE_LIBRARIES = frozenset({"einops"})
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _COVERED_ROOTS = sys.stdlib_module_names | {"torch"}
 
 _known: dict[str, Origin] = {}
@@ -53,6 +54,14 @@ def is_covered_class(cls: type) -> bool:
         return False
     file = getattr(sys.modules.get(root), "__file__", None)
     return file is None or origin_of(file) is not Origin.USER
+
+
+def is_heap_class(cls: type) -> bool:
+    """Tells whether a class was made while Python runs, as by a `class` statement; the others are C code, and never change.
+
+    See Py_TPFLAGS_HEAPTYPE in the documentation of Python's C interface.
+    """
+    return bool(cls.__flags__ & _HEAP_TYPE)
 
 
 def is_of_library(cls: type) -> bool:

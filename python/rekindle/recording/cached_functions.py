@@ -1,6 +1,6 @@
 """Observes what cached functions (functools.lru_cache) have answered: results that a forward gets without running their code.
 
-Runs that try a graph leave a cache as it was (cells.ANSWERS). A graph asks no function: before it serves a call, what its forward
+Runs that try a graph leave a cache as it was (ANSWERS). A graph asks no function: before it serves a call, what its forward
 asked is asked once, so that later calls find the answers that eager would have left.
 
 For example, `app.table` had answered `table(2)`, and the forward called `table(3)`. The observation is
@@ -25,21 +25,21 @@ from torch import nn
 
 from rekindle.functions.calls import describe_plain, resolve
 from rekindle.key.fingerprint import Fingerprint
+from rekindle.key.values.cached_answers import ANSWERS, answers_of
 from rekindle.key.values.callables import told_of_cached
-from rekindle.key.values.cells import ANSWERS, TENSOR, Cells, answers_of, seen_only
+from rekindle.key.values.cells import TENSOR, Cells, seen_only
 from rekindle.key.values.classes import one_pass, walk_members
 from rekindle.key.values.names import find
 from rekindle.key.values.tensors import CONTENT_LIMIT
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
-from rekindle.process.origin import PURE_LIBRARIES, Origin, installed, is_covered_class, origin_of
+from rekindle.process.origin import PURE_LIBRARIES, Origin, installed, is_covered_class, is_heap_class, origin_of
 from rekindle.process.random_states import random_states, random_states_equal, set_random_states
 from rekindle.reasons import Bypass, Reason
 
 _OPAQUE = "opaque"
 _MOST_ASKED_BY_TRIALS = 8  # of a function that no call has asked before
 _LARGEST_ANSWER = 1 << 30  # bytes of a tensor
-_HEAP_TYPE = 1 << 9
 _KEEPER = "transformers.pytorch_utils"  # whose compile_compatible_method_lru_cache is between a method and its cache
 _NOBODY = nn.Module()  # a question is found again from loaded modules alone
 Asked = tuple[tuple[Any, ...], dict[str, Any]]  # arguments of a call
@@ -128,7 +128,7 @@ def met_by(fingerprint: Fingerprint) -> Met:
     met: Met = {}
     with one_pass(), noted_in(met):
         classes = {id(base): base for cls in fingerprint.classes for base in cls.__mro__}
-        users = [cls for cls in classes.values() if cls.__flags__ & _HEAP_TYPE and not is_covered_class(cls)]
+        users = [cls for cls in classes.values() if is_heap_class(cls) and not is_covered_class(cls)]
         walked = [fingerprint.cells, *(walk_members(cls).cells for cls in users)]
         for function in [value for cells in walked for value, one in cells if one is ANSWERS]:
             _meet(met, label(function), function)

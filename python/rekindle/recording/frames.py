@@ -5,22 +5,29 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from rekindle.key.values.names import ABSENT
 from rekindle.process.origin import PURE_LIBRARIES, Origin, installed, origin_of_frame
 from rekindle.process.torch_internals import disabled_torch_function, set_tracing_state, tracing_state
 
+_Result = TypeVar("_Result")
 
-def apart(action: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
-    """Runs what is not part of the forward, so that it may read the content of a tensor; `on_error` gets what it raises."""
+
+def apart(action: Callable[[], _Result], on_error: Callable[[Exception], None]) -> _Result | None:
+    """Returns what `action` does, which is not part of the forward: it may read the content of a tensor.
+
+    Gives `on_error` what it raises, and returns None.
+    """
     state = tracing_state()
     if state is not None:  # else it may be one that cannot be set, inside of an operator
         set_tracing_state(None)
     try:
         with disabled_torch_function():
-            action()
+            return action()
     except Exception as error:
         on_error(error)
+        return None
     finally:
         if state is not None:
             set_tracing_state(state)

@@ -17,7 +17,7 @@ from rekindle.key.patches import NAMESPACES
 from rekindle.key.values.names import ABSENT, codes_of, find, follow
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
-from rekindle.process.origin import Origin, is_covered_class, origin_of, origin_of_frame
+from rekindle.process.origin import Origin, is_covered_class, is_heap_class, origin_of, origin_of_frame
 from rekindle.process.torch_internals import EXPORTER_PACKAGE
 from rekindle.reasons import Bypass
 from rekindle.recording.frames import beyond, first_type, is_user
@@ -29,7 +29,6 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wra
 # is loaded in a process that finds a graph.
 _BESIDES = ("torch._dynamo", EXPORTER_PACKAGE)
 
-_HEAP_TYPE = 1 << 9
 _OF_LIBRARIES = (Origin.STDLIB, Origin.TORCH, Origin.LIBRARY)
 _IN_THE_KEY = frozenset(owner for _, owner in NAMESPACES if isinstance(owner, type)) | {object, torch.nn.Module}
 
@@ -97,7 +96,7 @@ def replaced_by(frame: types.FrameType) -> Iterator[tuple[str, str, str]]:
     bases = getattr(first_type(frame, code), "__mro__", ())
     if all(cls.__qualname__ != code.co_qualname.rpartition(".")[0] for cls in bases):
         for cls in bases:
-            if cls.__flags__ & _HEAP_TYPE and cls not in _IN_THE_KEY and is_covered_class(cls):
+            if is_heap_class(cls) and cls not in _IN_THE_KEY and is_covered_class(cls):
                 for name in _holding(vars(cls), vars(cls), code):
                     yield "code", cls.__module__, f"{cls.__qualname__}.{name}"
     if caller is not None and origin_of_frame(caller) in _OF_LIBRARIES:

@@ -186,7 +186,7 @@ class Recorder:
         is_opaque = origin is Origin.STDLIB and not pure_calls.is_pure_module(str(frame.f_globals.get("__name__")))
         if question is None and imported is None and not is_opaque and not queries.differs(code):
             # Code that runs aside is to be seen: the forward may call it yet.
-            return not self._asides.has(frame) and self._on_code_of_library(frame, origin)
+            return not self._asides.has(frame) and apart(lambda: self._library.add(frame, origin), self._refuse) is True
         if caller is None or not is_user(caller) or self._asides.has(frame):
             return False  # the user's own call is to be seen
         if imported is not None:
@@ -196,11 +196,6 @@ class Recorder:
         else:
             self._refuse_question(caller, f"calls {code.co_qualname}(), which differs from run to run or between processes")
         return False
-
-    def _on_code_of_library(self, frame: types.FrameType, origin: Origin) -> bool:
-        seen: list[bool] = []
-        apart(lambda: seen.append(self._library.add(frame, origin)), self._refuse)
-        return seen == [True]
 
     def _refuse_effect(self, frame: types.FrameType, what: str) -> None:
         """Refuses an effect, in what the graph calls at each run, too: the runs that try a graph would do it as well."""
@@ -218,9 +213,8 @@ class Recorder:
     def _on_logger(self, owner: logging.Filterer, frame: types.FrameType) -> None:
         """Handles a logger, or a handler, of whose state something is asked."""
         caller = beyond(frame, (Origin.STDLIB,))
-        if self.bypass is not None or caller is None or not is_user(caller) or self._asides.has(frame):
-            return
-        if world.called_back.active:  # the graph asks at each run
+        is_asked_anew = world.called_back.active  # by the graph, at each run
+        if self.bypass is not None or caller is None or not is_user(caller) or self._asides.has(frame) or is_asked_anew:
             return
         if isinstance(owner, logging.Logger):
             apart(lambda: self._notes.add(("logger", "logging", owner.name)), self._refuse)

@@ -12,16 +12,14 @@ from typing import Any
 
 from rekindle.key.code.module_names import read_names
 from rekindle.key.fingerprint import Fingerprint
-from rekindle.key.values.cells import ABSENT, ANSWERS, BINDING, CLASS, FUNCTION, OBJECT, Cells
+from rekindle.key.values.cached_answers import ANSWERS
+from rekindle.key.values.cells import ABSENT, BINDING, CLASS, FUNCTION, OBJECT, Cells
 from rekindle.key.values.classes import walk_members
 from rekindle.key.values.walker import Walker
-from rekindle.process.origin import is_covered_class
+from rekindle.process.origin import is_covered_class, is_heap_class
 from rekindle.process.signal_handlers import told
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions
-
-_HEAP_TYPE = 1 << 9
-
 
 # Made, as it would be anyway, by who asks for it first; see queries.py for what it holds.
 _MADE_WHEN_READ = "decimal_context"
@@ -117,7 +115,7 @@ class Undo:
 
     def _keep_class(self, cls: type) -> None:
         for base in cls.__mro__:
-            if (id(base), id(CLASS)) in self._kept or not base.__flags__ & _HEAP_TYPE or is_covered_class(base):
+            if (id(base), id(CLASS)) in self._kept or not is_heap_class(base) or is_covered_class(base):
                 continue
             self._keep([(base, CLASS)])
             members = walk_members(base)

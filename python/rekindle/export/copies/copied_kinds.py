@@ -28,13 +28,13 @@ from rekindle.key.values.tensors import is_plain
 from rekindle.key.values.walker import opaque
 from rekindle.modules.proxy import Wrapping, adopt, wrapping_of
 from rekindle.modules.proxy import kind_of as proxy_kind_of
+from rekindle.process.origin import is_heap_class
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import copied, has_memory
 
 _ATOMS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, complex, torch.Size, enum.Enum)
 _NOT_FOLLOWED = (logging.Logger, logging.LoggerAdapter, logging.Handler, torch.dtype, torch.device)
 _BASES = (OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, str, int, float, bytes)
-_HEAP_TYPE = 1 << 9
 _OF_ZERO_3 = ("deepspeed.runtime.zero.parameter_offload", "ZeROOrderedDict")
 _HELD_BY_TUPLES = (tuple, frozenset)
 TABLES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
@@ -258,7 +258,7 @@ def _is_followed_object(value: Any) -> bool:
         return True
     if isinstance(value, _NOT_FOLLOWED) or any(base in registered or "__del__" in vars(base) for base in cls.__mro__):
         return False
-    builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    builtin = next(base for base in cls.__mro__ if not is_heap_class(base))
     return builtin in (object, *_BASES) and object_kind(cls) is not None
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from rekindle import _native
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.open_sizes import OpenSizes
 from rekindle.export.trace.user_place import user_place
-from rekindle.process.torch_internals import untraced
+from rekindle.process.torch_internals import set_tracing_state, tracing_state, untraced
 from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.traced_sizes import swapped
 
@@ -41,6 +42,17 @@ class FailedCalls:
         """Raises Bypass if the forward, which has ended, went on after a call that may fail for some values only."""
         if self._refused is not None:
             raise self._refused
+
+
+def tracing_on(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Runs a call of torch. After one that fails, the tracer is off and holds what it knows of it; but the forward may go on."""
+    state = tracing_state()
+    try:
+        return function(*args, **kwargs)
+    except Exception:
+        set_tracing_state(state)
+        _native.forget_failed_call()
+        raise
 
 
 def _fails_for_any_values(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], error: Exception) -> bool:

@@ -17,14 +17,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from rekindle import _native
 from rekindle.export.request import Call
 from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.autocast_operators import mark_autocast
 from rekindle.export.trace.checkpoint_writes import CheckpointWrites
 from rekindle.export.trace.data_sizes import DataSizes
-from rekindle.export.trace.failed_calls import FailedCalls
+from rekindle.export.trace.failed_calls import FailedCalls, tracing_on
 from rekindle.export.trace.in_place import exchanged, is_in_place, target_of
 from rekindle.export.trace.interpolated_sizes import SizeInTrace, interpolates
 from rekindle.export.trace.leaves import tensors_of
@@ -40,7 +39,7 @@ from rekindle.export.trace.view_records import ViewRecords
 from rekindle.export.trace.view_writes import ViewWrites
 from rekindle.export.unchecked import Allowed, allowed_by
 from rekindle.process.random_states import drawn_between, position_of, random_states
-from rekindle.process.torch_internals import set_tracing_state, traced_value, tracing_state, untraced
+from rekindle.process.torch_internals import traced_value, tracing_state, untraced
 from rekindle.reasons import Bypass, Reason, SizedByData
 
 _IS_CAUSAL_MASK = torch.nn.modules.transformer._detect_is_causal_mask.__code__
@@ -234,7 +233,7 @@ class TraceMode(TorchFunctionMode):
         """Keeps what draws random numbers, whether its results are read or not: the next draw gives what follows."""
         with untraced():
             before = random_states()
-        result = self._traced(function, args, kwargs)
+        result = tracing_on(function, args, kwargs)
         with untraced():
             drew = drawn_between(before, random_states())
             if drew - {position_of(self.device)}:
@@ -246,17 +245,6 @@ class TraceMode(TorchFunctionMode):
             self._drawn.update(traced_value(value).unique() for value in drawn)
             self._note_draw(drawn[0])
         return result
-
-    @staticmethod
-    def _traced(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Runs a call. After one that fails, the tracer is off and holds what it knows of it; but the forward may go on."""
-        state = tracing_state()
-        try:
-            return function(*args, **kwargs)
-        except Exception:
-            set_tracing_state(state)
-            _native.forget_failed_call()
-            raise
 
     def _keeps_its_gradient(self, target: Any) -> bool:
         """Tells whether a write in a no_grad region leaves a tensor that the forward has computed the gradient that it has."""

@@ -21,8 +21,8 @@ from typing import Any
 
 from rekindle.key.code.binaries import build_of
 from rekindle.key.code.code_objects import code_digest
+from rekindle.key.values.cached_answers import ANSWERS
 from rekindle.key.values.cells import (
-    ANSWERS,
     FUNCTION,
     ITEMS,
     OBJECT,
@@ -34,10 +34,9 @@ from rekindle.key.values.cells import (
     seen_only,
 )
 from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
-from rekindle.process.origin import Origin, installed, is_covered_class, origin_of
+from rekindle.process.origin import Origin, installed, is_covered_class, is_heap_class, origin_of
 
 SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
-_HEAP_TYPE = 1 << 9
 _DESCRIPTORS = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
@@ -184,7 +183,7 @@ def _cached_property(walker: Walker, path: str, value: functools.cached_property
 @handles(type, cells=IMMUTABLE, attributes=False)
 def _class_value(walker: Walker, path: str, value: type) -> None:
     """Adds the name of a class, and its code unless a version stands for it."""
-    deep = value.__flags__ & _HEAP_TYPE and not is_covered_class(value)
+    deep = is_heap_class(value) and not is_covered_class(value)
     walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value) + build_of(value.__module__)}"))
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
-import gc
 import types
 from collections import OrderedDict
 from collections.abc import Callable
@@ -66,7 +65,8 @@ class Cells:
         return self.unread or self.how or self.take
 
 
-def _items(pairs: Any) -> tuple[Any, ...]:
+def flat(pairs: Any) -> tuple[Any, ...]:
+    """Returns the keys and values of (key, value) pairs in a row; `pairs` takes them apart again."""
     return tuple(part for pair in pairs for part in pair)
 
 
@@ -124,7 +124,7 @@ VOLATILE_ATTRIBUTES = frozenset({"_torchdynamo_wrapper_id", "__dynamo_disable"})
 
 def _function_parts(value: types.FunctionType) -> tuple[Any, ...]:
     cells = tuple(map(_cell_content, value.__closure__ or ()))
-    attributes = _items(item for item in vars(value).items() if item[0] not in VOLATILE_ATTRIBUTES)
+    attributes = flat(item for item in vars(value).items() if item[0] not in VOLATILE_ATTRIBUTES)
     return (len(cells), *cells, *(getattr(value, name) for name in _OF_FUNCTIONS), *attributes)
 
 
@@ -163,7 +163,7 @@ def own_dict(value: Any) -> dict[str, Any] | None:
 
 def _object_parts(value: Any) -> tuple[Any, ...]:
     attributes = own_dict(value)
-    return (type(value), attributes, *_items((attributes or {}).items()))
+    return (type(value), attributes, *flat((attributes or {}).items()))
 
 
 def _put_back_object(value: Any, parts: tuple[Any, ...]) -> None:
@@ -172,7 +172,7 @@ def _put_back_object(value: Any, parts: tuple[Any, ...]) -> None:
         object.__setattr__(value, "__class__", cls)
     if own_dict(value) is not attributes:
         object.__setattr__(value, "__dict__", attributes)
-    if attributes is not None and not _identical(_items(attributes.items()), tuple(items)):
+    if attributes is not None and not _identical(flat(attributes.items()), tuple(items)):
         _put_back_items(attributes, tuple(items))
 
 
@@ -217,7 +217,8 @@ def _sized(value: Any, parts: Any) -> str:
     return f"a {type(value).__name__} of {count} items that its module holds or reads"
 
 
-def _named(value: Any, _: Any) -> str:
+def named(value: Any, _: Any) -> str:
+    """Returns the full name of a function or class."""
     return f"{value.__module__}.{value.__qualname__}"
 
 
@@ -225,48 +226,14 @@ def _bound(value: tuple[dict[str, Any], str], _: Any) -> str:
     return f"global {value[0].get('__name__')}.{value[1]}"
 
 
-def _table_of(function: Any) -> dict[Any, Any]:
-    """Returns the cache of a cached function; only the garbage collector sees it."""
-    return next(item for item in gc.get_referents(function) if type(item) is dict and item is not function.__dict__)
-
-
-def answers_of(function: Any) -> list[tuple[Any, Any]]:
-    """Returns the (question, answer) pairs that a cached function has kept."""
-    if not function.cache_info().currsize:
-        return []
-    held, table = gc.get_referents(function), _table_of(function)
-    if function.cache_parameters()["maxsize"] is None:
-        return list(table.items())
-    link = type(next(iter(table.values())))  # a key and its result come before the type of their link
-    live = {id(key) for key in table}
-    # The links of keys that were removed stay, the oldest first: of two with one key the last counts.
-    found = {id(held[i - 2]): (held[i - 2], held[i - 1]) for i, item in enumerate(held) if item is link}
-    return [pair for key, pair in found.items() if key in live]
-
-
-def _put_back_answers(function: Any, parts: tuple[Any, ...]) -> None:
-    """Forgets what was answered since; what was forgotten since cannot be known again."""
-    if not parts:
-        function.cache_clear()
-        return
-    before, table = {id(key) for key, _ in pairs(parts)}, _table_of(function)
-    for key, _ in answers_of(function):
-        if id(key) not in before:
-            table.pop(key, None)
-
-
-def _forgets(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    return not {(id(key), id(answer)) for key, answer in pairs(before)} <= {(id(key), id(answer)) for key, answer in pairs(now)}
-
-
-ITEMS = Cells("content", lambda value: _items(_base(value).items(value)), _put_back_items, _sized)
+ITEMS = Cells("content", lambda value: flat(_base(value).items(value)), _put_back_items, _sized)
 LIST = Cells(
     "content", lambda value: tuple(list.__iter__(value)), lambda value, parts: list.__setitem__(value, slice(None), parts), _sized
 )
 SET = Cells("content", lambda value: tuple(sorted(set.__iter__(value), key=id)), _put_back_set, _sized)
 DEQUE = Cells(None, lambda value: tuple(collections.deque.__iter__(value)), _put_back_deque, _sized)
-FUNCTION = Cells("content", _function_parts, _put_back_function, _named)
-CLASS = Cells("content", lambda value: _items(vars(value).items()), _put_back_class, _named)
+FUNCTION = Cells("content", _function_parts, _put_back_function, named)
+CLASS = Cells("content", lambda value: flat(vars(value).items()), _put_back_class, named)
 OBJECT = Cells("object", _object_parts, _put_back_object)  # its class and its attributes
 TENSOR = Cells("bytes", _tensor_bytes, _put_back_tensor, same=torch.equal)
 ARRAY = Cells("bytes", numpy.copy, _put_back_array, same=_same_bytes)
@@ -298,7 +265,3 @@ WRAPPER = Cells("content", _wrapped, lambda value, parts: type(value).__init__(v
 def seen_only(take: Callable[[Any], tuple[Any, ...]]) -> Cells:
     """Returns cells that a guard compares and nothing puts back; `take` gives their parts as a tuple."""
     return Cells(None, take, None)
-
-
-# What is answered in a trial run is no effect of it: a graph's first call has it answered again (recording/cached_functions.py).
-ANSWERS = Cells(None, lambda value: _items(answers_of(value)), _put_back_answers, _named, is_effect=_forgets)

@@ -22,7 +22,7 @@ from rekindle.key.values.cells import ITEMS, Cells
 from rekindle.key.values.ingredients import note
 from rekindle.key.values.walker import OF_IMPORT, Walker, label, resolved, steps
 from rekindle.process.digest import digest_leaves, digest_parts
-from rekindle.process.origin import is_covered_class, is_of_library
+from rekindle.process.origin import is_covered_class, is_heap_class, is_of_library
 from rekindle.reasons import Bypass
 
 # Entries of a class body that do not change what its methods do: texts, annotations, and caches that Python,
@@ -36,7 +36,6 @@ _SKIPPED = SKIPPED | frozenset(
     "__dataclass_fields__ __dataclass_params__".split()
 )
 _FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only", "type")
-_HEAP_TYPE = 1 << 9
 
 _FIELD_PARTS = Cells("object", operator.attrgetter(*_FIELD), None)
 
@@ -103,7 +102,7 @@ def owners(cls: type) -> list[Any]:
     """Returns the classes and modules whose members the digest of a class covers, builtin classes among them."""
     known = _pass.owners.get(id(cls))
     if known is None:
-        metaclasses = [base for base in type(cls).__mro__ if base.__flags__ & _HEAP_TYPE and not is_covered_class(base)]
+        metaclasses = [base for base in type(cls).__mro__ if is_heap_class(base) and not is_covered_class(base)]
         known = (cls, [*cls.__mro__, *metaclasses, *sorted(referred(cls), key=_name)])
         if _pass.depth:
             _pass.owners[id(cls)] = known
@@ -127,7 +126,7 @@ def referred(cls: type) -> list[Any]:
         if id(found) in seen:
             continue
         seen[id(found)] = found
-        if not isinstance(found, type) or (found.__flags__ & _HEAP_TYPE and not is_covered_class(found)):
+        if not isinstance(found, type) or (is_heap_class(found) and not is_covered_class(found)):
             for named in _own(found)[1]:
                 if isinstance(named, type):
                     todo += (base for base in named.__mro__ if not is_covered_class(base))
@@ -138,7 +137,7 @@ def referred(cls: type) -> list[Any]:
 
 def _own(owner: Any) -> tuple[str | None, list[Any]]:
     """Digests what one class body or one module defines, None for a builtin; returns the classes and modules it names, too."""
-    if isinstance(owner, type) and not owner.__flags__ & _HEAP_TYPE:
+    if isinstance(owner, type) and not is_heap_class(owner):
         return None, []
     known = _pass.own_cached.get(id(owner))
     if known is None:

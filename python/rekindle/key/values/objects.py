@@ -11,8 +11,8 @@ from typing import Any
 
 from rekindle.key.values.cells import OBJECT, Cells
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, kinds
+from rekindle.process.origin import is_heap_class
 
-_HEAP_TYPE = 1 << 9
 _MANAGED_WEAK, _MANAGED_DICT = 1 << 3, 1 << 4
 _POINTER = object.__basicsize__ // 2
 
@@ -96,7 +96,7 @@ def object_kind(cls: type) -> Kind | None:
 
     State can be seen in attributes, in slots, and in what is known of the one builtin class that they are made of.
     """
-    if not cls.__flags__ & _HEAP_TYPE:
+    if not is_heap_class(cls):
         return None
     base = _made_of(cls)
     if base is None or _unexplained_size(cls, base) > 0:
@@ -122,7 +122,7 @@ def object_kind(cls: type) -> Kind | None:
 def _made_of(cls: type) -> type | None:
     """Returns the class in the MRO whose kind tells what is not in attributes and slots; None if there is none, or several."""
     base = next(found for found in cls.__mro__ if found is object or (found in kinds and kinds[found].exact is not None))
-    builtin = (found for found in cls.__mro__ if not found.__flags__ & _HEAP_TYPE)
+    builtin = (found for found in cls.__mro__ if not is_heap_class(found))
     return base if all(found in base.__mro__ for found in builtin) else None
 
 

@@ -21,9 +21,8 @@ from typing import Any
 from rekindle.key.values.classes import owners, walked_members
 from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest128
-from rekindle.process.origin import is_covered_class
+from rekindle.process.origin import is_covered_class, is_heap_class
 
-_HEAP_TYPE = 1 << 9
 _LONGEST_TEXT = 400
 
 
@@ -86,5 +85,5 @@ def users_among(classes: Iterable[type]) -> Iterator[Any]:
     """Yields the classes and modules that the digests of classes cover and that may hold what is the user's, also twice."""
     for cls in classes:
         for owner in owners(cls):
-            if not isinstance(owner, type) or (owner.__flags__ & _HEAP_TYPE and not is_covered_class(owner)):
+            if not isinstance(owner, type) or (is_heap_class(owner) and not is_covered_class(owner)):
                 yield owner
