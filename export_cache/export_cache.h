@@ -47,6 +47,7 @@ class Tier;
 class TierReader;
 class TierWriter;
 struct Change;
+struct LookupFacts;
 
 class ExportCache {
  public:
@@ -103,6 +104,9 @@ class ExportCache {
   // What key and observations of the entries were made of, in the order of `ids`; empty where nothing sound
   // is stored. Not for the way to a hit.
   Result<std::vector<LeafTree>> leaves(const std::vector<Digest>& ids);
+  // What there is to explain a lookup of `prekey` with, for the model of this qualified class, in one read
+  // (misses/explain.h); the entry `except` is passed over. Counts nothing.
+  Result<LookupFacts> facts(const Digest& prekey, const std::string& model, const Digest& except = {});
   // The last kMaxMisses of all processes, newest first.
   std::vector<Miss> misses() const;
   // Database, journals of all processes, and what this object could not write.

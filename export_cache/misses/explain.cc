@@ -1,5 +1,7 @@
 #include "export_cache/misses/explain.h"
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -17,6 +19,27 @@ bool is_of(const EntryInfo& info, const std::string& model) {
   return found != meta.end() && found->is_string() && found->get_ref<const std::string&>() == model;
 }
 
+// The newest entries of a model, so many as are compared.
+Result<std::vector<EntryInfo>> newest_of(TierReader& view, const std::string& model, const Digest& except) {
+  std::vector<EntryInfo> found;
+  REKINDLE_RETURN_IF_ERROR(view.for_each(Table::kSummary, [&](const Digest& id, std::string_view record) {
+    auto info = decode_summary(record, id);
+    if (info.ok() && info->id != except && is_of(*info, model)) found.push_back(*std::move(info));
+  }));
+  std::ranges::stable_sort(found, std::greater(), &EntryInfo::created);
+  if (found.size() > kMaxCompared) found.resize(kMaxCompared);
+  return found;
+}
+
+// Empty where nothing sound is stored.
+LeafTree tree_of(const std::optional<std::string>& record, const Digest& id) {
+  if (!record) return {};
+  auto tree = decode_leaf_tree(*record, id);
+  if (tree.ok()) return *std::move(tree);
+  log_debug("an entry cannot be explained: " + tree.error().message);
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<LeafTree>> ExportCache::leaves(const std::vector<Digest>& ids) {
@@ -30,13 +53,37 @@ Result<std::vector<LeafTree>> ExportCache::leaves(const std::vector<Digest>& ids
       return {};
     }));
     std::vector<LeafTree> trees(ids.size());
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (!records[i]) continue;
-      auto tree = decode_leaf_tree(*records[i], ids[i]);
-      if (!tree.ok()) log_debug("an entry cannot be explained: " + tree.error().message);
-      if (tree.ok()) trees[i] = *std::move(tree);
-    }
+    for (std::size_t i = 0; i < ids.size(); ++i) trees[i] = tree_of(records[i], ids[i]);
     return trees;
+  });
+}
+
+Result<LookupFacts> ExportCache::facts(const Digest& prekey, const std::string& model, const Digest& except) {
+  return guarded("facts", [&]() -> Result<LookupFacts> {
+    LookupFacts facts;
+    std::optional<std::string> manifest;
+    std::vector<EntryInfo> entries;
+    std::vector<std::optional<std::string>> leaves;
+    REKINDLE_RETURN_IF_ERROR(tier_->read([&](TierReader& view) -> Status {
+      REKINDLE_ASSIGN_OR_RETURN(manifest, view.get(Table::kManifest, prekey));
+      REKINDLE_ASSIGN_OR_RETURN(const Tombstones tombstones, read_tombstones(view));
+      facts.gone = tombstones.find(prekey);
+      REKINDLE_ASSIGN_OR_RETURN(entries, newest_of(view, model, except));
+      leaves.clear();
+      for (const EntryInfo& info : entries) {
+        REKINDLE_ASSIGN_OR_RETURN(leaves.emplace_back(), view.get(Table::kLeaves, info.id));
+      }
+      return {};
+    }));
+    if (manifest) {
+      auto candidates = decode_manifest(*manifest, prekey);
+      if (candidates.ok()) facts.candidates = *std::move(candidates);  // else a lookup has dropped it
+    }
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      LeafTree tree = tree_of(leaves[i], entries[i].id);
+      if (!tree.empty()) facts.of_model.push_back({entries[i].id, entries[i].created, std::move(tree)});
+    }
+    return facts;
   });
 }
 
@@ -48,27 +95,23 @@ void ExportCache::record_miss(const Miss& miss) {
 
 std::vector<Miss> ExportCache::misses() const { return read_misses(misses_dir_); }
 
+std::optional<NearestEntry> nearest_of(const std::vector<StoredLeaves>& entries, const LeafTree& tree) {
+  const StoredLeaves* nearest = nullptr;
+  Similarity most;
+  for (const StoredLeaves& stored : entries) {
+    const Similarity found = similarity(stored.leaves, tree);
+    if (nearest != nullptr && most.score >= found.score) continue;
+    nearest = &stored;
+    most = found;
+  }
+  if (nearest == nullptr) return std::nullopt;
+  return NearestEntry{nearest->entry, nearest->created, most, nearest->leaves};
+}
+
 Result<std::optional<NearestEntry>> find_nearest(ExportCache& cache, const LeafTree& tree,
                                                  const Digest& except) {
-  REKINDLE_ASSIGN_OR_RETURN(const std::vector<EntryInfo> entries, cache.list());
-  std::vector<Digest> ids;
-  std::vector<std::int64_t> created;
-  for (const EntryInfo& info : entries) {
-    if (ids.size() == kMaxCompared) break;
-    if (info.id == except || !is_of(info, tree.model)) continue;
-    ids.push_back(info.id);
-    created.push_back(info.created);
-  }
-  std::optional<NearestEntry> nearest;
-  if (ids.empty()) return nearest;
-  REKINDLE_ASSIGN_OR_RETURN(std::vector<LeafTree> trees, cache.leaves(ids));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (trees[i].empty()) continue;
-    const Similarity found = similarity(trees[i], tree);
-    if (nearest && nearest->similarity.score >= found.score) continue;
-    nearest = NearestEntry{ids[i], created[i], found, std::move(trees[i])};
-  }
-  return nearest;
+  REKINDLE_ASSIGN_OR_RETURN(const LookupFacts facts, cache.facts(Digest{}, tree.model, except));
+  return nearest_of(facts.of_model, tree);
 }
 
 }  // namespace rekindle

@@ -116,15 +116,13 @@ py::object leaves(ExportCache& self, const std::string& id) {
   return tree.empty() ? py::object(py::none()) : py::cast(std::move(tree));
 }
 
-// "evicted", "corrupt", ... for an entry id or a prekey; None when nothing is known to be gone.
-py::object gone(ExportCache& self, const std::string& id_or_prekey) {
-  const Digest digest = digest_from(id_or_prekey);
-  const std::optional<Tombstone> found = without_gil([&] { return self.gone(digest); });
-  return found ? py::object(py::str(gone_reason_name(found->reason))) : py::none();
+// "evicted", "corrupt", ... for a prekey that is gone; None where nothing is known of that.
+py::object gone(const LookupFacts& self) {
+  return self.gone ? py::object(py::str(gone_reason_name(self.gone->reason))) : py::none();
 }
 
-py::object nearest(ExportCache& self, const LeafTree& tree) {
-  std::optional<NearestEntry> found = without_gil([&] { return find_nearest(self, tree); });
+py::object nearest(const LookupFacts& self, const LeafTree& tree) {
+  std::optional<NearestEntry> found = nearest_of(self.of_model, tree);
   if (!found) return py::none();
   return py::make_tuple(found->id.hex(), found->created, found->similarity.equal, found->similarity.total,
                         std::move(found->leaves));
@@ -208,7 +206,21 @@ void bind_entries(py::class_<ExportCache>& cache) {
            })
       .def("clear", [](ExportCache& self) { without_gil([&] { return self.clear(); }); })
       .def("leaves", &leaves, py::arg("entry"))
-      .def("gone", &gone, py::arg("id_or_prekey"))
+      .def(
+          "facts",
+          [](ExportCache& self, const std::string& prekey, const std::string& model) {
+            const Digest digest = digest_from(prekey);
+            return without_gil([&] { return self.facts(digest, model); });
+          },
+          py::arg("prekey"), py::arg("model"));
+}
+
+void bind_facts(py::module_& m) {
+  py::class_<LookupFacts>(m, "LookupFacts")
+      .def_property_readonly("candidates",
+                             [](const LookupFacts& self) { return candidate_rows(self.candidates); })
+      .def_property_readonly("gone", &gone)
+      .def_property_readonly("knows_model", [](const LookupFacts& self) { return !self.of_model.empty(); })
       .def("nearest", &nearest, py::arg("tree"));
 }
 
@@ -230,6 +242,7 @@ void bind_counters(py::class_<ExportCache>& cache) {
 
 void bind_cache(py::module_& m) {
   bind_lease(m);
+  bind_facts(m);
   m.def("default_cache_dir", &default_cache_dir);
   m.def("parse_size", [](const std::string& text) { return value_or_throw(parse_size(text)); });
   m.def("check_remote", [](const std::string& text) { (void)value_or_throw(Remote::parse(text)); });

@@ -63,6 +63,28 @@ TEST_CASE("the nearest entry is the most similar one of the same model", "[expor
   REQUIRE(!*find_nearest(*cache, scaled("2.0", "none.Tiny")));
 }
 
+TEST_CASE("one read tells what a lookup is explained with, and counts nothing", "[export_cache]") {
+  const TempDir dir;
+  const auto cache = open_cache(dir.path());
+  const Digest first = store(*cache, "one", scaled("1.0"));
+  const Digest second = store(*cache, "two", scaled("2.0"));
+  store(*cache, "other", scaled("1.0", "other.Tiny"));
+  const auto facts = cache->facts(digest_of("one"), "tiny.Tiny", second);
+  REQUIRE(facts.ok());
+  REQUIRE(facts->candidates.size() == 1);
+  REQUIRE(facts->candidates[0].entry == first);
+  REQUIRE(!facts->gone);
+  REQUIRE(facts->of_model.size() == 1);
+  REQUIRE(facts->of_model[0].entry == first);
+  REQUIRE(cache->remove(first).ok());
+  const auto later = cache->facts(digest_of("one"), "tiny.Tiny");
+  REQUIRE(later->candidates.empty());
+  REQUIRE(later->gone->reason == GoneReason::kRemoved);
+  REQUIRE(later->of_model.size() == 1);
+  REQUIRE(later->of_model[0].leaves.leaves == scaled("2.0").leaves);
+  REQUIRE(cache->stats()->lookups == 0);
+}
+
 TEST_CASE("damaged leaves cost an explanation, and no entry", "[export_cache]") {
   const TempDir dir;
   const auto cache = open_cache(dir.path());

@@ -186,15 +186,15 @@ def explain_lookup(
     describe: computes the fingerprint anew
     sizes: of the call's arguments, as sizes_of gives them
     """
-    candidates = cache.lookup(prekey)
-    if candidates:
-        return _explain_candidates(cache, model, candidates, fingerprint.places, sizes)
-    gone = _gone(cache, prekey)
-    if not any(json.loads(row["meta"]).get("class") == model for row in cache.list()):
+    known = cache.facts(prekey, model)
+    if known.candidates:
+        return _explain_candidates(cache, model, known.candidates, fingerprint.places, sizes)
+    gone = None if known.gone == "replaced" else known.gone  # another took its place
+    if not known.knows_model:
         return Explanation(model, "miss", gone or "cold")
     with noting() as noted:
         fields = describe().fields
-        found = cache.nearest(_native.LeafTree(model, _leaves(fields, []), {}))
+        found = known.nearest(_native.LeafTree(model, _leaves(fields, []), {}))
         if found is None:
             return Explanation(model, "miss", gone or "cold")
         entry, created, equal, total, stored = found
@@ -255,9 +255,3 @@ def _differences(old: Any, leaves: Parts, noted: dict[str, Parts]) -> list[Diffe
     changed = [(path, text) for path, text in leaves if before.get(path) != text]
     new = _native.LeafTree(old.model, leaves, reachable_parts(changed, noted))
     return [Difference(*row) for row in _native.differences(old, new)]
-
-
-def _gone(cache: Any, prekey: str) -> str | None:
-    """Says what became of an entry that was there once; None if another took its place, or if that is not known."""
-    gone = cache.gone(prekey)
-    return None if gone == "replaced" else gone
