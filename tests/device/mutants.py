@@ -6,30 +6,9 @@ scripts/mutants stream     those whose name has this word
 
 from __future__ import annotations
 
-import pathlib
-import subprocess
 import sys
-from dataclasses import dataclass
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_TESTS = _ROOT / "build" / "tests"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A change of one file, and a text that a failing test prints for it.
-
-    tests: what pytest is given; empty: the tests are those of `program`, which is built anew
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    says: str
-    tests: tuple[str, ...] = ()
-    program: str = "device_test"
-
+from mutant import Mutant, build, outcome
 
 _EMULATED = "cuda_emulation_test"
 _CALLS, _MEMORY = ("tests/device/test_calls.py",), ("tests/device/test_memory.py",)
@@ -258,48 +237,15 @@ MUTANTS = (
 )
 
 
-def _build(program: str) -> str:
-    """Returns what the compiler says where it fails."""
-    command = ["cmake", "--build", str(_ROOT / "build"), "--target", program]
-    command[0] = str(_ROOT / ".venv" / "bin" / "cmake")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stdout[-2000:]
-
-
-def _outcome(mutant: Mutant) -> str:
-    """Returns "caught", or why it was not; leaves the file as it was."""
-    path = _ROOT / mutant.file
-    text = path.read_text()
-    if text.count(mutant.old) != 1:
-        return f"is out of date: {mutant.file} has its place {text.count(mutant.old)} times"
-    try:
-        path.write_text(text.replace(mutant.old, mutant.new))
-        if not mutant.tests and (failure := _build(mutant.program)):
-            return f"does not compile:\n{failure}"
-        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *mutant.tests]
-        run = subprocess.run(
-            pytest if mutant.tests else [_TESTS / mutant.program, "~[host]"],
-            cwd=_ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    finally:
-        path.write_text(text)
-    if run.returncode == 0:
-        return "survives"
-    return "caught" if mutant.says in run.stdout + run.stderr else "is caught, but no test names the cause"
-
-
 def main() -> int:
     """Tries each mutant; returns 1 when one was not caught."""
     chosen = [mutant for mutant in MUTANTS if all(word in mutant.name for word in sys.argv[1:])]
     outcomes = []
     for mutant in chosen:
-        outcomes.append(_outcome(mutant))
+        outcomes.append(outcome(mutant))
         print(f"{outcomes[-1]:8} {mutant.name}", flush=True)
     for program in {mutant.program for mutant in chosen}:
-        _build(program)
+        build(program)
     print(f"{outcomes.count('caught')} of {len(chosen)} caught")
     return 0 if outcomes.count("caught") == len(chosen) else 1
 

@@ -207,3 +207,61 @@ def changes(before: fingerprint.Fingerprint, observed: list[Any], after: World) 
     """What differs between a recorded call and the present, or None."""
     now = after.describe()
     return before.difference(now) or verify(observed, now.places)
+
+
+# By name: a text of the subject, or of its helper, and what it becomes.
+SUBJECT_EDITS = {
+    "forward edited": ("return self.head(h) * factor + offset", "return self.head(h) * factor - offset"),
+    "method edited": ("return x + BIAS", "return x - BIAS"),
+    "block forward edited": ("y = self.fixed(y) * self.twice", "y = self.fixed(y) + self.twice"),
+    "nested function edited": ("return v * 0.75", "return v * 0.5"),
+    "lambda edited": ("lambda v: v * v", "lambda v: v + v"),
+    "comprehension edited": ("[v for v in (1.0, 2.0)]", "[-v for v in (1.0, 2.0)]"),
+    "constant 1 to True": ("h = h + 1\n", "h = h + True\n"),
+    "constant 0.125 to -0.125": ("x + 0.125", "x + -0.125"),
+    "parameter default": ("factor=1.0", "factor=2.0"),
+    "keyword default": ("offset=0.0", "offset=-0.0"),
+    "closure cell": ("make_gain(2.0)", "make_gain(4.0)"),
+    "closure code": ("return x * gain", "return x + gain"),
+    "global constant": ("BIAS = 0.5", "BIAS = 0.25"),
+    "global constant 1 to True": ("FLAG = 1\n", "FLAG = True\n"),
+    "global constant 1 to 1.0": ("FLAG = 1\n", "FLAG = 1.0\n"),
+    "global removed": ("BIAS = 0.5\n", "\n"),
+    "global set": ('"gamma"}', '"delta"}'),
+    "global enum member": ("MODE = Mode.SUM", "MODE = Mode.MEAN"),
+    "enum value": ('SUM = "sum"', 'SUM = "total"'),
+    "global partial": ("exponent=2", "exponent=3"),
+    "global tensor": ("2.0, 3.0, 4.0]", "2.0, 3.0, 5.0]"),
+    "function in a table": ('"relu": lambda x: torch.relu(x)', '"relu": lambda x: torch.sigmoid(x)'),
+    "class attribute": ("TEMPERATURE = 1.0", "TEMPERATURE = 2.0"),
+    "property": ("return self.scale * 2", "return self.scale * 3"),
+    "static method": ("return x + 0.125", "return x + 0.25"),
+    "function called": ("FLAG == 1 else -x", "FLAG == 1 else x"),
+    "config default": ('act: str = "relu"', 'act: str = "tanh"'),
+    "config eps": ("eps: float = 1e-5", "eps: float = 1e-6"),
+    "layer argument": ("nn.Dropout(0.0)", "nn.Dropout(0.5)"),
+    "layer type": ("self.drop = nn.Dropout(0.0)", "self.drop = nn.Identity()"),
+    "environment variable asked for": ('"SUBJECT_BRANCH"', '"SUBJECT_RAMIFICATION"'),
+    "base class": ("class Net(nn.Module):", "class Base(nn.Module):\n    LEVEL = 1\n\nclass Net(Base):"),
+    "buffer made transient": ('torch.ones(4))\n        self.register_buffer("scratch"',
+                              'torch.ones(4), persistent=False)\n        self.register_buffer("scratch"'),
+    "buffer made persistent": ("torch.zeros(4), persistent=False", "torch.zeros(4), persistent=True"),
+    "layer added": ("self.scale = 1.0", "self.scale = 1.0\n        self.more = nn.ReLU()"),
+    "plain tensor attribute": ("self.mask = torch.ones(4)", "self.mask = torch.zeros(4)"),
+    "docstring added": ("def helper(self, x):", "def helper(self, x):\n        'Help.'"),
+}  # fmt: skip
+
+HELPER_EDITS = {
+    "imported helper edited": ("return x * RATIO * by", "return x * RATIO + by"),
+    "imported helper default": ("by=1.0", "by=2.0"),
+    "imported helper global": ("RATIO = 3.0", "RATIO = 2.0"),
+    "imported helper dict": ('"high": 4.0', '"high": 5.0'),
+    "decorator argument": ("@logged(1.5)", "@logged(2.5)"),
+    "decorator code": ("kwargs) * tag", "kwargs) + tag"),
+    "decorated function": ("return x + 0.25", "return x + 0.75"),
+    "helper class attribute": ("OFFSET = 1.0", "OFFSET = 2.0"),
+    "helper method": ("return x + self.OFFSET", "return x - self.OFFSET"),
+    "helper static method": ("return x / 2", "return x / 4"),
+    "helper class method": ("return x - cls.OFFSET", "return x + cls.OFFSET"),
+    "helper attribute set in __init__": ("self.step = step", "self.step = step + 1"),
+}

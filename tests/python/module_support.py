@@ -47,6 +47,17 @@ class Mlp(nn.Module):
         return self.second(torch.relu(self.first(x)))
 
 
+class Smooth(Mlp):
+    """Has second derivatives; with dropout, random numbers as well."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return self.second(self.drop(torch.tanh(self.first(x)))) * scale
+
+
 def mlp() -> Mlp:
     torch.manual_seed(1)
     return Mlp()

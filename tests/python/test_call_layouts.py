@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from module_support import Twins, mlp, rows
 from rekindle import _native
-from rekindle.calls import call_kinds
 from rekindle.graphs.call_key import is_told_by_class, kind_key
 from torch import nn
 
@@ -240,23 +238,6 @@ def test_objects_are_told_by_their_class_once_the_table_takes_it() -> None:
     assert gone() is None
 
 
-def test_a_module_finds_the_kind_of_a_call_with_an_object() -> None:
-    class Scale:
-        by = 2.0
-
-    class Scaled(nn.Linear):
-        def forward(self, x: torch.Tensor, scale: Scale) -> torch.Tensor:
-            return super().forward(x) * scale.by
-
-    twins = Twins(Scaled(4, 4))
-    for by in (2.0, 3.0, 4.0):
-        scale = Scale()
-        scale.by = by
-        twins.call(rows(), scale)
-    kinds = twins.wrapped._runtime._kinds
-    assert twins.reasons() == ["unsupported_input"] and kinds.find((rows(), Scale()), {}, []) in list(kinds)
-
-
 def test_the_key_and_the_table_agree_over_pairs_of_values() -> None:
     values = [1, 1.0, True, "1", None, [1], (1,), {"x": 1}, _tensor(), nn.Parameter(_tensor())]
     pairs: list[Call] = [((one, other), {}) for one, other in itertools.product(values, values)]
@@ -278,42 +259,3 @@ def test_grad_mode_and_traces_are_told_apart() -> None:
     found = []
     torch.jit.trace(lambda x: (found.append(_find(table, ((_tensor(),), {}))[0]), x + 1)[1], (_tensor(),), check_trace=False)
     assert found == [None]
-
-
-def test_what_is_kept_can_be_exchanged_forgotten_and_collected() -> None:
-    class Kept:
-        pass
-
-    table, call, other = _native.CallTable(), ((1,), {}), ((2,), {})
-    one, two = Kept(), Kept()
-    table.keep(*call, one)
-    table.keep(*other, one)
-    table.keep(*call, two)
-    assert _find(table, call)[0] is two and _find(table, other)[0] is one
-    table.forget(one)
-    assert _find(table, call)[0] is two and _find(table, other)[0] is None
-    two.table = table  # type: ignore[attr-defined]
-    gone = weakref.ref(two)
-    del two, table
-    gc.collect()
-    assert gone() is None
-
-
-def test_a_table_is_bounded() -> None:
-    table = _native.CallTable()
-    for number in range(5000):
-        table.keep((number,), {}, number)
-    kept = [number for number in range(5000) if _find(table, ((number,), {}))[0] == number]
-    assert 0 < len(kept) <= 2048 and kept[-1] == 4999
-
-
-def test_a_forgotten_kind_is_not_found_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_kinds, "_MOST_KINDS", 2)
-    twins = Twins(mlp())
-    kinds = twins.wrapped._runtime._kinds
-    for count in (2, 3, 4, 5):
-        for _ in range(3):
-            twins.call(rows(0, count))
-        assert kinds.find((rows(0, count),), {}, []) in list(kinds)
-    found = [kinds.find((rows(0, count),), {}, []) for count in (2, 3, 4, 5)]
-    assert {id(kind) for kind in found if kind is not None} == {id(kind) for kind in kinds}

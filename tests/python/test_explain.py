@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +14,7 @@ import python_process
 import rekindle
 import torch
 from changing_model import Reader
-from fingerprint_support import HELPER, SUBJECT, World
-from fingerprint_support import edited as replaced
 from module_support import rows
-from rekindle.key.values.ingredients import note, noting
-from rekindle.lookup.explanation import leaf_tree
-from rekindle.recording.observations import present
-from test_fingerprint_mutations import HELPER_EDITS, SUBJECT_EDITS
 from torch import nn
 
 
@@ -165,38 +157,6 @@ def test_a_change_is_named(what: str, filled: str, monkeypatch: pytest.MonkeyPat
     assert path in str(why)
 
 
-# What has to be told of an edit where no word of it can be: signs, contents, words that stand elsewhere too.
-TOLD = {
-    "comprehension edited": "unary -",
-    "function called": "unary -",
-    "global tensor": "subject:TABLE",
-    "plain tensor attribute": "mask",
-}
-EDITS = [(name, "subject", SUBJECT, edit) for name, edit in SUBJECT_EDITS.items()]
-EDITS += [(name, "helper", HELPER, edit) for name, edit in HELPER_EDITS.items()]
-
-
-def tree_of(world: World, recorded: list[Any] | None) -> tuple[Any, list[Any]]:
-    """What describes a world's call, and its observations: new ones, or what became of the recorded."""
-    with noting() as noted:
-        fields = world.describe().fields
-        observations = world.record() if recorded is None else []
-        for kind, module, name, _, now in present(recorded or []):
-            observations.append([kind, module, name, now])
-    return leaf_tree("subject.Net", fields, observations, noted), observations
-
-
-@pytest.mark.parametrize(("name", "which", "source", "edit"), EDITS, ids=[edit[0] for edit in EDITS])
-def test_an_edit_of_the_source_is_named(name: str, which: str, source: str, edit: tuple[str, str]) -> None:
-    before, recorded = tree_of(World(), None)
-    after, _ = tree_of(World(**{which: replaced(source, *edit)}), recorded)
-    rows_told = rekindle._native.differences(before, after)[:4]
-    told = " ".join(str(part) for row in rows_told for part in row[:3])
-    old, new = (re.findall(r"[\d.]+|\w+|[^\w\s]", text) for text in edit)
-    words = [word for word in old if word not in new] + [word for word in new if word not in old]
-    assert TOLD.get(name) in told if name in TOLD else any(word in told for word in words), told
-
-
 def test_another_shape_is_named(filled: str) -> None:
     assert explain(filled, x=rows(count=7)).outcome == "hit"
     why = explain(filled, x=rows(count=1))
@@ -247,27 +207,6 @@ def test_explaining_runs_and_writes_nothing(filled: str, monkeypatch: pytest.Mon
     assert explain(filled, module).reason == "key"
     assert rekindle.cache.stats(filled) == stats
     assert {path: path.stat().st_mtime_ns for path in pathlib.Path(filled).rglob("*")} == before
-
-
-def test_notes_belong_to_their_thread_and_to_the_innermost_context() -> None:
-    found: list[dict[str, Any]] = []
-
-    def other() -> None:
-        with noting() as theirs:
-            note("theirs", "", [("a", 1)])
-        found.append(theirs)
-
-    with noting() as outer:
-        with noting() as inner:
-            note("inner", "x", [("x.a", 1)])
-            thread = threading.Thread(target=other)
-            thread.start()
-            thread.join()
-        note("outer", "", [("a", "text")])
-    note("nobody", "", [("a", 1)])
-    assert inner == {"inner": [(".a", "1")]}
-    assert outer == {"outer": [("a", "text")]}
-    assert found == [{"theirs": [("a", "1")]}]
 
 
 def test_secrets_are_not_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Texts of values and digests of code tell apart what behaves apart, and nothing else."""
+"""Texts of values tell apart what behaves apart, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ import operator
 import threading
 import types
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import fingerprint_support  # noqa: F401  makes the package importable
 import numpy
 import pytest
 import torch
+from fingerprint_values_support import Point, Slotted, closure, text
 from hypothesis import given
 from hypothesis import strategies as st
-from rekindle.key.code.code_objects import code_digest
-from rekindle.key.fingerprint import register_digest
-from rekindle.key.values.registered import registered
-from rekindle.key.values.walker import Walker, resolved, value_text
-from rekindle.process.digest import digest_leaves
-from rekindle.reasons import Bypass, Reason
+from rekindle.key.values.walker import Walker
 
 
 class Color(enum.Enum):
@@ -36,19 +30,6 @@ class Color(enum.Enum):
 
 class Level(enum.IntEnum):
     LOW = 1
-
-
-@dataclass
-class Point:
-    x: int
-    y: int
-
-
-class Slotted:
-    __slots__ = ("left", "right")
-
-    def __init__(self, left: Any) -> None:
-        self.left = left
 
 
 class Tags(dict):
@@ -62,18 +43,10 @@ class Names(list):
 Pair = collections.namedtuple("Pair", "a b")
 
 
-def _closure(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
 def _tagged(**attributes: Any) -> Tags:
     tags = Tags(a=1)
     vars(tags).update(attributes)
     return tags
-
-
-def text(value: Any) -> str:
-    return value_text("value", value)
 
 
 DISTINCT = [
@@ -194,9 +167,9 @@ DISTINCT = [
         lambda x=1: x,
         lambda x=2: x,
         lambda *, x=1: x,
-        _closure(1),
-        _closure(2),
-        _closure("1"),
+        closure(1),
+        closure(2),
+        closure("1"),
     ),
     *(
         Point(1, 2).__eq__,
@@ -237,7 +210,7 @@ EQUAL = {
     "not a number": lambda flip: float("nan") if flip else -float("nan"),
     "locks": lambda flip: threading.Lock(),
     "objects": lambda flip: [Point(1, 2), Slotted([1])],
-    "functions": lambda flip: _closure([1]),
+    "functions": lambda flip: closure([1]),
     "tuple identity": lambda flip: [(t := (1, [2])), t] if flip else [(1, (inner := [2])), (1, inner)],
     "tensors": lambda flip: torch.arange(4).reshape(2, 2) if flip else torch.tensor([[0, 1], [2, 3]]),
     "strides of content": lambda flip: torch.tensor([[0.0, 1.0]])[:, :1] if flip else torch.tensor([[0.0, 2.0]])[:, :1],
@@ -287,49 +260,6 @@ def test_a_weak_reference_stands_for_what_it_refers_to() -> None:
     assert text(weakref.ref(target)) != text(weakref.ref(other))
 
 
-OPAQUE = {
-    "value": iter([]),
-    "value[1]": [1, (item for item in ())],
-    "value['k'][0].x": {"k": [Point(torch.Generator(), 1)]},  # type: ignore[arg-type]
-    "value.left": Slotted(memoryview(b"")),
-    "value.args[0]": functools.partial(len, iter([])),
-    "value.value": _closure(iter([])),
-    "value.__self__": iter([]).__next__,
-}
-
-
-@pytest.mark.parametrize("path", OPAQUE)
-def test_an_opaque_value_is_a_bypass_that_names_its_path(path: str) -> None:
-    with pytest.raises(Bypass) as caught:
-        text(OPAQUE[path])
-    assert caught.value.reason is Reason.OPAQUE_VALUE
-    assert caught.value.message.startswith(f"{path} is a ")
-
-
-def test_an_object_with_state_in_c_is_opaque_though_it_has_a_dict() -> None:
-    class Hidden(types.SimpleNamespace):
-        pass
-
-    class Numbers(__import__("random").Random):
-        pass
-
-    for value in (Numbers(0), types.MethodType, Hidden(a=1)):
-        if isinstance(value, type):
-            continue
-        with pytest.raises(Bypass):
-            text(value)
-
-
-def test_a_registered_digest_makes_an_opaque_type_plain() -> None:
-    register_digest(memoryview, lambda view: bytes(view))
-    try:
-        assert text(memoryview(b"ab")) != text(memoryview(b"ac"))
-        assert text(memoryview(b"ab")) == text(memoryview(b"ab"))
-    finally:
-        registered.pop(memoryview)
-        resolved.clear()
-
-
 def test_containers_and_tensors_read_by_content_are_collected() -> None:
     inner, mapping, tensor = [1], {"a": 1}, torch.zeros(2)
     point = Point(1, 2)
@@ -337,107 +267,3 @@ def test_containers_and_tensors_read_by_content_are_collected() -> None:
     walker.walk("value", [inner, mapping, tensor, point])
     for value, how in ((inner, "content"), (mapping, "content"), (point, "object"), (tensor, "bytes"), (tensor, "object")):
         assert any(found is value and cells.how == how for found, cells in walker.cells)
-
-
-def _compile(text: str) -> Any:
-    namespace: dict[str, Any] = {}
-    exec(text, namespace)
-    return namespace["f"].__code__
-
-
-CODE_DIFFERS = [
-    "def f(x): return x + 1",
-    "def f(x): return x + 1.0",
-    "def f(x): return x + True",
-    "def f(x): return x + -1",
-    "def f(x): return x + 1j",
-    "def f(x): return x - 1",
-    "def f(x): return x + 0.0",
-    "def f(x): return x + -0.0",
-    "def f(x): return x + '1'",
-    "def f(x): return x + b'1'",
-    "def f(x): return x + y",
-    "def f(x): return x + z",
-    "def f(x, /): return x + 1",
-    "def f(*, x): return x + 1",
-    "def f(*x): return x + 1",
-    "async def f(x): return x + 1",
-    "def f(x): yield x + 1",
-    "def f(x): return x.a",
-    "def f(x): return x.b",
-    "def f(x): return (1, 2)",
-    "def f(x): return (1, 2.0)",
-    "def f(x): return (1, (2,))",
-    "def f(x): return x in {1, 2}",
-    "def f(x): return x in {1, 3}",
-    "def f(x): return lambda: x + 1",
-    "def f(x): return lambda: x + 2",
-    "def f(x):\n try: return 1\n except A: return 2",
-    "def f(x):\n try: return 1\n except B: return 2",
-    "def f(x):\n global y\n y = x",
-    "def f(x): return 'doc'",
-    "def f(x): return ...",
-    "def f(x): return 1e400 - 1e400",
-]
-
-
-def test_different_code_has_different_digests() -> None:
-    digests = {code_digest(_compile(source)): source for source in CODE_DIFFERS}
-    assert len(digests) == len(CODE_DIFFERS)
-
-
-CODE_EQUAL = [
-    ("def f(x): return x + 1", "\n\n# moved\ndef f(x):\n    # comment\n    return x + 1"),
-    ("def f(x):\n 'a'\n return x + 1", "def f(x):\n 'another'\n return x + 1"),
-    ("def f(x: int) -> int: return x", "def f(x): return x"),
-    ("def f(x): return x in {'a', 'b', 'c'}", "def f(x): return x in {'c', 'b', 'a'}"),
-    ("def f(x): return lambda: x", "def f(x):\n\n return lambda: x"),
-]
-
-
-@pytest.mark.parametrize(("left", "right"), CODE_EQUAL)
-def test_code_that_differs_in_writing_only_has_one_digest(left: str, right: str) -> None:
-    assert code_digest(_compile(left)) == code_digest(_compile(right))
-
-
-def test_a_docstring_that_is_also_returned_counts() -> None:
-    left = _compile("def f(x):\n 'a'\n return 'a'")
-    right = _compile("def f(x):\n 'b'\n return 'b'")
-    assert code_digest(left) != code_digest(right)
-
-
-def test_running_code_does_not_change_its_digest() -> None:
-    code = _compile("def f(n):\n t = 0\n for i in range(n): t += i\n return t")
-    before = code_digest(code)
-    function = types.FunctionType(code, {"range": range})
-    for _ in range(200):
-        function(50)
-    from rekindle.key.code import code_objects as module
-
-    module._digests.clear()
-    assert code_digest(code) == before
-
-
-def test_leaves_are_length_prefixed_and_typed() -> None:
-    lists = [
-        [("a", "b")],
-        [("ab", "")],
-        [("", "ab")],
-        [("a", b"b")],
-        [("a", 1)],
-        [("a", True)],
-        [("a", 1.0)],
-        [("a", None)],
-    ]
-    lists += [[("a", 0.0)], [("a", -0.0)], [("a", "1"), ("b", "2")], [("a", "1b2")], []]
-    assert len({digest_leaves(leaves) for leaves in lists}) == len(lists)
-
-
-def test_every_reason_is_its_own_text() -> None:
-    assert [str(reason) for reason in Reason] == [reason.name.lower() for reason in Reason]
-    bypass = Bypass(Reason.HOOKS, "model has a hook")
-    assert (bypass.reason, bypass.message, str(bypass)) == (
-        Reason.HOOKS,
-        "model has a hook",
-        "hooks: model has a hook",
-    )

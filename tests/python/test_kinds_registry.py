@@ -8,14 +8,12 @@ import contextlib
 import contextvars
 import datetime
 import decimal
-import enum
 import fractions
 import functools
 import operator
 import os
 import pathlib
 import re
-import sys
 import threading
 import types
 import uuid
@@ -26,14 +24,10 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from fingerprint_support import load
-from rekindle import _native
+from kinds_support import Change, Thing, deleted, guarded, set_to
 from rekindle.key.values import kinds as _every_kind  # noqa: F401  which fills the registry
-from rekindle.key.values.cells import Cells
-from rekindle.key.values.walker import IMMUTABLE, Walker, kinds, value_text
+from rekindle.key.values.walker import IMMUTABLE, kinds, value_text
 from torch._library.custom_ops import CustomOpDef
-
-Change = Callable[[Any], Any]
 
 
 def _function(k: float = 1.0) -> float:
@@ -47,19 +41,6 @@ def _closure(k: Any) -> Callable[[], Any]:
 @contextlib.contextmanager
 def _managed(k: Any) -> Iterator[Any]:
     yield k
-
-
-class Thing:
-    def __init__(self) -> None:
-        self.k = 1.0
-
-
-def _set(name: str, value: Any) -> Change:
-    return lambda held: setattr(held, name, value)
-
-
-def _delete(name: str) -> Change:
-    return lambda held: delattr(held, name)
 
 
 def _cached() -> Any:
@@ -92,9 +73,9 @@ _SEQUENCE: dict[str, Change] = {
     "cleared": lambda held: held.clear(),
 }
 _ATTRIBUTES: dict[str, Change] = {
-    "attribute replaced": _set("k", 3.0),
-    "attribute added": _set("other", 3.0),
-    "attribute removed": _delete("k"),
+    "attribute replaced": set_to("k", 3.0),
+    "attribute added": set_to("other", 3.0),
+    "attribute removed": deleted("k"),
 }
 _CONTEXT: contextvars.ContextVar[float] = contextvars.ContextVar("registry")
 
@@ -104,10 +85,10 @@ SAMPLES: dict[Any, tuple[Callable[[], Any], dict[str, Change]]] = {
     collections.OrderedDict: (lambda: _thing(lambda: collections.OrderedDict(a=1.0, b=2.0)), {**_ITEMS, **_ATTRIBUTES}),
     collections.Counter: (lambda: _thing(lambda: collections.Counter(a=1.0, b=2.0)), {**_ITEMS, **_ATTRIBUTES}),
     collections.defaultdict: (
-        lambda: collections.defaultdict(int, a=1.0, b=2.0), {**_ITEMS, "default": _set("default_factory", float)}
+        lambda: collections.defaultdict(int, a=1.0, b=2.0), {**_ITEMS, "default": set_to("default_factory", float)}
     ),
     types.MappingProxyType: (
-        lambda: types.MappingProxyType({"a": Thing()}), {"behind it": lambda held: _set("k", 3.0)(held["a"])}
+        lambda: types.MappingProxyType({"a": Thing()}), {"behind it": lambda held: set_to("k", 3.0)(held["a"])}
     ),
     list: (lambda: [1.0, 2.0], _SEQUENCE),
     collections.deque: (lambda: collections.deque([1.0, 2.0]), _SEQUENCE),
@@ -117,11 +98,11 @@ SAMPLES: dict[Any, tuple[Callable[[], Any], dict[str, Change]]] = {
         lambda: _thing(lambda: types.FunctionType(_function.__code__, globals(), "f", (1.0,))),
         {
             **_ATTRIBUTES,
-            "defaults": _set("__defaults__", (3.0,)),
-            "keyword defaults": _set("__kwdefaults__", {"k": 3.0}),
-            "code": _set("__code__", _closure.__code__.replace(co_freevars=(), co_cellvars=())),
-            "name": _set("__name__", "g"),
-            "qualified name": _set("__qualname__", "g"),
+            "defaults": set_to("__defaults__", (3.0,)),
+            "keyword defaults": set_to("__kwdefaults__", {"k": 3.0}),
+            "code": set_to("__code__", _closure.__code__.replace(co_freevars=(), co_cellvars=())),
+            "name": set_to("__name__", "g"),
+            "qualified name": set_to("__qualname__", "g"),
         },
     ),
     functools.partial: (lambda: _thing(lambda: functools.partial(_function, 1.0)), _ATTRIBUTES),
@@ -130,18 +111,18 @@ SAMPLES: dict[Any, tuple[Callable[[], Any], dict[str, Change]]] = {
     staticmethod: (lambda: staticmethod(_function), {"made anew": lambda held: held.__init__(_closure)}),
     classmethod: (lambda: classmethod(_function), {"made anew": lambda held: held.__init__(_closure)}),
     functools.cached_property: (
-        lambda: _thing(lambda: functools.cached_property(_function)), {**_ATTRIBUTES, "function": _set("func", _closure)}
+        lambda: _thing(lambda: functools.cached_property(_function)), {**_ATTRIBUTES, "function": set_to("func", _closure)}
     ),
     weakref.ref: (lambda: weakref.ref(_function), {}),
     contextvars.ContextVar: (lambda: _CONTEXT, {"set": lambda held: held.set(3.0)}),
     types.SimpleNamespace: (lambda: types.SimpleNamespace(k=1.0), _ATTRIBUTES),
     contextlib._GeneratorContextManager: (
-        lambda: _thing(lambda: _managed(1.0)), {**_ATTRIBUTES, "argument": _set("args", (3.0,))}
+        lambda: _thing(lambda: _managed(1.0)), {**_ATTRIBUTES, "argument": set_to("args", (3.0,))}
     ),
     type(threading.Lock()): (threading.Lock, {"taken": lambda held: held.acquire()}),
     type(threading.RLock()): (threading.RLock, {"taken": lambda held: held.acquire()}),
-    fractions.Fraction: (lambda: fractions.Fraction(1, 2), {"numerator": _set("_numerator", 3)}),
-    pathlib.PurePosixPath: (lambda: pathlib.PurePosixPath("a"), {"text": _set("_str", "b")}),
+    fractions.Fraction: (lambda: fractions.Fraction(1, 2), {"numerator": set_to("_numerator", 3)}),
+    pathlib.PurePosixPath: (lambda: pathlib.PurePosixPath("a"), {"text": set_to("_str", "b")}),
     torch.Tensor: (
         lambda: _thing(lambda: torch.ones(2, 2)),
         {
@@ -155,9 +136,9 @@ SAMPLES: dict[Any, tuple[Callable[[], Any], dict[str, Change]]] = {
         lambda: numpy.ones((1, 4), numpy.float32),
         {
             "item": lambda held: held.fill(3.0),
-            "shape": _set("shape", (4, 1)),
-            "dtype": _set("dtype", numpy.int32),
-            "bytes of another order": _set("dtype", numpy.dtype(">f4")),
+            "shape": set_to("shape", (4, 1)),
+            "dtype": set_to("dtype", numpy.int32),
+            "bytes of another order": set_to("dtype", numpy.dtype(">f4")),
             "flag": lambda held: held.setflags(write=False),
         },
     ),
@@ -167,20 +148,13 @@ _ELSEWHERE = {CustomOpDef, torch.nn.Parameter, torch.nn.Buffer}
 _NAMED = {type, types.ModuleType, type(os.environ), torch._ops.OpOverload, torch._ops.OpOverloadPacket, staticmethod, classmethod}
 
 
-def _guard(value: Any) -> tuple[Any, str, list[tuple[Any, Cells]]]:
-    walker = Walker()
-    walker.walk("value", value)
-    cells = [(held, one.comparison) for held, one in walker.cells]
-    return _native.Guard([], [], [], cells), value_text("value", value), walker.cells
-
-
 @pytest.mark.parametrize(("kind", "change"), [(kind, name) for kind in SAMPLES for name in SAMPLES[kind][1]])
 def test_a_change_is_seen_and_put_back(kind: type, change: str) -> None:
     make, changes = SAMPLES[kind]
     value = contextvars.copy_context().run(make)
 
     def run() -> None:
-        guard, text, cells = _guard(value)
+        guard, text, cells = guarded(value)
         before = [(held, one.take(held), one) for held, one in cells if one.put_back is not None]
         assert guard.check()
         changes[change](value)
@@ -232,71 +206,3 @@ def test_what_has_no_cells_cannot_be_changed(value: Any) -> None:
     for name in [*writable, "k"]:
         with pytest.raises((AttributeError, TypeError, NotImplementedError)):
             setattr(value, name, getattr(value, name, None))
-
-
-class Kept(dict):  # type: ignore[type-arg]
-    __slots__ = ("s",)
-
-    def items(self) -> Any:
-        raise AssertionError("a method of the user's runs")
-
-    __iter__ = keys = values = __len__ = __getitem__ = items  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize(
-    "kind", [kind for kind, known in kinds.items() if known.exact is not None], ids=lambda kind: kind.__name__
-)
-def test_a_subclass_is_its_class_its_attributes_its_slots_and_what_it_is_made_of(kind: type) -> None:
-    samples: dict[Any, tuple[Any, ...]] = {
-        tuple: ((1, 2),), list: ([1, 2],), str: ("a",), int: (1,), float: (1.0,), complex: (1j,), bytes: (b"a",), set: ({1},),
-        frozenset: ({1},), bytearray: (b"a",), dict: ({"a": 1},), collections.OrderedDict: ({"a": 1},), datetime.time: (1,),
-        collections.Counter: ({"a": 1},), collections.defaultdict: (int, {"a": 1}), collections.deque: ([1], 3),
-        functools.partial: (_function, 1), property: (_function,), weakref.ref: (Thing,), decimal.Decimal: ("1",),
-        datetime.date: (2000, 1, 1), datetime.datetime: (2000, 1, 1), datetime.timedelta: (1,), staticmethod: (_function,),
-        classmethod: (_function,),
-    }  # fmt: skip
-    own = type("Own", (kind,), {"__module__": __name__})
-    arguments = samples.get(kind, ("a",) if issubclass(kind, pathlib.PurePath) else ())
-    if kind in (pathlib.Path, pathlib.PurePath):
-        own = type("Own", (type(kind("a")),), {"__module__": __name__})
-    value = own(*arguments)
-    for change in (_set("k", 1.0), _set("k", 3.0), _set("other", None), _delete("k")):
-        guard, text, _ = _guard(value)
-        assert guard.check()
-        change(value)
-        assert not guard.check() and value_text("value", value) != text
-
-
-def test_no_method_of_a_subclass_runs() -> None:
-    value = Kept(a=1.0)
-    before = value_text("value", value)
-    dict.__setitem__(value, "a", 2.0)
-    assert value_text("value", value) != before
-    value.s = 1.0
-    guard, _, _ = _guard(value)
-    value.s = 2.0
-    assert not guard.check()
-
-
-def test_members_of_enums_and_classes_are_watched() -> None:
-    class Colour(enum.Enum):
-        RED = 1
-
-    guard, text, _ = _guard(Colour.RED)
-    Colour.RED.k = 3.0  # type: ignore[attr-defined]
-    assert not guard.check() and value_text("value", Colour.RED) != text
-
-
-def test_the_class_of_another_build_of_an_extension_has_another_text(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
-    from rekindle.key.code import binaries
-
-    module = load("kinds_extension", "class Made:\n    pass\n")
-    texts = set()
-    for build in (b"1", b"2"):
-        path = tmp_path / f"kinds_extension{build.decode()}.so"
-        path.write_bytes(build)
-        monkeypatch.setattr(module, "__file__", str(path))
-        assert binaries.build_of("kinds_extension")
-        texts.add(value_text("value", module.Made))
-    assert len(texts) == 2
-    del sys.modules["kinds_extension"]

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import semantics_autograd  # noqa: F401
 import semantics_calls  # noqa: F401
+import semantics_containers  # noqa: F401
 import semantics_forwards  # noqa: F401
+import semantics_parameters  # noqa: F401
 import semantics_state  # noqa: F401
 import torch
 from semantics_support import CASES, Perceptron, backward, compared, made_of, rows

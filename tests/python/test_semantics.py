@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import semantics_autograd  # noqa: F401
 import semantics_calls  # noqa: F401
+import semantics_containers  # noqa: F401
 import semantics_forwards  # noqa: F401
+import semantics_parameters  # noqa: F401
 import semantics_state  # noqa: F401
 from semantics_support import CASES, compared
 

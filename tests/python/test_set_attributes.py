@@ -1,10 +1,9 @@
-"""Attributes that a forward sets and does not read before are set by its graph, too; all others are left to eager."""
+"""Attributes that a forward sets and does not read before are set by its graph, too."""
 
 from __future__ import annotations
 
 import copy
 import gc
-import json
 import pathlib
 import types
 import weakref
@@ -16,41 +15,10 @@ import python_process
 import rekindle
 import torch
 from module_support import Twins, assert_same
-from rekindle.lookup import background
 from rekindle.lookup.entry import InvalidEntry
 from rekindle.lookup.entry_check import check_fit
-from rekindle.lookup.refusal import Refusal
-from rekindle.reasons import SetsAttributes
+from set_attributes_support import Layer, Net, Set, attributes
 from torch import nn
-from torch.utils.checkpoint import checkpoint
-
-Set = Callable[[Any, torch.Tensor, torch.Tensor], Any]
-
-
-class Layer(nn.Module):
-    """Sets what `keep` does with itself, its input and what it computes."""
-
-    def __init__(self, keep: Set) -> None:
-        super().__init__()
-        self.linear, self.keep = nn.Linear(4, 4), keep
-        self.kept: Any = None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.tanh(self.linear(x))
-        self.keep(self, x, y)
-        return y
-
-
-class Net(nn.Module):
-    """Has two layers that set something."""
-
-    def __init__(self, keep: Set) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = Layer(keep), Layer(keep)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(self.first(x))
 
 
 def _loss(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
@@ -85,10 +53,6 @@ def _without_grad(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
         layer.kept = y.std()
 
 
-def _weight(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    layer.seen = layer.linear.weight
-
-
 def _nothing(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
     layer.kept = None
     layer.size = len(y)
@@ -104,11 +68,6 @@ SETS = [
 ]  # fmt: skip
 
 
-def _attributes(net: nn.Module) -> list[dict[str, Any]]:
-    names = ("kept", "seen", "zeta", "alpha", "size")
-    return [{name: vars(one)[name] for name in names if name in vars(one)} for one in (net.first, net.second)]
-
-
 def _tensors(found: Any) -> list[torch.Tensor]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(found) if isinstance(leaf, torch.Tensor)]
 
@@ -116,7 +75,7 @@ def _tensors(found: Any) -> list[torch.Tensor]:
 def _trained(net: nn.Module, called: Callable[..., Any], x: torch.Tensor) -> Any:
     """Trains on all that a call gives, and returns it."""
     y = called(x)
-    found = _attributes(net)
+    found = attributes(net)
     sum((leaf.sum() for leaf in [y, *_tensors(found)] if leaf.requires_grad), torch.zeros(())).backward()
     return y, found
 
@@ -137,7 +96,7 @@ def test_a_graph_sets_what_eager_sets(keep: Set) -> None:
     for net in (twins.eager, twins.wrapped):
         net.eval()
     x = torch.randn(3, 4)
-    assert_same((twins.wrapped(x), _attributes(twins.module)), (twins.eager(x), _attributes(twins.eager)))
+    assert_same((twins.wrapped(x), attributes(twins.module)), (twins.eager(x), attributes(twins.eager)))
 
 
 def test_results_that_are_set_are_the_same_tensors() -> None:
@@ -203,100 +162,6 @@ def test_gradients_of_gradients_leave_what_the_call_has_set() -> None:
             assert net.second.kept is kept
             results.append((y, kept, first, torch.autograd.grad(first.square().sum(), given)[0]))
         assert_same(*results)
-
-
-def _reads_before(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    layer.kept = y.sum() if layer.kept is None else layer.kept.detach() + y.sum()
-
-
-def _asks_whether_it_is_there(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    layer.seen = y.detach() * 2 if hasattr(layer, "seen") else y.detach()
-
-
-def _counts(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    layer.kept = (layer.kept or 0) + 1
-
-
-def _deletes(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    layer.seen = y
-    del layer.kept
-
-
-def _mode(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    layer.training = not layer.training
-
-
-def _own_list(layer: Layer, x: torch.Tensor, y: torch.Tensor) -> None:
-    layer.seen = layer.linear._forward_hooks
-
-
-def _local_class(layer: Layer, _: torch.Tensor, y: torch.Tensor) -> None:
-    class Local:
-        size = y
-
-    layer.kept = Local
-
-
-def _again_in_the_backward(layer: Layer, x: torch.Tensor, y: torch.Tensor) -> None:
-    def inner(x: torch.Tensor) -> torch.Tensor:
-        layer.kept = (x * 3).detach()
-        return layer.kept * x
-
-    checkpoint(inner, y, use_reentrant=False)
-
-
-class Keeps(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, layer: Layer) -> torch.Tensor:
-        layer.kept = x * 2
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
-
-
-def _in_a_function(layer: Layer, x: torch.Tensor, y: torch.Tensor) -> None:
-    Keeps.apply(y, layer)
-
-
-REFUSED = [
-    _reads_before, _asks_whether_it_is_there, _counts, _deletes, _mode, _own_list, _local_class, _again_in_the_backward,
-    _in_a_function, _weight,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("keep", REFUSED)
-def test_what_no_graph_can_set_is_set_in_eager(keep: Set) -> None:
-    twins = Twins(Net(keep))
-    for _ in range(4):
-        x = torch.randn(3, 4)
-        for net in (twins.eager, twins.module):
-            if keep is _deletes:
-                net.first.kept = net.second.kept = None
-        theirs, ours = twins.eager(x), twins.wrapped(x)
-        assert_same(ours, theirs)
-        if keep is not _local_class:
-            assert_same(_attributes(twins.module), _attributes(twins.eager))
-        assert twins.module.first.training == twins.eager.first.training
-    assert [code for code, _ in twins.status.bypass if code != "opaque_value"]
-    assert (twins.status.eager_calls, twins.status.exports) == (4, 0)
-
-
-def test_that_attributes_are_set_is_kept_and_handed_over_with_their_paths() -> None:
-    why = SetsAttributes("the forward changes the attribute Net.kept", ["model.first.kept", "model.second.kept"])
-    kept = Refusal.made(why, 1, 1)
-
-    def export(_: Any) -> Any:
-        raise why
-
-    head, _, _ = background._reported(export).partition(b"\n")
-    for found in (Refusal.parse(kept.section()).bypass(), background._error(json.loads(head))):
-        assert isinstance(found, SetsAttributes)
-        assert (found.reason, found.message, found.paths) == (why.reason, why.message, why.paths)
-    for paths in ([1], "model.first.kept", [None]):
-        with pytest.raises(InvalidEntry, match="values of other types"):
-            Refusal.parse(json.dumps({**json.loads(kept.section()), "paths": paths}).encode())
 
 
 @pytest.mark.parametrize("place", [("third", "kept"), ("first", "_parameters"), ("first", "training"), ("", "__dict__")])

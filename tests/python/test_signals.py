@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import rekindle
+import threads as suite
 import torch
 from module_support import Twins, assert_same, rows
 from rekindle.process import process_state, signal_handlers
-from test_threads import suite
 from torch import nn
 
 

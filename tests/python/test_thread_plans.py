@@ -10,7 +10,7 @@ import pytest
 import rekindle
 import torch
 from module_support import Twins, assert_same, rows
-from test_threads import child_of, in_thread
+from thread_support import child_of, in_thread
 from torch import nn
 
 

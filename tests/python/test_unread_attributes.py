@@ -11,28 +11,9 @@ import pytest
 import rekindle
 import torch
 from torch import nn
+from unread_attributes_support import Keeper, Read, assert_as_eager, rows
 
 SHARED: list[float] = [1.0]
-Read = Callable[[Any], float]
-
-
-class Keeper(nn.Module):
-    """Keeps `scale`, which `read` gets at, and `saved`, which has no digest and which nothing reads."""
-
-    def __init__(self, read: Read) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner, self.read = nn.Linear(4, 4), read
-        self.scale: Any = [1.0]
-        self.saved: list[torch.Tensor] = []
-        self.count = 0
-
-    @property
-    def doubled(self) -> float:
-        return 2 * self.scale[0]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x) * self.read(self)
 
 
 class Parent(nn.Module):
@@ -138,17 +119,6 @@ class _Digestless(list[float]):
 CHANGES = [_rebound, _in_place, _opaque]
 
 
-def _x(step: int) -> torch.Tensor:
-    return torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
-
-
-def _assert_as_eager(module: nn.Module, wrapped: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    expected = module.forward(x)
-    result = wrapped(x)
-    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
-    return result
-
-
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("read", READS, ids=lambda read: read.__name__)
 def test_what_is_read_is_never_stale(cache_dir: str, read: Read, change: Callable[[Keeper], None]) -> None:
@@ -156,7 +126,7 @@ def test_what_is_read_is_never_stale(cache_dir: str, read: Read, change: Callabl
     module.scale = SHARED if read is by_another_name and change is _in_place else module.scale
     wrapped = rekindle.Module(module)
     for step in range(4):
-        result = _assert_as_eager(module, wrapped, _x(step))
+        result = assert_as_eager(module, wrapped, rows(step))
         module.saved.append(result.sum())
         change(module)
     SHARED[0] = 1.0
@@ -167,7 +137,7 @@ def test_a_parent_reads_what_a_child_does_not(cache_dir: str, change: Callable[[
     module = Parent(Keeper(lambda _: 1.0))
     wrapped = rekindle.Module(module)
     for step in range(3):
-        module.child.saved.append(_assert_as_eager(module, wrapped, _x(step)).sum())
+        module.child.saved.append(assert_as_eager(module, wrapped, rows(step)).sum())
         change(module.child)
 
 
@@ -175,7 +145,7 @@ def test_what_nothing_reads_keeps_no_call_from_its_graph(cache_dir: str) -> None
     module = Keeper(lambda _: 1.0)
     wrapped = rekindle.Module(module)
     for step in range(12):
-        module.saved.append(_assert_as_eager(module, wrapped, _x(step)).sum())
+        module.saved.append(assert_as_eager(module, wrapped, rows(step)).sum())
         module.scale[0] += 1
         module.count += 1
         if step % 3 == 2:
@@ -191,7 +161,7 @@ def test_a_second_process_needs_no_export(cache_dir: str) -> None:
         module = Keeper(lambda _: 1.0)
         wrapped = rekindle.Module(module)
         for step in range(4):
-            module.saved.append(_assert_as_eager(module, wrapped, _x(step)).sum())
+            module.saved.append(assert_as_eager(module, wrapped, rows(step)).sum())
             module.count += 1
         assert rekindle.status(wrapped).exports == made
 
@@ -201,7 +171,7 @@ def test_that_an_attribute_is_read_is_known_to_the_next_process(cache_dir: str, 
         module = Keeper(by_name)
         wrapped = rekindle.Module(module)
         for step in range(3):
-            _assert_as_eager(module, wrapped, _x(step))
+            assert_as_eager(module, wrapped, rows(step))
             module.scale[0] += 1
         status = rekindle.status(wrapped)
         assert (status.exports, status.eager_calls) == (made, 0)
@@ -213,7 +183,7 @@ def test_an_opaque_attribute_that_is_read_is_named(cache_dir: str) -> None:
     wrapped = rekindle.Module(module)
     module.scale = _Digestless([2.0])
     for step in range(3):
-        _assert_as_eager(module, wrapped, _x(step))
+        assert_as_eager(module, wrapped, rows(step))
     ((reason, message),) = rekindle.status(wrapped).bypass
     assert reason == "opaque_value"
     assert "model.scale" in message
@@ -230,7 +200,7 @@ def test_what_a_write_would_leave_is_not_lost(cache_dir: str) -> None:
     module.saved = [torch.ones((), requires_grad=True) * 2]
     wrapped = rekindle.Module(module)
     for step in range(3):
-        result = wrapped(_x(step))
+        result = wrapped(rows(step))
         torch.testing.assert_close(module.saved[0], result.sum())
 
 
@@ -257,71 +227,20 @@ def test_a_backward_of_the_users_reads_too(cache_dir: str) -> None:
         found = []
         for called in (module.forward, wrapped):
             module.zero_grad()
-            called(_x(step)).sum().backward()
+            called(rows(step)).sum().backward()
             found.append(module.inner.weight.grad.clone())
         torch.testing.assert_close(*found)
         module.scale[0] += 1
 
 
-def test_what_is_set_on_a_parameter(cache_dir: str) -> None:
-    module = Keeper(lambda _: 1.0)
-    module.inner.weight.optimizer = iter(())  # type: ignore[attr-defined]
-    wrapped = rekindle.Module(module)
-    for step in range(4):
-        _assert_as_eager(module, wrapped, _x(step))
-        module.inner.weight.steps = step  # type: ignore[attr-defined]
-    assert rekindle.status(wrapped).eager_calls == 0
-
-    module.read = lambda owner: float(owner.inner.weight.steps)
-    for step in range(4):
-        module.inner.weight.steps = step  # type: ignore[attr-defined]
-        _assert_as_eager(module, wrapped, _x(step))
-
-
-@pytest.mark.parametrize("is_read", [False, True])
-def test_a_sparse_buffer_matters_where_it_is_read(cache_dir: str, is_read: bool) -> None:
-    module = Keeper(lambda owner: float(owner.heads.to_dense().sum()) if is_read else 1.0)
-    module.register_buffer("before", torch.ones(4))
-    module.register_buffer("heads", torch.eye(4).to_sparse(), persistent=False)
-    module.register_buffer("after", torch.ones(4))
-    wrapped = rekindle.Module(module)
-    for step in range(3):
-        _assert_as_eager(module, wrapped, _x(step))
-        module.heads = torch.eye(4).to_sparse() * step
-    assert rekindle.status(wrapped).eager_calls == 3 * is_read
-    for _, message in rekindle.status(wrapped).bypass:
-        assert "model.heads is a tensor with layout torch.sparse_coo" in message
-
-
-@pytest.mark.parametrize("is_read", [False, True])
-def test_a_tensor_without_memory_is_not_looked_at(cache_dir: str, is_read: bool) -> None:
-    module = Keeper(lambda owner: float(owner.freed.shape[0]) if is_read else 1.0)
-    module.freed = torch.ones(4)
-    module.freed.untyped_storage().resize_(0)
-    wrapped = rekindle.Module(module)
-    for step in range(2):
-        _assert_as_eager(module, wrapped, _x(step))
-    assert rekindle.status(wrapped).eager_calls == 2 * is_read
-
-
-def test_a_parameter_without_memory_is_named(cache_dir: str) -> None:
-    module = Keeper(lambda _: 1.0)
-    module.gathered = nn.Parameter(torch.ones(4))
-    module.gathered.untyped_storage().resize_(0)
-    wrapped = rekindle.Module(module)
-    _assert_as_eager(module, wrapped, _x(0))
-    ((_, message),) = rekindle.status(wrapped).bypass
-    assert "model.gathered has no memory now" in message
-
-
 def test_a_name_that_comes_or_goes_is_a_change(cache_dir: str) -> None:
     module = Keeper(by_presence)
     wrapped = rekindle.Module(module)
-    _assert_as_eager(module, wrapped, _x(0))
+    assert_as_eager(module, wrapped, rows(0))
     del module.scale
-    _assert_as_eager(module, wrapped, _x(1))
+    assert_as_eager(module, wrapped, rows(1))
     module.scale = [4.0]
-    _assert_as_eager(module, wrapped, _x(2))
+    assert_as_eager(module, wrapped, rows(2))
 
 
 def test_a_list_under_two_names_of_which_one_is_read(cache_dir: str) -> None:
@@ -331,7 +250,7 @@ def test_a_list_under_two_names_of_which_one_is_read(cache_dir: str) -> None:
         module.__dict__[name] = module.__dict__.pop(name)
     wrapped = rekindle.Module(module)
     for step in range(4):
-        _assert_as_eager(module, wrapped, _x(step))
+        assert_as_eager(module, wrapped, rows(step))
         module.scale[0] += 1
 
 
