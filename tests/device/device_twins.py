@@ -67,6 +67,28 @@ class Twins:
             torch.testing.assert_close(self.module.calls, self.eager.calls)
         return ours
 
+    def call_beside(self, exact: nn.Module, x: torch.Tensor) -> None:
+        """One call with a backward, in which no result and no gradient may be further from `exact` than twice eager's is.
+
+        exact: the module in float64
+        """
+        theirs, ours, right = (
+            [*results, *gradients]
+            for results, gradients in (
+                self._step(self.eager, self.eager, x),
+                self._step(self.wrapped, self.module, x),
+                self._step(exact, exact, x.double()),
+            )
+        )
+        for mine, other, one in zip(ours, theirs, right, strict=True):
+            if not isinstance(other, torch.Tensor) or not other.is_floating_point():
+                assert mine is other is None or torch.equal(mine, other)
+                continue
+            assert (mine.dtype, mine.shape, mine.device) == (other.dtype, other.shape, other.device)
+            error, allowed = (float((tensor.double() - one).abs().max()) for tensor in (mine, other))
+            least = torch.finfo(other.dtype).eps * float(one.abs().max())
+            assert error <= 2 * allowed + least, f"an error of {error}, in eager {allowed}, of {float(one.abs().max())}"
+
     @staticmethod
     def _step(model: nn.Module, module: nn.Module, x: torch.Tensor) -> tuple[list[Any], list[torch.Tensor | None]]:
         module.zero_grad()
