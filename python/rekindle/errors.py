@@ -33,11 +33,21 @@ class StatisticsError(RekindleError, OSError):
 OF_TORCH = (RuntimeError, IndexError, ValueError, TypeError)
 
 
+# What torch says where the CPU has no memory for it, in a RuntimeError.
+_OF_THE_CPU = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "std::bad_alloc")
+
+
 def ran_out_of_memory(error: BaseException | None) -> bool:
-    """Tells whether an error, or what led to it, is that a device has no memory left."""
-    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+    """Tells whether an error, or what led to it, is that a device, or the process, has no memory left."""
+    while error is not None and not _is_want_of_memory(error):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _is_want_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OF_THE_CPU)
 
 
 def first_line(error: BaseException) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from rekindle import _native
@@ -22,13 +21,14 @@ class Failure:
     kind: type[Exception]  # its class
     message: str  # its first line
     place: str | None  # `while running node ...`, where the error or a note on it says so
+    is_want_of_memory: bool
 
     @staticmethod
     def of(error: Exception) -> Failure:
         """Returns what is kept of an error."""
         texts = [*reversed(getattr(error, "__notes__", ())), str(error)]
         found = next(filter(None, (re.search(_PLACE, str(text)) for text in texts)), None)
-        return Failure(type(error), first_line(error), found and found[0])
+        return Failure(type(error), first_line(error), found and found[0], ran_out_of_memory(error))
 
     def explain(self, error: Exception) -> None:
         """Notes in eager's error where the graph had one of the same class."""
@@ -37,7 +37,7 @@ class Failure:
 
     def bypass(self) -> Bypass:
         """Returns why the call ran in eager, for a call that eager has no error in."""
-        if issubclass(self.kind, torch.OutOfMemoryError):
+        if self.is_want_of_memory:
             return OutOfMemory(f"the graph needs more memory for a call than there was left: {self.message}")
         where = f" {self.place}" if self.place is not None else ""
         return Bypass(

@@ -17,7 +17,7 @@ from rekindle.calls.failures import Failure, forbidden, why_no_graph, why_not_de
 from rekindle.calls.finder import Finder
 from rekindle.calls.memory_printer import MemoryPrinter
 from rekindle.calls.subject import Subject
-from rekindle.errors import PythonOpError
+from rekindle.errors import PythonOpError, ran_out_of_memory
 from rekindle.graphs.ready_graph import ReadyGraph
 from rekindle.key.values.standard_values import type_only
 from rekindle.key.values.walker import IMMUTABLE, handles
@@ -103,8 +103,8 @@ class Runtime:
         """Runs a graph; once more, from the random states `before`, where idle arenas have taken the memory that it needs."""
         try:
             return graph.run(arguments)
-        except torch.OutOfMemoryError:
-            if _native.release_idle_arenas() == 0:
+        except Exception as error:
+            if not ran_out_of_memory(error) or _native.release_idle_arenas() == 0:
                 raise
         set_random_states(before)
         return graph.run(arguments)

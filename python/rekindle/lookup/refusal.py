@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from rekindle.errors import ran_out_of_memory
 from rekindle.lookup.entry import InvalidEntry
 from rekindle.reasons import Bypass, ReadsAttribute, Reason, SetsAttributes
 
@@ -97,4 +98,4 @@ def _are_texts(found: Any) -> bool:
 def is_lasting(bypass: Bypass) -> bool:
     """Tells whether another process would be refused for the same, as far as its key and what was read are the same."""
     lasts = type(bypass) in (ReadsAttribute, SetsAttributes) or (type(bypass) is Bypass and bypass.reason in _LASTING)
-    return lasts and bypass.observations is not None
+    return lasts and bypass.observations is not None and not ran_out_of_memory(bypass)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from rekindle import _native
+from rekindle.errors import ran_out_of_memory
 from rekindle.export.copies.private_copy import PrivateCopies
 from rekindle.export.request import Call, ExportPlan, ExportRequest
 from rekindle.export.torchscript import adapter
@@ -143,7 +144,7 @@ def _attempted(call: Call, wanted: ExportPlan, fingerprint: Fingerprint, describ
                 copies = PrivateCopies(call)
             return _entry(ExportRequest(call, attempt.plan, copies, describe), copies, fingerprint)
         except (Bypass, WrongElsewhere) as error:
-            following = attempt.after(error, call.arguments)
+            following = None if ran_out_of_memory(error) else attempt.after(error, call.arguments)
             if following is None:
                 raise
         attempt = following
