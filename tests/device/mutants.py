@@ -173,8 +173,8 @@ MUTANTS = (
     Mutant(
         "a run without memory is not tried again",
         "python/rekindle/calls/runtime.py",
-        "if _native.release_idle_arenas() == 0:",
-        "if True:",
+        "or _native.release_idle_arenas() == 0:",
+        "or True:",
         "the graph needs more memory for a call than there was left",
         _MEMORY,
     ),
