@@ -1,4 +1,4 @@
-"""Models of transformers run from one graph though they ask whether they are traced, hint at torch.compile, or keep answers."""
+"""Forwards run from one graph though they ask whether they are traced or exported, hint at torch.compile, or keep answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from module_support import Twins
+from rekindle.lookup.store import flush
 from torch import nn
 
 transformers = pytest.importorskip("transformers")
@@ -26,6 +27,26 @@ def _trained(twins: Twins, *inputs: dict[str, torch.Tensor]) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
         gradients = [[parameter.grad for parameter in model.parameters()] for model in (twins.module, twins.eager)]
         torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+class Asking(nn.Module):
+    """Leaves a factor out where it is exported as ONNX."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return y if torch.onnx.is_in_onnx_export() else y * 3
+
+
+def test_a_forward_that_asks_for_an_export_goes_eagers_way() -> None:
+    for exports in (1, 0):  # the second finds the graph of the first
+        twins = Twins(Asking(), fallback="error")
+        twins.call(torch.randn(3, 4))
+        assert twins.status.exports == exports
+        flush()
 
 
 def test_a_window_as_large_as_the_image_stays_what_it_is() -> None:

@@ -150,6 +150,17 @@ def exporter_settings() -> dict[str, Any]:
     return vars(GLOBALS)
 
 
+@contextlib.contextmanager
+def untold_of_export() -> Iterator[None]:
+    """Lets torch.onnx.is_in_onnx_export answer no in the block: a forward that asks goes the way that it goes in eager."""
+    settings, name = exporter_settings(), "_in_onnx_export"
+    before, settings[name] = settings[name], False
+    try:
+        yield
+    finally:
+        settings[name] = before
+
+
 def symbolic_functions(opset: int) -> Callable[[str], Callable[..., Any] | None]:
     """Returns a function that finds, by an operator's name, what writes it as ONNX; None where the exporter has nothing."""
     from torch.onnx._internal.torchscript_exporter.registration import registry

@@ -32,7 +32,7 @@ from rekindle.export.unchecked import Allowed
 from rekindle.modules.partial_capture import run_eager
 from rekindle.process.left_settings import left_settings, set_by
 from rekindle.process.random_states import RandomStates, random_states
-from rekindle.process.torch_internals import set_exporter_log, traced_graph, under_function_modes, untraced
+from rekindle.process.torch_internals import set_exporter_log, traced_graph, under_function_modes, untold_of_export, untraced
 from rekindle.reasons import Bypass, Reason, SmallByData
 from rekindle.results import structure
 from rekindle.results.contract import flatten_arguments, flatten_outputs
@@ -133,7 +133,7 @@ class TracedModule(nn.Module):
         mode = TraceMode(call, opened, data, assumptions, functions.note_draw)
         functions.follow(opened, data, mode)
         before = left_settings()
-        with request.watch, state_kept(call.module), functions.recorded(), following(follows), mode:
+        with request.watch, state_kept(call.module), untold_of_export(), functions.recorded(), following(follows), mode:
             result = run_eager(call.module, args, kwargs)
             left = set_by(before)
         if left is not None:
