@@ -79,6 +79,7 @@ def become(request: dict[str, Any]) -> tuple[types.CodeType, dict[str, Any]]:
     before = os.environ.get("PYTHONPATH", "")
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     random.seed()
     numpy.random.seed()
     first, *rest = request["arguments"]
