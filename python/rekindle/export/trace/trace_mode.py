@@ -22,6 +22,7 @@ from rekindle.export.trace.aliases import Aliases, take_value_of
 from rekindle.export.trace.assumptions import Assumptions
 from rekindle.export.trace.autocast_operators import mark_autocast
 from rekindle.export.trace.checkpoint_writes import CheckpointWrites
+from rekindle.export.trace.constants import Constants
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.failed_calls import FailedCalls, tracing_on
 from rekindle.export.trace.in_place import exchanged, is_in_place, target_of
@@ -78,6 +79,7 @@ class TraceMode(TorchFunctionMode):
         self._aliases = Aliases(call.grad, self.views, [*parameters, *writable])
         self.wrote_unseen, self._note_draw = self._aliases.wrote_unseen, note_draw
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
+        self._constants = Constants(self._drawn)
         self._assumptions = assumptions
         self.failed_calls = FailedCalls(sizes, data)
         self.checkpoint_writes = CheckpointWrites(call)
@@ -100,7 +102,7 @@ class TraceMode(TorchFunctionMode):
     def _on_call(self, function: Any, kinds: Any, args: Any, kwargs: dict[str, Any], caller: types.FrameType) -> Any:
         self.allowed = min(self.allowed, allowed_by(function))
         if tracing_state() is None:  # inside of an autograd Function: to the graph it is one op, whatever it does
-            return function(*args, **kwargs)
+            return self._constants.apart(function, args, kwargs)
         if is_left_out(function, caller):
             with untraced():
                 return function(*args, **kwargs)
@@ -135,6 +137,10 @@ class TraceMode(TorchFunctionMode):
         if function == torch.tensor and not tensors_of((args, kwargs)):
             with untraced():  # a constant, whatever it is made of
                 return function(*args, **kwargs)
+        if self._constants.answer(function, args, kwargs):
+            self.up_to_date((args, kwargs))
+            with untraced():
+                return function(*args, **kwargs)
         if function == torch.Tensor.__bool__ and caller.f_code is _IS_CAUSAL_MASK:
             return False  # it asks whether it may leave out a mask that it has: not to do so is right for any mask
         if self._assumptions.is_question(function, caller):
@@ -147,10 +153,15 @@ class TraceMode(TorchFunctionMode):
         in_place = is_in_place(function, args, kwargs)
         refuse_write(function, args, kwargs, self._is_writable, self.protected)
         stopped = self._grad and not torch.is_grad_enabled()
+        if in_place:
+            self._constants.write(target_of(args, kwargs), (args, kwargs))
         if in_place and not stopped:
             self._view_writes.refuse(function, target_of(args, kwargs), (args, kwargs))
         if in_place and stopped:
-            if function not in DRAWING and self._keeps_its_gradient(target_of(args, kwargs)):
+            # A write in a no_grad region leaves a tensor that the forward has computed the gradient that it has.
+            target = target_of(args, kwargs)
+            keeps_gradient = isinstance(target, torch.Tensor) and target.requires_grad and not target.is_leaf
+            if keeps_gradient and function not in DRAWING and not self._is_writable(target) and not self._aliases.shared(target):
                 return self._written_unseen(function, args, kwargs)
             args, kwargs = self._without_gradients(args, kwargs)
         if not (in_place and function in DRAWING):
@@ -245,11 +256,6 @@ class TraceMode(TorchFunctionMode):
             self._drawn.update(traced_value(value).unique() for value in drawn)
             self._note_draw(drawn[0])
         return result
-
-    def _keeps_its_gradient(self, target: Any) -> bool:
-        """Tells whether a write in a no_grad region leaves a tensor that the forward has computed the gradient that it has."""
-        is_tensor = isinstance(target, torch.Tensor) and target.requires_grad and not target.is_leaf
-        return is_tensor and not self._is_writable(target) and not self._aliases.shared(target)
 
     def _written_unseen(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Does a write that autograd does not see: the tensor has another value, and to autograd it is what it was."""
