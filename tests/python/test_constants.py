@@ -43,6 +43,7 @@ SETTLED: dict[str, Forward] = {
     "a list": lambda self, x: self.layer(x) * sum(torch.linspace(0, 1, 5).tolist()),
     "a plain tensor": lambda self, x: self.layer(x) * self.table.sum().item(),
     "written by numbers": written,
+    "a list of such tensors": lambda self, x: self.layer(x) * torch.tensor([self.table[0], self.table[1]]).sum(),
 }
 
 
@@ -86,6 +87,8 @@ def written_by_a_function(self: Asking, x: torch.Tensor) -> torch.Tensor:
 OPEN: dict[str, Forward] = {
     "of the input": lambda self, x: self.layer(x) * x.sum().item(),
     "of a buffer": lambda self, x: self.layer(x) * self.scale.sum().item(),
+    "a list of inputs": lambda self, x: self.layer(x) * torch.tensor([x[0, 0], x[0, 1]]).sum(),
+    "a new list of inputs": lambda self, x: self.layer(x) * x.new_tensor([x[0, 0], x[0, 1]]).sum(),
     "random": lambda self, x: self.layer(x) * torch.rand(1).item(),
     "made random": lambda self, x: self.layer(x) * torch.zeros(3).normal_().sum().item(),
     "dropped out": lambda self, x: self.layer(x) * nn.functional.dropout(torch.ones(4), 0.5, True).sum().item(),

@@ -14,11 +14,12 @@ import torch
 from rekindle.export.trace.data_sizes import name_of
 from rekindle.export.trace.in_place import is_in_place
 from rekindle.export.trace.leaves import tensors_of
+from rekindle.export.trace.refusals import OF_VALUES
 from rekindle.process.torch_internals import Node, traced_value
 
 _MOST = 1000  # nodes that are looked at for one tensor
 _OF_TENSORS = "__bool__ __int__ __float__ __complex__ __index__ item tolist is_nonzero equal allclose".split()
-_QUESTIONS = frozenset([getattr(torch.Tensor, name) for name in _OF_TENSORS] + [torch.is_nonzero, torch.equal, torch.allclose])
+_QUESTIONS = {torch.is_nonzero, torch.equal, torch.allclose, *OF_VALUES, *(getattr(torch.Tensor, name) for name in _OF_TENSORS)}
 _OF_THE_TRACER = frozenset(
     f"prim::{name}" for name in ("Constant", "ListConstruct", "TupleConstruct", "ListUnpack", "TupleUnpack")
 )

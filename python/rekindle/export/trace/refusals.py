@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rekindle.export.trace.in_place import written_by
+from rekindle.export.trace.leaves import tensors_of
 from rekindle.export.trace.questions import name_of
 from rekindle.export.trace.user_place import user_place
 from rekindle.process.torch_internals import innermost_transform, tracing_state
@@ -23,6 +24,7 @@ _HOOKS = {
 }
 _REQUIRES_GRAD = {torch.Tensor.requires_grad.__set__, torch.Tensor.requires_grad_}
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
+OF_VALUES = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}  # these take numbers out of tensors in a list
 
 
 def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType, given: Container[int]) -> None:
@@ -46,8 +48,17 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
             Reason.SIDE_EFFECT,
             f"{user_place()} uses {name_of(function)} of a tensor in the forward, where the graph has none; register it outside",
         )
+    if function in OF_VALUES and _has_listed_tensors(function, args, kwargs):
+        message = f"{user_place()} makes a tensor of a list of tensors ({name_of(function)}), whose numbers would be constants"
+        raise Bypass(Reason.VALUE_SPECIALIZED, f"{message}; use torch.stack")
     if function in _GENERATORS or kwargs.get("generator") is not None:
         raise Bypass(Reason.NONDETERMINISTIC, f"{user_place()} uses a random generator of its own; use torch's default one")
+
+
+def _has_listed_tensors(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tells whether what a call makes a tensor of is no tensor and contains some."""
+    given = [*args[function is torch.Tensor.new_tensor :], *kwargs.values()]
+    return any(not isinstance(value, torch.Tensor) and bool(tensors_of(value)) for value in given)
 
 
 def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: Container[int]) -> str | None:

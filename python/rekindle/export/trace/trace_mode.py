@@ -72,7 +72,7 @@ class TraceMode(TorchFunctionMode):
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad, self.device = call.grad, call.device
         self._view_writes = ViewWrites()
-        self._sizes, self._data = sizes, data
+        self._sizes, self._data, self._assumptions = sizes, data, assumptions
         self.autocast_dtypes: set[torch.dtype] = set()  # of the regions, around the forward or in it, in which torch was called
         self.allowed = Allowed.ANYTHING  # what the forward may be tried on
         self.views = None if sizes is None else ViewRecords(sizes.shape)
@@ -80,7 +80,6 @@ class TraceMode(TorchFunctionMode):
         self.wrote_unseen, self._note_draw = self._aliases.wrote_unseen, note_draw
         self._drawn: set[int] = set()  # numbers of traced values that random numbers were drawn for
         self._constants = Constants(self._drawn)
-        self._assumptions = assumptions
         self.failed_calls = FailedCalls(sizes, data)
         self.checkpoint_writes = CheckpointWrites(call)
         self._refused: Bypass | None = None
