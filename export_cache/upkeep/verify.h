@@ -18,8 +18,7 @@ struct VerifyOptions {
     kDeep,     // also what `inspect` says of every sound entry
   };
   Depth depth = Depth::kDefault;
-  double sample =
-      1;  // of the entries whose bytes are read, above 0 and up to 1, at least one; chosen anew each time
+  double sample = 1;  // the share of the entries whose bytes are read, in (0, 1]: at least one, chosen anew
   // Drop what is unsound (counted as corrupt), write again what can be derived from the rest.
   bool repair = false;
   // kDeep: an Error names what is wrong with the entry. The cache knows
