@@ -104,8 +104,8 @@ class ExportCache {
   // What key and observations of the entries were made of, in the order of `ids`; empty where nothing sound
   // is stored. Not for the way to a hit.
   Result<std::vector<LeafTree>> leaves(const std::vector<Digest>& ids);
-  // What there is to explain a lookup of `prekey` with, for the model of this qualified class, in one read
-  // (misses/explain.h); the entry `except` is passed over. Counts nothing.
+  // Reads at once all that explains a lookup of `prekey` for the model of this qualified class, and counts
+  // nothing (misses/explain.h). Passes over the entry `except`.
   Result<LookupFacts> facts(const Digest& prekey, const std::string& model, const Digest& except = {});
   // The last kMaxMisses of all processes, newest first.
   std::vector<Miss> misses() const;

@@ -14,7 +14,7 @@
 namespace rekindle {
 
 inline constexpr int kCacheFormat = 2;
-// What a cache has at its root, beside temporary files and quarantines.
+// A cache gives these names to what lies at its root; temporary files and quarantines have others.
 inline constexpr std::string_view kCacheNames[] = {"db",     "format",  "inflight",      "journal",
                                                    "misses", "objects", "rekindle.lock", "state"};
 

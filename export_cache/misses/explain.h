@@ -22,7 +22,7 @@ struct StoredLeaves {
   LeafTree leaves;           // not empty
 };
 
-// What there is to explain a lookup with.
+// Holds what a lookup is explained with; see ExportCache::facts.
 struct LookupFacts {
   std::vector<Candidate> candidates;   // as of ExportCache::lookup
   std::optional<Tombstone> gone;       // of the prekey, as of ExportCache::gone

@@ -1,4 +1,5 @@
-// What a tensor, or another object with a buffer, holds: for comparisons by content. Needs the GIL.
+// Digests what a tensor, or another object with a buffer, holds, so that a guard compares it by content.
+// Needs the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,13 +12,13 @@
 namespace rekindle::python {
 
 struct ContentBytes {
-  std::string
-      layout;     // format, sizes and strides of a buffer, and whether it may be written; empty for a tensor
+  // Of a buffer: format, sizes, strides, and whether it may be written. Empty for a tensor.
+  std::string layout;
   Digest digest;  // of the elements in order
   bool operator==(const ContentBytes&) const = default;
 };
 
-// None for an object that has no buffer.
+// Returns std::nullopt for an object that has no buffer.
 std::optional<ContentBytes> bytes_of(const pybind11::object& object);
 
 }  // namespace rekindle::python

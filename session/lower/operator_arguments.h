@@ -1,8 +1,8 @@
-// The values of an operator's arguments: from attributes of its node (src/graph/torch_node.h), and from
+// Reads the values of an operator's arguments: from attributes of its node (src/graph/torch_node.h), and from
 // tensors. Internal to the session room.
 //
-// All throw c10::Error, or c10::NotImplementedError, with a message that goes on after the argument's name:
-// "is not an int".
+// Each function throws c10::Error, or c10::NotImplementedError, for a value that the argument cannot have.
+// The message continues the argument's name, which the caller puts before it: "is not an int".
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -20,7 +20,7 @@ c10::IValue argument_value(const graph::Attribute& attribute, const c10::Type& t
 // The number of tensors that an attribute says a list has.
 std::size_t list_length(const graph::Attribute& attribute);
 
-// Whether an argument of this type is an integer, a number or a list of integers, which a graph can compute.
+// Tells whether a graph can compute an argument of this type: an integer, a number or a list of integers.
 bool takes_numbers(const c10::Type& type);
 
 // The value that integer[n] `tensor`, or its only element, has as an argument of this type.

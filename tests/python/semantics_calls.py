@@ -1,4 +1,4 @@
-"""What goes into a call and what comes out: signatures, plain values, dtypes, shapes, views, errors.
+"""Lists cases of what goes into a call and comes out: signatures, plain values, dtypes, shapes, views, errors.
 
 Each case runs in eager, with a cold and with a warm cache.
 """

@@ -1,4 +1,4 @@
-"""What holds the tensors of a call and of its results: lists, dicts, named tuples, dataclasses.
+"""Lists cases of what holds the tensors of a call and of its results: lists, dicts, named tuples, dataclasses.
 
 Each case runs in eager, with a cold and with a warm cache.
 """

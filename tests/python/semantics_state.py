@@ -1,4 +1,4 @@
-"""What a module holds and what a run changes: attributes, buffers, statistics, modes, hooks, random numbers.
+"""Lists cases of what a module holds and a run changes: attributes, buffers, statistics, modes, hooks, random numbers.
 
 Each case runs in eager, with a cold and with a warm cache.
 """

@@ -1,4 +1,4 @@
-"""What describes a call names each edit of a source, by notes that belong to their thread and context."""
+"""An explanation names each edit of a source; the notes that it is made of belong to their thread and context."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EDITS += [(name, "helper", HELPER, edit) for name, edit in HELPER_EDITS.items()]
 
 
 def tree_of(world: World, recorded: list[Any] | None) -> tuple[Any, list[Any]]:
-    """What describes a world's call, and its observations: new ones, or what became of the recorded."""
+    """Returns the leaf tree of a world's call, and its observations: new ones, or what became of `recorded`."""
     with noting() as noted:
         fields = world.describe().fields
         observations = world.record() if recorded is None else []

@@ -1,4 +1,4 @@
-"""What cannot be part of a key is a bypass that names it."""
+"""A value that no key can hold is refused with a bypass that names it."""
 
 from __future__ import annotations
 

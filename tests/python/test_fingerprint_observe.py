@@ -1,4 +1,4 @@
-"""What a recorder notes, and what it leaves as it was."""
+"""A recorder notes what a forward reads, and leaves the process as it was."""
 
 from __future__ import annotations
 

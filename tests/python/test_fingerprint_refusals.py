@@ -1,4 +1,4 @@
-"""What a recorder refuses: what differs from run to run, cannot be found again, is seen outside or changes state."""
+"""A recorder refuses a forward whose reads differ from run to run or cannot be found again, or that has effects."""
 
 from __future__ import annotations
 
