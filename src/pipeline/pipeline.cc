@@ -59,7 +59,7 @@ std::string pipeline_fingerprint() {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
   }
-  return text + " | casts apart, rematerialize 2";
+  return text + " | casts apart, weights first, rematerialize 2";
 }
 
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,

@@ -72,8 +72,8 @@ TEST_CASE("a tied weight gets the sum of its uses", "[autodiff]") {
                                "%h: float32[2, 3] = rekindle::Embedding(%w, %i)\n"
                                "%y: float32[2, 5] = rekindle::Linear(%h, %w)"),
                     "10") ==
-        "%d_h = MatMul(%d_y, %w)\n"
         "%1 = rekindle::LinearWeightGradient(%d_y, %h)\n"
+        "%d_h = MatMul(%d_y, %w)\n"
         "%2 = rekindle::EmbeddingGradient(%d_h, %i, %w) {padding_idx = -1}\n"
         "%d_w = Add(%1, %2) {accumulate = 1}\n"
         "return %d_w\n");

@@ -7,10 +7,10 @@ namespace {
 TEST_CASE("two matrices", "[autodiff]") {
   CHECK(backward_of(graph_text("%a: float32[2, 3], %b: float32[3, 4]", "%y: float32[2, 4] = MatMul(%a, %b)"),
                     "11") ==
-        "%1 = Transpose(%b) {perm = [1, 0]}\n"
-        "%d_a = MatMul(%d_y, %1)\n"
-        "%2 = Transpose(%a) {perm = [1, 0]}\n"
-        "%d_b = MatMul(%2, %d_y)\n"
+        "%1 = Transpose(%a) {perm = [1, 0]}\n"
+        "%d_b = MatMul(%1, %d_y)\n"
+        "%2 = Transpose(%b) {perm = [1, 0]}\n"
+        "%d_a = MatMul(%d_y, %2)\n"
         "return %d_a, %d_b\n");
 }
 
@@ -18,9 +18,9 @@ TEST_CASE("a batch times one matrix sums over the batch inside the product", "[a
   CHECK(backward_of(
             graph_text("%a: float32[b, 2, 3], %b: float32[3, 4]", "%y: float32[b, 2, 4] = MatMul(%a, %b)"),
             "11") ==
+        "%d_b = rekindle::LinearWeightGradient(%a, %d_y)\n"
         "%1 = Transpose(%b) {perm = [1, 0]}\n"
         "%d_a = MatMul(%d_y, %1)\n"
-        "%d_b = rekindle::LinearWeightGradient(%a, %d_y)\n"
         "return %d_a, %d_b\n");
   CHECK(backward_of(
             graph_text("%a: float32[2, 3], %b: float32[5, 3, 4]", "%y: float32[5, 2, 4] = MatMul(%a, %b)"),
@@ -89,8 +89,8 @@ TEST_CASE("Gemm transposes by its attributes", "[autodiff]") {
   CHECK(backward_of(graph_text("%a: float32[2, 3], %b: float32[3, 4], %c: float32[4]",
                                "%y: float32[2, 4] = Gemm(%a, %b, %c)"),
                     "111") ==
-        "%d_a = Gemm(%d_y, %b) {alpha = 1.0, transA = 0, transB = 1}\n"
         "%d_b = Gemm(%a, %d_y) {alpha = 1.0, transA = 1, transB = 0}\n"
+        "%d_a = Gemm(%d_y, %b) {alpha = 1.0, transA = 0, transB = 1}\n"
         "%d_c = rekindle::SumToSizeOf(%d_y, %c)\n"
         "return %d_a, %d_b, %d_c\n");
   CHECK(backward_of(
@@ -98,8 +98,8 @@ TEST_CASE("Gemm transposes by its attributes", "[autodiff]") {
                 "%a: float32[3, 2], %b: float32[4, 3], %c: float32[2, 4]",
                 "%y: float32[2, 4] = Gemm(%a, %b, %c) {alpha = 0.5, beta = 2.0, transA = 1, transB = 1}"),
             "111") ==
-        "%d_a = Gemm(%b, %d_y) {alpha = 0.5, transA = 1, transB = 1}\n"
         "%d_b = Gemm(%d_y, %a) {alpha = 0.5, transA = 1, transB = 1}\n"
+        "%d_a = Gemm(%b, %d_y) {alpha = 0.5, transA = 1, transB = 1}\n"
         "%1 = Constant() {value = float32[]{2}}\n"
         "%d_c = Mul(%d_y, %1)\n"
         "return %d_a, %d_b, %d_c\n");
@@ -109,8 +109,8 @@ TEST_CASE("Linear", "[autodiff]") {
   CHECK(backward_of(graph_text("%x: float32[b, t, 3], %w: float32[4, 3], %c: float32[4]",
                                "%y: float32[b, t, 4] = rekindle::Linear(%x, %w, %c)"),
                     "111") ==
-        "%d_x = MatMul(%d_y, %w)\n"
         "%d_w = rekindle::LinearWeightGradient(%d_y, %x)\n"
+        "%d_x = MatMul(%d_y, %w)\n"
         "%d_c = rekindle::SumToSizeOf(%d_y, %c)\n"
         "return %d_x, %d_w, %d_c\n");
   CHECK(backward_of(graph_text("%x: float32[2, 3], %w: float32[4, 3]",

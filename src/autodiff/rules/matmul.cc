@@ -1,4 +1,5 @@
-// Gradients of matrix products.
+// Gradients of matrix products. That of a weight comes first: what it reads besides is the forward's largest
+// value often, or is computed again for it, and gives its memory to the other gradient.
 #include <numeric>
 #include <utility>
 
@@ -47,24 +48,29 @@ void matrix_vector_gradient(RuleContext& ctx) {
   ctx.set_dx(1, ctx.rekindle_op("ReshapeLike", {db, ctx.x(1)}));
 }
 
+// a[..., M, K] · b[K, N] -> y[..., M, N]
+void matrix_weight_gradient(RuleContext& ctx, std::size_t rank_a) {
+  Value *a = ctx.x(0), *dy = ctx.dy();
+  if (ctx.needs(1)) {  // one product over all rows, instead of a batch of products that is then summed
+    ctx.set_dx(1, rank_a == 2 ? ctx.op("MatMul", {transposed(ctx, a, rank_a), dy})
+                              : ctx.rekindle_op("LinearWeightGradient", {a, dy}));
+  }
+  if (ctx.needs(0)) ctx.set_dx(0, ctx.op("MatMul", {dy, transposed(ctx, ctx.x(1), 2)}));
+}
+
 void matrix_matrix_gradient(RuleContext& ctx, std::size_t rank_a, std::size_t rank_b) {
+  if (rank_b == 2) return matrix_weight_gradient(ctx, rank_a);
   Value *a = ctx.x(0), *b = ctx.x(1), *dy = ctx.dy();
   const TensorType& y = ctx.node().output()->type();
   if (ctx.needs(0)) {
-    Value* da = ctx.op("MatMul", {dy, transposed(ctx, b, rank_b)});
-    if (rank_b == 2) {
-      ctx.set_dx(0, da);
-    } else {
-      ctx.set_unreduced_dx(0, da, with_batch_of(y, a->type()));
-    }
+    ctx.set_unreduced_dx(0, ctx.op("MatMul", {dy, transposed(ctx, b, rank_b)}), with_batch_of(y, a->type()));
   }
   if (!ctx.needs(1)) return;
+  Value* db = ctx.op("MatMul", {transposed(ctx, a, rank_a), dy});
   if (rank_a == 2) {
-    ctx.set_dx(1, ctx.op("MatMul", {transposed(ctx, a, rank_a), dy}));
-  } else if (rank_b == 2) {  // one product over all rows, instead of a batch of products that is then summed
-    ctx.set_dx(1, ctx.rekindle_op("LinearWeightGradient", {a, dy}));
+    ctx.set_dx(1, db);
   } else {
-    ctx.set_unreduced_dx(1, ctx.op("MatMul", {transposed(ctx, a, rank_a), dy}), with_batch_of(y, b->type()));
+    ctx.set_unreduced_dx(1, db, with_batch_of(y, b->type()));
   }
 }
 
@@ -96,10 +102,10 @@ Status gemm_gradient(RuleContext& ctx) {
   Value *a = ctx.x(0), *b = ctx.x(1), *dy = ctx.dy();
   const bool transpose_a = ctx.node().int_attribute("transA", 0) != 0;
   const bool transpose_b = ctx.node().int_attribute("transB", 0) != 0;
-  if (ctx.needs(0))
-    ctx.set_dx(0, transpose_a ? gemm(ctx, b, transpose_b, dy, true) : gemm(ctx, dy, false, b, !transpose_b));
   if (ctx.needs(1))
     ctx.set_dx(1, transpose_b ? gemm(ctx, dy, true, a, transpose_a) : gemm(ctx, a, !transpose_a, dy, false));
+  if (ctx.needs(0))
+    ctx.set_dx(0, transpose_a ? gemm(ctx, b, transpose_b, dy, true) : gemm(ctx, dy, false, b, !transpose_b));
   if (ctx.needs(2)) {
     const double beta = ctx.node().float_attribute("beta", 1);
     ctx.set_unreduced_dx(2, beta == 1 ? dy : ctx.op("Mul", {dy, ctx.scalar(beta, dy)}));
@@ -108,8 +114,8 @@ Status gemm_gradient(RuleContext& ctx) {
 }
 
 Status linear_gradient(RuleContext& ctx) {
-  if (ctx.needs(0)) ctx.set_dx(0, ctx.op("MatMul", {ctx.dy(), ctx.x(1)}));
   if (ctx.needs(1)) ctx.set_dx(1, ctx.rekindle_op("LinearWeightGradient", {ctx.dy(), ctx.x(0)}));
+  if (ctx.needs(0)) ctx.set_dx(0, ctx.op("MatMul", {ctx.dy(), ctx.x(1)}));
   if (ctx.needs(2)) ctx.set_unreduced_dx(2, ctx.dy());
   return {};
 }
