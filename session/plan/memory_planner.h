@@ -1,7 +1,8 @@
 // plan_memory(): offsets in one arena for buffers with known sizes and lifetimes.
 //
 // Greedy by size, best fit (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
-// 2020): the largest buffers first, each in the smallest gap left by those it overlaps in time.
+// 2020): the largest buffers first, each in the smallest gap left by those it overlaps in time. Where that
+// leaves gaps at the fullest moment, other orders are tried, and the smallest arena is taken.
 #pragma once
 
 #include <cstddef>

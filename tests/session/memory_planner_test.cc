@@ -1,5 +1,6 @@
 #include "session/plan/memory_planner.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -47,4 +48,33 @@ TEST_CASE("buffers alive together never overlap, whatever their sizes", "[sessio
       }
     }
   }
+}
+
+TEST_CASE("the arena of a step is hardly larger than what is alive at its fullest moment",
+          "[session][host]") {
+  // Layers save some buffers until their backward, and have others for themselves in both directions.
+  double sum = 0;
+  constexpr int kRounds = 40, kLayers = 30;
+  for (int round = 0; round < kRounds; ++round) {
+    std::mt19937 random(static_cast<unsigned>(round));
+    std::vector<Buffer> buffers;
+    const auto size = [&] { return std::size_t{64} << random() % 6; };
+    for (std::int32_t layer = 0; layer < kLayers; ++layer) {
+      const std::int32_t forward = 4 * layer, backward = 8 * kLayers - 4 - forward;
+      for (std::int32_t i = 0; i < 4; ++i) {
+        buffers.push_back({size(), forward + i, backward + static_cast<std::int32_t>(random() % 4)});
+        buffers.push_back({size(), forward + i, forward + i + static_cast<std::int32_t>(random() % 3)});
+        buffers.push_back({size(), backward + i, backward + i + static_cast<std::int32_t>(random() % 3)});
+      }
+    }
+    std::vector<std::size_t> alive(8 * kLayers + 8);
+    for (const Buffer& buffer : buffers) {
+      for (std::int32_t at = buffer.first; at <= buffer.last; ++at)
+        alive[static_cast<std::size_t>(at)] += buffer.bytes;
+    }
+    const auto largest = static_cast<double>(*std::max_element(alive.begin(), alive.end()));
+    sum += static_cast<double>(plan_memory(buffers, kAlignment)) / largest;
+  }
+  INFO(sum / kRounds);
+  CHECK(sum / kRounds < 1.0005);
 }
