@@ -1,5 +1,8 @@
 #include "device/kept_memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -9,6 +12,14 @@ namespace {
 
 constexpr std::uint64_t kMostAllocations = 8192;  // of others, after which what is kept goes back: some steps
 constexpr std::size_t kMostSizes = 4096;          // that are remembered
+
+// Lets the system have the pages of a block behind its first `kept` bytes; false where it does not take them.
+bool give_up_pages(void* memory, std::size_t bytes, std::size_t kept) {
+  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + kept + page - 1) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(memory) + bytes) / page * page;
+  return end <= begin || madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) == 0;
+}
 
 }  // namespace
 
@@ -29,6 +40,7 @@ void* KeptMemory::allocate(std::size_t bytes) {
 
 bool KeptMemory::free(void* memory) {
   if (count_of(memory).load(std::memory_order_relaxed) == 0) return false;
+  Blocks first;  // of its size
   {
     const std::lock_guard lock(mutex_);
     const auto found = used_.find(memory);
@@ -40,12 +52,17 @@ bool KeptMemory::free(void* memory) {
     Size& size = sizes_[bytes];
     size.was_freed = true;
     if (size.recurs) {
-      size.kept.push_back(kept_.insert(kept_.end(), {memory, bytes, allocations_}));
+      size.kept.push_back(kept_.insert(kept_.end(), {memory, bytes, bytes, allocations_}));
       kept_bytes_ += bytes;
       return true;
     }
+    first.push_back({memory, bytes, 0, allocations_});
   }
-  source_.raw_deallocate(memory);
+  if (give_up_pages(memory, first.front().bytes, 0)) {
+    keep_empty(std::move(first));
+  } else {
+    give_back(first);
+  }
   return true;
 }
 
@@ -100,10 +117,12 @@ std::size_t KeptMemory::release() {
   {
     const std::lock_guard lock(mutex_);
     all.swap(kept_);
-    kept_bytes_ = 0;
+    all.splice(all.end(), empty_);
+    kept_bytes_ = empty_bytes_ = 0;
     for (auto& [bytes, size] : sizes_) {
       size.kept.clear();
-      for (void* const memory : size.expected) all.push_back({memory, bytes, allocations_});
+      size.empty.clear();
+      for (void* const memory : size.expected) all.push_back({memory, bytes, bytes, allocations_});
       ahead_bytes_ -= size.expected.size() * bytes;
       used_bytes_ -= size.expected.size() * bytes;
       size.expected.clear();
@@ -115,7 +134,8 @@ std::size_t KeptMemory::release() {
   return bytes;
 }
 
-// Returns memory that was kept; null where there is none, and what has to go before there is more.
+// Returns memory that was kept, rather with its pages; null where there is none. Finds what has to go before
+// there is more.
 void* KeptMemory::take(std::size_t bytes, Blocks& superfluous) {
   const std::lock_guard lock(mutex_);
   ++allocations_;
@@ -127,19 +147,31 @@ void* KeptMemory::take(std::size_t bytes, Blocks& superfluous) {
     note_use(memory, bytes);
     return memory;
   }
-  if (size.kept.empty()) {
+  void* memory = nullptr;
+  if (!size.kept.empty()) {
+    kept_bytes_ -= size.kept.back()->resident;
+    memory = taken_from(size.kept, kept_);
+  } else {
     size.recurs = size.recurs || size.was_freed;
-    superfluous = too_much_for(bytes);
-    forget_sizes();
-    return nullptr;
+    if (!size.empty.empty()) {
+      empty_bytes_ -= bytes;
+      memory = taken_from(size.empty, empty_);
+    }
   }
-  const Blocks::iterator last = size.kept.back();
-  void* const memory = last->memory;
-  size.kept.pop_back();
-  kept_.erase(last);
-  kept_bytes_ -= bytes;
+  make_room(bytes, superfluous);
+  forget_sizes();
+  if (memory == nullptr) return nullptr;
   used_bytes_ += bytes;
+  most_used_ = std::max(most_used_, used_bytes_);
   note_use(memory, bytes);
+  return memory;
+}
+
+void* KeptMemory::taken_from(std::vector<Blocks::iterator>& of_size, Blocks& all) {
+  const Blocks::iterator last = of_size.back();
+  void* const memory = last->memory;
+  of_size.pop_back();
+  all.erase(last);
   return memory;
 }
 
@@ -155,25 +187,64 @@ void KeptMemory::note_use(void* memory, std::size_t bytes) {
   count_of(memory).fetch_add(1, std::memory_order_relaxed);
 }
 
-// Takes out what was kept longest, as far as it and `bytes` more in use were more than was ever in use.
-KeptMemory::Blocks KeptMemory::too_much_for(std::size_t bytes) {
-  Blocks freed;
-  const std::size_t used = used_bytes_ + bytes, most = std::max(most_used_, used);
-  while (!kept_.empty()) {
-    const Block& oldest = kept_.front();
-    if (used + kept_bytes_ <= most && allocations_ - oldest.since <= kMostAllocations) break;
-    std::erase(sizes_[oldest.bytes].kept, kept_.begin());
-    kept_bytes_ -= oldest.bytes;
-    freed.splice(freed.end(), kept_, kept_.begin());
+// Takes pages from what was kept longest, as far as there were too many with `bytes` more in use, and takes
+// out what nobody has taken for long.
+void KeptMemory::make_room(std::size_t bytes, Blocks& superfluous) {
+  const std::size_t used = used_bytes_ + bytes, most_used = std::max(most_used_, used);
+  const std::size_t most = most_used + slack_of(most_used);
+  const auto is_old = [&](const Blocks& blocks) {
+    return !blocks.empty() && allocations_ - blocks.front().since > kMostAllocations;
+  };
+  while (!kept_.empty() && (used + kept_bytes_ > most || is_old(kept_)))
+    shrink_oldest(is_old(kept_) ? kept_.front().bytes : used + kept_bytes_ - most, superfluous);
+  take_oldest_ranges([&] { return empty_bytes_ > most_used_ || is_old(empty_); }, superfluous);
+}
+
+void KeptMemory::shrink_oldest(std::size_t by, Blocks& superfluous) {
+  const auto oldest = kept_.begin();
+  const std::size_t resident = oldest->resident - std::min(by, oldest->resident);
+  kept_bytes_ -= oldest->resident - resident;
+  const bool given_up = give_up_pages(oldest->memory, oldest->bytes, resident);
+  oldest->resident = resident;
+  if (given_up && resident > 0) return;
+  kept_bytes_ -= resident;
+  std::erase(sizes_[oldest->bytes].kept, oldest);
+  if (!given_up) return superfluous.splice(superfluous.end(), kept_, oldest);
+  sizes_[oldest->bytes].empty.push_back(oldest);
+  empty_bytes_ += oldest->bytes;
+  empty_.splice(empty_.end(), kept_, oldest);
+}
+
+template <typename Condition>
+void KeptMemory::take_oldest_ranges(const Condition& go, Blocks& to) {
+  while (!empty_.empty() && go()) {
+    const auto oldest = empty_.begin();
+    empty_bytes_ -= oldest->bytes;
+    std::erase(sizes_[oldest->bytes].empty, oldest);
+    to.splice(to.end(), empty_, oldest);
   }
-  return freed;
+}
+
+void KeptMemory::keep_empty(Blocks emptied) {
+  Blocks superfluous;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto block = emptied.begin();
+    empty_bytes_ += block->bytes;
+    empty_.splice(empty_.end(), emptied);
+    sizes_[block->bytes].empty.push_back(block);
+    take_oldest_ranges([&] { return empty_bytes_ > most_used_; }, superfluous);
+  }
+  give_back(superfluous);
 }
 
 // Calls whose sizes are always others would be remembered for good.
 void KeptMemory::forget_sizes() {
   if (sizes_.size() <= kMostSizes) return;
-  std::erase_if(sizes_,
-                [](const auto& entry) { return entry.second.kept.empty() && entry.second.expected.empty(); });
+  std::erase_if(sizes_, [](const auto& entry) {
+    const Size& size = entry.second;
+    return size.kept.empty() && size.empty.empty() && size.expected.empty();
+  });
 }
 
 void KeptMemory::give_back(const Blocks& blocks) {

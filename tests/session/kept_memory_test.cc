@@ -1,4 +1,4 @@
-// What is freed and allocated again is kept, and never more than was in use at once.
+// What is freed and allocated again is kept, and never more pages than were in use at once.
 #include "device/kept_memory.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@
 namespace rekindle::device {
 namespace {
 
-constexpr std::size_t kBytes = KeptMemory::kLarge;
+constexpr std::size_t kBytes = 16 << 20;
 
 // A heap that counts what it has given, and gives no more than `limit` bytes.
 class Heap final : public c10::Allocator {
@@ -44,16 +44,21 @@ class Heap final : public c10::Allocator {
   }
 };
 
+// A byte of a page that lies in a block as a whole.
+unsigned char& inside(void* memory) { return static_cast<unsigned char*>(memory)[kBytes / 2]; }
+
 TEST_CASE("memory that a second step allocates again is there in the third", "[session][memory]") {
   Heap heap;
   KeptMemory kept(heap);
+  void* const before = kept.allocate(kBytes);
   for (int step = 0; step < 2; ++step) {
-    void* const memory = kept.allocate(kBytes);
-    CHECK(kept.free(memory));
-    CHECK(Heap::given.size() == (step == 0 ? 0u : 1u));  // nothing was known to come again in the first
+    inside(before) = 7;
+    CHECK(kept.free(before));
+    CHECK(kept.bytes() == (step == 0 ? 0 : kBytes));  // nothing was known to come again in the first
+    CHECK(kept.allocate(kBytes) == before);
+    CHECK(inside(before) == (step == 0 ? 0 : 7));  // its pages were the system's, its addresses were not
   }
-  void* const before = *Heap::given.begin();
-  CHECK(kept.allocate(kBytes) == before);
+  CHECK(Heap::given == std::set<void*>{before});
   CHECK(kept.free(before));
   CHECK(kept.release() == kBytes);
   CHECK(Heap::given.empty());
@@ -70,14 +75,29 @@ TEST_CASE("memory of others is left as it is", "[session][memory]") {
   CHECK_FALSE(kept.free(memory));
 }
 
-TEST_CASE("what is kept goes before a process needs more than it ever has", "[session][memory]") {
+TEST_CASE("pages that are kept go before a process needs more than it ever has", "[session][memory]") {
   Heap heap;
   KeptMemory kept(heap);
   for (int step = 0; step < 2; ++step) kept.free(kept.allocate(kBytes));
-  REQUIRE(Heap::given.size() == 1);
+  REQUIRE(kept.bytes() == kBytes);
+  void* const memory = *Heap::given.begin();
+  inside(memory) = 7;
+  static_cast<unsigned char*>(memory)[0] = 7;
   void* const larger = kept.allocate(kBytes + 1);
-  CHECK(Heap::given == std::set<void*>{larger});
+  CHECK(kept.bytes() == KeptMemory::slack_of(kBytes + 1));  // as many pages as may stay
+  CHECK(static_cast<unsigned char*>(memory)[0] == 7);
+  CHECK(inside(memory) == 0);
+  CHECK(Heap::given.size() == 2);
+  CHECK(kept.allocate(kBytes) == memory);
+  kept.free(memory);
   kept.free(larger);
+}
+
+TEST_CASE("empty ranges are no larger than what was in use at once", "[session][memory]") {
+  Heap heap;
+  KeptMemory kept(heap);
+  for (std::size_t i = 0; i < 50; ++i) kept.free(kept.allocate(kBytes + i));
+  CHECK(Heap::given.size() == 1);
 }
 
 TEST_CASE("what nobody has taken for long goes back", "[session][memory]") {
@@ -89,9 +109,10 @@ TEST_CASE("what nobody has taken for long goes back", "[session][memory]") {
   void* const again = kept.allocate(kBytes);
   kept.free(again);
   kept.free(second);
-  REQUIRE(Heap::given == std::set<void*>{again});
-  for (int i = 0; i < 8192; ++i) kept.free(kept.allocate(kBytes + 2 + static_cast<std::size_t>(i)));
-  CHECK(Heap::given.empty());
+  REQUIRE(Heap::given == std::set<void*>{again, second});
+  for (int i = 0; i <= 8192; ++i) kept.free(kept.allocate(kBytes + 2 + static_cast<std::size_t>(i)));
+  CHECK(Heap::given.size() == 1);  // the last one
+  CHECK(kept.bytes() == 0);
 }
 
 TEST_CASE("where memory is out, what is kept is given up for it", "[session][memory]") {
@@ -101,7 +122,7 @@ TEST_CASE("where memory is out, what is kept is given up for it", "[session][mem
   for (void* const memory : others) kept.free(memory);
   void* const again = kept.allocate(kBytes);
   kept.free(again);
-  REQUIRE(Heap::given.size() == 1);
+  REQUIRE(Heap::given.size() == 3);
   Heap::limit = kBytes + 1;
   void* const other = kept.allocate(kBytes + 1);  // within what was in use, so nothing goes for its sake
   CHECK(Heap::given == std::set<void*>{other});
@@ -139,7 +160,7 @@ TEST_CASE("what is allocated ahead counts as in use, and goes where memory is ou
   void* const ahead = kept.allocate_ahead(kBytes + 1);
   kept.expect(ahead, kBytes + 1);
   CHECK(kept.allocate(kBytes + 2) != nullptr);
-  CHECK(kept.bytes() == 0);  // together they would be more than was ever in use
+  CHECK(kept.bytes() == KeptMemory::slack_of(3 * kBytes));  // more than was ever in use otherwise
   Heap::limit = 2 * kBytes + 3;
   CHECK(kept.allocate(kBytes + 3) != nullptr);
   CHECK(kept.allocated_ahead() == 0);
