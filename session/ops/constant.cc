@@ -99,6 +99,10 @@ Lowering lower_zeros_like(const LowerContext& context) {
   return computed(context.dtype(0), context.sizes(0), [](const Args& args) { args.out().zero_(); });
 }
 
+Lowering lower_copy(const LowerContext& context) {
+  return computed(context.dtype(0), context.sizes(0), [](const Args& args) { args.out().copy_(args.in(0)); });
+}
+
 }  // namespace
 
 REKINDLE_OP("", "Constant", lower_constant);
@@ -107,6 +111,7 @@ REKINDLE_OP("", "EyeLike", lower_eye_like);
 REKINDLE_OP("", "Range", lower_range);
 REKINDLE_OP("", "Shape", lower_shape);
 REKINDLE_OP("", "Size", lower_size);
+REKINDLE_OP("rekindle", "Copy", lower_copy);
 REKINDLE_OP("rekindle", "ZerosLike", lower_zeros_like);
 
 }  // namespace rekindle::session

@@ -14,6 +14,7 @@ namespace {
 // Whether the node computes its outputs from its inputs, and does nothing else: a second run gives the same.
 bool is_repeatable(const graph::Node& node) {
   if (graph::is_torch(node)) return node.op_type().starts_with("aten.") && !graph::is_sized_by_data(node);
+  if (node.is("Copy", graph::kRekindleDomain)) return false;  // of what it was in the forward
   return std::ranges::none_of(node.attributes(), [](const auto& attribute) {
     return std::holds_alternative<graph::GraphPtr>(attribute.second);
   });

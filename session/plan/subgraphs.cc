@@ -120,6 +120,15 @@ std::vector<SubgraphKind> kinds_of(const Programs& programs, const Step& step,
                                    const std::unordered_set<std::string>& dropped) {
   double seconds = 0;
   for (const StepOperation& operation : step.operations) seconds += operation.seconds;
+  // A plan may hold what is small of it, such as a normalization's statistics.
+  const auto is_recomputed = [&](const Subgraph& place) {
+    std::size_t all = 0, made_again = 0;
+    for (const std::uint32_t value : place.saved) {
+      all += step.values[value].bytes;
+      if (dropped.contains(programs.slots[value].value->name())) made_again += step.values[value].bytes;
+    }
+    return made_again > all / 2;
+  };
   std::map<std::string, KindRow> rows;
   for (const Subgraph& place : subgraphs_of(programs, step)) {
     KindRow& row = rows[place.kind];
@@ -128,9 +137,7 @@ std::vector<SubgraphKind> kinds_of(const Programs& programs, const Step& step,
       row.sum.source = programs.forward.instructions[place.operations.back()].node->source();
     }
     add_place(place, step, row);
-    row.sum.recomputed += std::ranges::all_of(place.saved, [&](std::uint32_t value) {
-      return dropped.contains(programs.slots[value].value->name());
-    });
+    if (is_recomputed(place)) ++row.sum.recomputed;
   }
   std::vector<SubgraphKind> kinds;
   for (auto& [kind, row] : rows) {

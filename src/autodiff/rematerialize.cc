@@ -20,21 +20,11 @@ bool is_cheap(const Node& node) {
   return info != nullptr && info->is(graph::kCheap);
 }
 
-// The value in whose memory `value` may lie.
-const Value* base_of(const Value* value) {
-  const Node* node = value->producer();
-  while (node != nullptr && graph::is_view(*node)) {
-    value = node->input(0);
-    node = value->producer();
-  }
-  return value;
-}
-
 class Rematerializer {
  public:
   explicit Rematerializer(JointGraph& joint) : graph_(*joint.graph) {
     const Partition parts = partition(joint);
-    for (const Value* output : graph_.outputs()) exposed_.insert(base_of(output));
+    for (const Value* output : graph_.outputs()) exposed_.insert(graph::base_of(output));
     saved_.insert(parts.saved.begin(), parts.saved.end());
     for (const Value* value : parts.saved) {
       if (can_recompute(value)) chosen_.insert(value);
@@ -77,7 +67,7 @@ class Rematerializer {
 
   // In memory that neither the caller nor, as an output, the user has.
   bool is_private(const Value* value) const {
-    const Value* base = base_of(value);
+    const Value* base = graph::base_of(value);
     return base->producer() != nullptr && !exposed_.contains(base);
   }
 

@@ -118,6 +118,7 @@ void add_more_onnx_ops(Table& table) {
 void add_own_ops(Table& table) {
   table.add({kOwn, "", 1, 1, 1, 1, {}, kView}, {"StopGradient"});
   table.add({kOwn, "", 2, 2, 1, 1, {}, kView}, {"StraightThrough"});
+  table.add({kOwn, "", 1, 1, 1, 1}, {"Copy"});
   table.add({kOwn, "", 1, 1, 1, 1, {0}}, {"ZerosLike"});
   table.add({kOwn, "", 1, 2, 1, 1}, {"TriluGradient"});
   table.add({kOwn, "", 0, kAny, 1, kAny, {}, kAbsentInputs}, {"If", "Loop", "Scan", "SequenceMap"});
@@ -199,6 +200,15 @@ bool is_view(const Node& node) {
   if (!node.is("Cast") && !node.is("CastLike")) return true;
   const DType from = node.input(0)->type().dtype, to = node.output()->type().dtype;
   return from == to || from == DType::kUndefined || to == DType::kUndefined;
+}
+
+const Value* base_of(const Value* value) {
+  const Node* node = value->producer();
+  while (node != nullptr && is_view(*node)) {
+    value = node->input(0);
+    node = value->producer();
+  }
+  return value;
 }
 
 std::optional<std::size_t> sum_input(const Node& node) {

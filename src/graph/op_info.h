@@ -44,6 +44,8 @@ const OpInfo* find_op(std::string_view domain, std::string_view name);
 bool is_shape_only(const Node& node, std::size_t index);
 // True when outputs of the node may lie in the memory of its input 0: what is written to one is seen in both.
 bool is_view(const Node& node);
+// The value in whose memory `value` may lie: itself, or what it is a view of.
+const Value* base_of(const Value* value);
 // The input that the result is added to, of an op that does so, whether or not it is there.
 std::optional<std::size_t> sum_input(const Node& node);
 // True when the node draws random numbers as configured (a Dropout whose training_mode is absent or the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/autodiff/copy_biases.h"
 #include "src/autodiff/rematerialize.h"
 #include "src/base/bytes.h"
 #include "src/graph/onnx/export.h"
@@ -59,7 +60,7 @@ std::string pipeline_fingerprint() {
     text += " |";
     for (const std::string_view pass : *passes) text += " " + std::string(pass);
   }
-  return text + " | casts apart, weights first, rematerialize 2";
+  return text + " | casts apart, weights first, rematerialize 2, copy biases";
 }
 
 Result<autodiff::JointGraph> build_joint_graph(std::string_view model,
@@ -87,7 +88,10 @@ Result<autodiff::JointGraph> differentiate_and_simplify(graph::Graph& forward,
   if (infer_types) infer_types(forward);
   REKINDLE_ASSIGN_OR_RETURN(autodiff::JointGraph joint, autodiff::differentiate(forward, needs_gradient));
   REKINDLE_RETURN_IF_ERROR(passes::run_passes_until_stable(*joint.graph, joint_passes(target), context));
-  if (target == Target::kCpu) autodiff::rematerialize(joint);
+  if (target == Target::kCpu) {
+    autodiff::rematerialize(joint);
+    autodiff::copy_biases(joint);
+  }
   return joint;
 }
 

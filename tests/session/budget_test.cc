@@ -9,6 +9,7 @@
 #include <string>
 
 #include "session/plan/memory_account.h"
+#include "src/autodiff/copy_biases.h"
 #include "src/autodiff/rematerialize.h"
 #include "tests/session/session_text.h"
 
@@ -218,4 +219,41 @@ TEST_CASE("more time buys less memory, without a changed bit", "[session][budget
   CHECK(tenth < nothing);
   CHECK(third < tenth);
   CHECK(third < nothing * 3 / 5);
+}
+
+TEST_CASE("a normalization is computed again of the bias that the forward read", "[session][budget]") {
+  auto joint = rekindle::session::joint_of(R"(
+graph g(%x: float32[n, 64], %s: float32[64], %c: float32[64], %w: float32[64, 64]) {
+  opset 20, rekindle 1
+  %y0: float32[n, 64] = LayerNormalization(%x, %s, %c) {axis = -1}
+  %z0: float32[n, 64] = rekindle::Linear(%y0, %w)
+  %y1: float32[n, 64] = LayerNormalization(%z0, %s, %c) {axis = -1}
+  %z1: float32[n, 64] = rekindle::Linear(%y1, %w)
+  %t: float32[n, 64] = Tanh(%z1)
+  %l: float32[] = ReduceSum(%t) {keepdims = 0}
+  return %l
+}
+)",
+                                           {true, true, true, true});
+  rekindle::autodiff::copy_biases(joint);
+  SessionOptions options;
+  options.memory_budget.time = 0.9;
+  const auto session = session_of(std::move(joint), std::move(options));
+  at::manual_seed(4);
+  Tensors given = {at::randn({4096, 64}), at::rand({64}), at::randn({64}), at::randn({64, 64}) / 8};
+  for (at::Tensor& tensor : given) tensor.requires_grad_();
+  const auto layer = [&](const at::Tensor& x) {
+    return at::layer_norm(x, {64}, given[1], given[2]).matmul(given[3].t());
+  };
+  layer(layer(given[0])).tanh().sum().backward();
+  const at::Tensor expected = given[3].grad().clone();
+  given[3].mutable_grad() = at::Tensor();
+  const at::Tensor loss = session->forward(given, true)[0];
+  {
+    const at::NoGradGuard no_grad;
+    given[2].zero_();  // eager has not saved it
+  }
+  loss.backward();
+  CHECK(session->stats().recomputed > 0);
+  CHECK(at::allclose(given[3].grad(), expected, 1e-4, 1e-3));
 }

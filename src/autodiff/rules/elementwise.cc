@@ -247,6 +247,7 @@ REKINDLE_GRADIENT("", "Div", div_gradient);
 REKINDLE_GRADIENT("", "Pow", pow_gradient);
 REKINDLE_GRADIENT("", "Neg", neg_gradient);
 REKINDLE_GRADIENT("", "Identity", identity_gradient);
+REKINDLE_GRADIENT("rekindle", "Copy", identity_gradient);
 REKINDLE_GRADIENT("rekindle", "StraightThrough", straight_through_gradient);
 REKINDLE_GRADIENT("", "Floor", step_gradient);
 REKINDLE_GRADIENT("", "Ceil", step_gradient);
