@@ -46,6 +46,10 @@ void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, c
 void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
                             const at::Tensor& logsumexp, const at::Tensor& weight,
                             const CrossEntropyOptions& options, at::Tensor& dscores);
+void cross_entropy_backward_blocks(const at::Tensor& dloss, const at::Tensor& scores,
+                                   const at::Tensor& target, const at::Tensor& logsumexp,
+                                   const at::Tensor& weight, const CrossEntropyOptions& options,
+                                   at::Tensor& memory, const UseOfBlock& use);  // float32, float64
 
 Difference difference(const at::Tensor& ours, const at::Tensor& theirs);  // alike and dense
 Summary summary(const at::Tensor& x);

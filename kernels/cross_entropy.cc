@@ -7,6 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/backends.h"
@@ -94,6 +95,34 @@ void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, c
   }
 #endif
   cross_entropy_backward_reference(dloss, scores, target, logsumexp, weight, options, dscores);
+}
+
+std::int64_t cross_entropy_block(std::int64_t rows, std::int64_t classes, at::ScalarType dtype,
+                                 at::Device device) {
+  constexpr std::int64_t kBytes = 4 << 20, kNarrowest = 256, kCacheLine = 16;
+  if (!device.is_cpu() || (dtype != at::kFloat && dtype != at::kDouble) || rows == 0) return classes;
+  const std::int64_t fitting = kBytes / static_cast<std::int64_t>(c10::elementSize(dtype)) / rows;
+  return std::min(classes, std::max(kNarrowest, fitting / kCacheLine * kCacheLine));
+}
+
+void cross_entropy_backward_blocks(const at::Tensor& dloss, const at::Tensor& scores,
+                                   const at::Tensor& target, const at::Tensor& logsumexp,
+                                   const at::Tensor& weight, const CrossEntropyOptions& options,
+                                   at::Tensor& memory, const UseOfBlock& use) {
+  TORCH_CHECK(scores.dim() == 2, "cross_entropy: scores of rank ", scores.dim(),
+              " have no blocks of columns");
+  const std::int64_t rows = scores.size(0), classes = scores.size(1);
+  if (memory.numel() == scores.numel()) {
+    at::Tensor whole = memory.view({rows, classes});
+    cross_entropy_backward(dloss, scores, target, logsumexp, weight, options, whole);
+    return use(0, whole);
+  }
+  check_inputs(scores, target, weight, options);
+  check_loss("cross_entropy: dloss", dloss, scores, options);
+  check_tensor("cross_entropy: logsumexp", logsumexp, accumulator_type(scores), target.sizes(), scores);
+  const std::int64_t block = cross_entropy_block(rows, classes, scores.scalar_type(), scores.device());
+  check_tensor("cross_entropy: memory", memory, scores.scalar_type(), {rows * block}, scores);
+  cpu::cross_entropy_backward_blocks(dloss, scores, target, logsumexp, weight, options, memory, use);
 }
 
 void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor& target,

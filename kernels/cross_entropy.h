@@ -12,11 +12,17 @@
 // a class nor ignore_index. No autograd graph is recorded.
 #pragma once
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <functional>
 
 namespace at {
 class Tensor;
-}
+using c10::Device;
+using c10::ScalarType;
+}  // namespace at
 
 namespace rekindle::kernels {
 
@@ -38,6 +44,21 @@ void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, c
 void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
                             const at::Tensor& logsumexp, const at::Tensor& weight,
                             const CrossEntropyOptions& options, at::Tensor& dscores);
+
+// The columns [first, first + dscores.size(1)) of a gradient [N, C]; the tensor is the caller's until it
+// returns.
+using UseOfBlock = std::function<void(std::int64_t first, const at::Tensor& dscores)>;
+// Returns how many columns of the gradient of scores [rows, classes] are made at a time: all of them unless
+// that is large. CPU only, and float32 or float64: sums over narrower types would be rounded block by block.
+std::int64_t cross_entropy_block(std::int64_t rows, std::int64_t classes, at::ScalarType dtype,
+                                 at::Device device);
+// Calls `use` with one block of the gradient after the other, of scores [N, C]. Together they have the bits
+// of cross_entropy_backward(). Each is made in `memory`, [N * cross_entropy_block()] of scores' dtype; in
+// [N * C] the only one is.
+void cross_entropy_backward_blocks(const at::Tensor& dloss, const at::Tensor& scores,
+                                   const at::Tensor& target, const at::Tensor& logsumexp,
+                                   const at::Tensor& weight, const CrossEntropyOptions& options,
+                                   at::Tensor& memory, const UseOfBlock& use);
 
 // The same in plain ATen, for any device: slow, allocating, obviously right.
 void cross_entropy_forward_reference(const at::Tensor& scores, const at::Tensor& target,

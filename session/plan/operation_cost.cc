@@ -67,6 +67,8 @@ double operations_of_attention(std::string_view op, const Operands& inputs) {
 double operations_of(std::string_view op, const Operands& inputs, const at::Tensor& result) {
   if (inputs.size() < 2) return 0;
   const at::Tensor &first = *inputs[0], &second = *inputs[1];
+  if (op == "LinearCrossEntropyGradient" && inputs.size() > 5)  // two products of the gradient of the scores
+    return 4 * size_of(*inputs[1]) * static_cast<double>(inputs[5]->size(-1));
   if (op == "ConvolutionGradient" && inputs.size() > 2 &&
       inputs[2]->dim() > 0)  // of dy, x and weight: two products
     return 4 * size_of(first) * per_first_dimension(*inputs[2]);

@@ -10,6 +10,7 @@
 #include "session/host_function.h"
 #include "session/plan/budget.h"
 #include "session/run/fused_kernel.h"
+#include "src/autodiff/join_loss_gradient.h"
 #include "src/autodiff/partition.h"
 #include "src/autodiff/rematerialize.h"
 #include "src/base/log.h"
@@ -224,6 +225,7 @@ std::shared_ptr<const autodiff::JointGraph> PlanCache::restricted(const Backward
       if (part.gradients[i]) inputs.insert(joint_->gradient_of[i]);
     }
     if (inputs.size() < joint_->gradient_of.size()) autodiff::restrict_gradients(*made, inputs);
+    autodiff::join_loss_gradient(*made);
     known = std::make_shared<const autodiff::JointGraph>(std::move(made).value());
   }
   return known;

@@ -137,6 +137,7 @@ void add_own_ops(Table& table) {
   table.add({kOwn, "", 3, 4, 1, 1, {2}, kAddsToLast}, {"EmbeddingGradient", "GatherGradient"});
   table.add({kOwn, "", 3, 4, 1, 2}, {"ScaledDotProductAttention"});
   table.add({kOwn, "", 4, 5, 1, 1}, {"CrossEntropyLossGradient"});
+  table.add({kOwn, "", 6, 7, 2, 3}, {"LinearCrossEntropyGradient"});
   table.add({kOwn, "", 4, 7, 1, 1, {1}, kAddsToLast}, {"SliceGradient"});
   table.add({kOwn, "", 5, 6, 1, 3, {5}}, {"LayerNormalizationGradient"});
   table.add({kOwn, "", 3, 3, 1, 3}, {"ConvolutionGradient"});

@@ -222,3 +222,37 @@ TEST_CASE("cross entropy on a GPU agrees with its reference", "[kernels][cuda]")
   kernels::cross_entropy_backward(c.dloss, c.scores, c.target, ours.logsumexp, c.weight, c.options, c.scores);
   CHECK(bitwise_equal(c.scores.cpu(), ours.dscores.cpu()));
 }
+
+TEST_CASE("blocks of the gradient have the bits of the whole, and come in order", "[kernels]") {
+  at::manual_seed(4);
+  const auto dtype = GENERATE(at::kFloat, at::kDouble);
+  const double smoothing = GENERATE(0.0, 0.1);
+  const bool weighted = GENERATE(false, true);
+  const auto reduction = GENERATE(Reduction::kNone, Reduction::kMean);
+  Case c = make_case({2100, 700}, dtype, {reduction, -100, smoothing}, weighted);
+  c.scores[7][3] = kNan;  // of a row that counts, and of one that does not
+  c.scores[8][3] = -kInf;
+  c.target[7] = c.target[8] = 3;
+  const Outputs whole = run(c);
+  const std::int64_t columns = kernels::cross_entropy_block(2100, 700, dtype, at::kCPU);
+  REQUIRE(columns < 700);
+  at::Tensor memory = at::empty({2100 * columns}, c.scores.options());
+  std::vector<at::Tensor> blocks;
+  std::int64_t next = 0;
+  kernels::cross_entropy_backward_blocks(c.dloss, c.scores, c.target, whole.logsumexp, c.weight, c.options,
+                                         memory, [&](std::int64_t first, const at::Tensor& dscores) {
+                                           CHECK(first == next);
+                                           next += dscores.size(1);
+                                           blocks.push_back(dscores.clone());
+                                         });
+  CHECK(blocks.size() > 1);
+  CHECK(bitwise_equal(at::cat(blocks, 1), whole.dscores));
+}
+
+TEST_CASE("a gradient that is small, narrow or on another device comes whole", "[kernels]") {
+  CHECK(kernels::cross_entropy_block(100, 700, at::kFloat, at::kCPU) == 700);
+  CHECK(kernels::cross_entropy_block(0, 1 << 20, at::kFloat, at::kCPU) == 1 << 20);
+  CHECK(kernels::cross_entropy_block(1 << 20, 1 << 20, at::kBFloat16, at::kCPU) == 1 << 20);
+  CHECK(kernels::cross_entropy_block(1 << 20, 1 << 20, at::kFloat, at::kCUDA) == 1 << 20);
+  CHECK(kernels::cross_entropy_block(1 << 20, 1 << 20, at::kFloat, at::kCPU) == 256);
+}

@@ -232,7 +232,7 @@ def test_fewer_rows_take_less_memory():
     arguments = tagged([30, 20, 40, 10] * 4, 128)
     whole = rekindle.Module(Tagger(), rekindle.Options(cache="off"))
     accounts = [rekindle.memory(model, *arguments) for model in (whole, wrap(Tagger(), cache="off"))]
-    assert accounts[1].activations < 0.7 * accounts[0].activations
+    assert accounts[1].activations < 0.75 * accounts[0].activations
 
 
 def test_entries_are_the_same_with_and_without(tmp_path: Path):
