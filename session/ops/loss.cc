@@ -5,6 +5,8 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
+
 #include "session/lower/op.h"
 
 namespace rekindle::session {
@@ -56,21 +58,17 @@ Lowering lower_cross_entropy_gradient(const LowerContext& context) {
                   {1});
 }
 
-at::Tensor as_rows(const at::Tensor& x, std::int64_t columns) {
-  return x.view({columns == 0 ? 0 : x.numel() / columns, columns});
-}
-
 // Adds what a block of the gradient of the scores, for weight's rows from `first`, does to the others.
 void use_block(const Args& args, std::int64_t first, const at::Tensor& block, bool has_bias) {
-  const std::int64_t classes = block.size(1);
+  const std::int64_t rows = block.size(0), classes = block.size(1);
   const at::Tensor weight = args.in(5).narrow(0, first, classes);
-  at::Tensor dx = as_rows(args.out(0), weight.size(1)), dweight = args.out(1).narrow(0, first, classes);
+  at::Tensor dx = args.out(0).view({rows, weight.size(1)}), dweight = args.out(1).narrow(0, first, classes);
   if (first == 0) {
     at::mm_out(dx, block, weight);
   } else {
     at::addmm_out(dx, dx, block, weight);
   }
-  at::mm_out(dweight, block.t(), dense(args.in(4)).view({block.size(0), weight.size(1)}));
+  at::mm_out(dweight, block.t(), dense(args.in(4)).view({rows, weight.size(1)}));
   if (!has_bias) return;
   at::Tensor dbias = args.out(2).narrow(0, first, classes);
   at::sum_out(dbias, block, {0});
@@ -81,7 +79,8 @@ Lowering lower_linear_cross_entropy_gradient(const LowerContext& context) {
   const kernels::CrossEntropyOptions options = options_of(context);
   const bool class_weight = context.has(6), bias = context.num_outputs() > 2;
   const Sizes scores = context.sizes(1), weight = context.sizes(5);
-  const bool alike = scores[1] == weight[0];  // not of a row of x that makes several rows of scores
+  const bool alike = scores[1] == weight[0];  // not where a row of x makes several rows of scores
+  const std::int64_t rows = product(scores) / std::max<std::int64_t>(1, weight[0]);  // of x
   const std::int64_t columns =
       alike ? kernels::cross_entropy_block(scores[0], scores[1], context.dtype(1), context.device())
             : scores[1];
@@ -89,12 +88,12 @@ Lowering lower_linear_cross_entropy_gradient(const LowerContext& context) {
   lowering.outputs = {{context.dtype(4), context.sizes(4), {}}, {context.dtype(5), weight, {}}};
   if (bias) lowering.outputs.push_back({context.dtype(5), {weight[0]}, {}});
   lowering.scratch = {{context.dtype(1), {scores[0] * columns}, {}}};
-  lowering.kernel = [options, class_weight, bias, alike](const Args& args) {
+  lowering.kernel = [=](const Args& args) {
     kernels::cross_entropy_backward_blocks(
         dense(args.in(0)), dense(args.in(1)), dense(args.in(2)), args.in(3),
         class_weight ? dense(args.in(6)) : at::Tensor(), options, args.out(bias ? 3 : 2),
         [&](std::int64_t first, const at::Tensor& made) {
-          use_block(args, first, alike ? made : as_rows(made, args.in(5).size(0)), bias);
+          use_block(args, first, alike ? made : made.view({rows, weight[0]}), bias);
         });
   };
   return lowering;
