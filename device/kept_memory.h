@@ -4,8 +4,8 @@
 // heap gives them back to the system in between, and gets them as 120,000 empty pages, one interrupt each: a
 // fifth of the backward's time (docs/decisions/0050-memory-that-comes-back.md). Kept, they are there.
 //
-// What may not stay keeps its address and loses pages (MADV_DONTNEED), as many as have to go: a heap would
-// have no use for the hole, as a chunk that was freed is too small for an aligned one of its own size.
+// A block that may not stay keeps its address and loses pages (MADV_DONTNEED), as many as have to go: a heap
+// would have no use for the hole, as a chunk that was freed is too small for an aligned one of its own size.
 #pragma once
 
 #include <c10/core/Allocator.h>

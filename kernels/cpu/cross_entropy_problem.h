@@ -1,4 +1,5 @@
-// What the loops over rows of scores know of their call, and what a row's gradient is made of.
+// Problem holds what the loops over rows of scores know of their call; row_gradient() says what a row's
+// gradient is made of.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@ namespace rekindle::kernels::cpu {
 
 inline constexpr std::int64_t kGrainScores = 1 << 14;  // fewer are not worth another thread
 
-// What both directions know. A unit is one row, or a tile of
+// Problem is one call of either direction. A unit is one row, or a tile of
 // neighbouring rows when classes are not innermost.
 template <typename T>
 struct Problem {

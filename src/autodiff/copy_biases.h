@@ -8,7 +8,7 @@
 //   %b = rekindle::Copy(%bias)
 //   %y = LayerNormalization(%x, %scale, %b)
 //
-// What is computed again is for the plan to say (session/plan/budget.h).
+// The plan says what is computed again (session/plan/budget.h).
 #pragma once
 
 #include "src/autodiff/gradient.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -25,17 +24,11 @@ struct Match {
   Node* bias = nullptr;  // null for none
 };
 
-// What is read of the scores: themselves, or what they are a reshaped view of.
-const Value* viewed(const Value* scores) {
-  const Node* maker = scores->producer();
-  return maker != nullptr && maker->is("Reshape") ? maker->input(0) : scores;
-}
-
 bool is_matrix(const Value* value) { return value->type().dims && value->type().dims->size() == 2; }
 
 // Whether the caller gets the memory that the scores lie in.
 bool leave(const Graph& graph, const Value* scores) {
-  return graph.is_output(scores) || graph.is_output(viewed(scores));
+  return graph.is_output(scores) || graph.is_output(graph::base_of(scores));
 }
 
 // Sorts a reader of the gradient into its place; false if there is none for it.
@@ -50,6 +43,13 @@ bool add_reader(const graph::Use& use, Match& match) {
     return take(match.bias) && like && like->size() == 1;
   }
   return false;
+}
+
+// Whether the sum has an element for each row of the weight: a bias may be a single number.
+bool sums_rows(const Match& match) {
+  const auto sizes = match.bias->input(1)->type().static_sizes(),
+             weight = match.product->input(1)->type().static_sizes();
+  return sizes && weight && sizes->at(0) == weight->at(0);
 }
 
 // Of `before`, a node that `value` is made earlier than.
@@ -69,14 +69,14 @@ bool matches(const Graph& graph, Node* loss, Match& match) {
   const Value* gradient = loss->output();
   if (gradient->uses().size() == 1 && gradient->uses()[0].node->is("ReshapeLike", kRekindleDomain)) {
     match.reshape = gradient->uses()[0].node;
-    if (match.reshape->input(1) != viewed(scores) || graph.is_output(gradient)) return false;
+    if (match.reshape->input(1) != graph::base_of(scores) || graph.is_output(gradient)) return false;
     gradient = match.reshape->output();
   }
   if (graph.is_output(gradient)) return false;
   const bool all_known =
       std::ranges::all_of(gradient->uses(), [&](const graph::Use& use) { return add_reader(use, match); });
   return all_known && match.product != nullptr && match.weight != nullptr &&
-         is_made_before(graph, match.weight->input(1), loss) &&
+         (match.bias == nullptr || sums_rows(match)) && is_made_before(graph, match.weight->input(1), loss) &&
          is_made_before(graph, match.product->input(1), loss);
 }
 

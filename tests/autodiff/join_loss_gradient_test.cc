@@ -56,6 +56,15 @@ TEST_CASE("what cannot be joined stays", "[autodiff]") {
   CHECK(stays(joined(kInputs, tanh, "%y, %u, %z", "1110", "110")));  // two readers make one gradient
 }
 
+TEST_CASE("a bias that is a single number is no bias of the layer", "[autodiff]") {
+  const std::string text = joined("%x: float32[4, 3], %w: float32[5, 3], %c: float32[1], %t: int64[4]",
+                                  "%u: float32[4, 5] = rekindle::Linear(%x, %w)\n"
+                                  "%z: float32[4, 5] = Add(%u, %c)\n"
+                                  "%y: float32[], %l: float32[4] = rekindle::CrossEntropyLoss(%z, %t)",
+                                  "%y, %z", "1110", "10");
+  CHECK_THAT(text, !Catch::Contains("LinearCrossEntropyGradient"));
+}
+
 TEST_CASE("a loss over more dimensions than two stays", "[autodiff]") {
   const std::string text = joined("%x: float32[4, 7, 3], %w: float32[5, 3], %t: int64[4, 5]",
                                   "%z: float32[4, 7, 5] = rekindle::Linear(%x, %w)\n"
