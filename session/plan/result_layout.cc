@@ -1,6 +1,7 @@
 #include "session/plan/result_layout.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace rekindle::session {
 namespace {
@@ -20,6 +21,15 @@ std::vector<std::int64_t> strides_in_order(const std::vector<std::int64_t>& orde
   return strides;
 }
 
+// Whether a dimension has stride 0 in `strides` along which the computed elements need not be one and the
+// same.
+bool would_drop_elements(at::IntArrayRef strides, at::IntArrayRef computed, at::IntArrayRef sizes) {
+  for (std::size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (strides[dim] == 0 && computed[dim] != 0 && sizes[dim] > 1) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<std::vector<std::int64_t>> strides_of(const ResultLayout& layout, at::IntArrayRef sizes,
@@ -29,8 +39,13 @@ std::optional<std::vector<std::int64_t>> strides_of(const ResultLayout& layout, 
       return std::nullopt;
     case ResultLayout::Kind::kAsComputed:
       return computed.vec();
-    case ResultLayout::Kind::kOrder:
-      return strides_in_order(layout.numbers, sizes);
+    case ResultLayout::Kind::kOrder: {
+      std::vector<std::int64_t> strides = strides_in_order(layout.numbers, sizes);
+      if (!would_drop_elements(strides, computed, sizes)) return strides;
+      std::vector<std::int64_t> row_major(sizes.size());
+      std::iota(row_major.begin(), row_major.end(), 0);
+      return strides_in_order(row_major, sizes);
+    }
     case ResultLayout::Kind::kStrides:
       break;
   }

@@ -13,8 +13,11 @@ struct ResultLayout {
   enum class Kind : std::uint8_t {
     kAny,
     kAsComputed,  // as the value of the graph does, a view perhaps
-    kOrder,       // without gaps; `numbers`: its dimensions, outermost first. Those left out have stride 0
-    kStrides,     // `numbers`: the strides
+    // Without gaps; `numbers`: its dimensions, outermost first. Those left out have stride 0, as they had
+    // when the graph was made; where the value computed has not, as a broadcast may end with its size, it is
+    // contiguous.
+    kOrder,
+    kStrides,  // `numbers`: the strides
   };
   Kind kind = Kind::kAny;
   std::vector<std::int64_t> numbers;

@@ -241,6 +241,20 @@ graph laid_out(%x: float64[n, m]) {
   }
 }
 
+// As a gradient whose graph was compared where a broadcast dimension had one element, and that is wider here.
+TEST_CASE("a result that is computed for each element keeps them all", "[session][host]") {
+  using rekindle::session::ResultLayout;
+  rekindle::session::SessionOptions options;
+  options.output_layouts = {{ResultLayout::Kind::kOrder, {1}}};
+  const auto session = session_of(
+      "graph each(%x: float64[n, m]) {\n  opset 20\n  %y: float64[n, m] = Tanh(%x)\n  return %y\n}\n", {true},
+      options);
+  for (const std::int64_t rows : {1, 3}) {
+    const at::Tensor x = at::randn({rows, 4}, at::kDouble);
+    require_close(session->forward(std::vector<at::Tensor>{x}, false), {x.tanh()});
+  }
+}
+
 TEST_CASE("a layout that is none of a result's rank is an error", "[session]") {
   using rekindle::session::ResultLayout;
   for (const ResultLayout& layout :
