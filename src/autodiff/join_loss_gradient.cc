@@ -52,6 +52,13 @@ bool sums_rows(const Match& match) {
   return sizes && weight && sizes->at(0) == weight->at(0);
 }
 
+// Whether both gradients are those of one layer: its input is read by one, and has the shape of the other.
+// That of another layer may have another, where scores are the sum of two.
+bool are_of_one_layer(const Match& match) {
+  return graph::have_same_shape(match.weight->input(1)->type(), match.product->output()->type()) &&
+         graph::have_same_shape(match.product->input(1)->type(), match.weight->output()->type());
+}
+
 // Of `before`, a node that `value` is made earlier than.
 bool is_made_before(const Graph& graph, const Value* value, const Node* before) {
   if (value->producer() == nullptr) return true;
@@ -75,7 +82,7 @@ bool matches(const Graph& graph, Node* loss, Match& match) {
   if (graph.is_output(gradient)) return false;
   const bool all_known =
       std::ranges::all_of(gradient->uses(), [&](const graph::Use& use) { return add_reader(use, match); });
-  return all_known && match.product != nullptr && match.weight != nullptr &&
+  return all_known && match.product != nullptr && match.weight != nullptr && are_of_one_layer(match) &&
          (match.bias == nullptr || sums_rows(match)) && is_made_before(graph, match.weight->input(1), loss) &&
          is_made_before(graph, match.product->input(1), loss);
 }

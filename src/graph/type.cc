@@ -1,5 +1,6 @@
 #include "src/graph/type.h"
 
+#include <algorithm>
 #include <array>
 
 namespace rekindle::graph {
@@ -52,6 +53,11 @@ std::optional<std::vector<std::int64_t>> TensorType::static_sizes() const {
     sizes.push_back(dim.size);
   }
   return sizes;
+}
+
+bool have_same_shape(const TensorType& a, const TensorType& b) {
+  const auto is_known = [](const Dim& dim) { return dim.is_static() || !dim.symbol.empty(); };
+  return a.dims && b.dims && *a.dims == *b.dims && std::ranges::all_of(*a.dims, is_known);
 }
 
 }  // namespace rekindle::graph

@@ -17,15 +17,9 @@ using graph::Node;
 using graph::TensorType;
 using graph::Value;
 
-// Both shapes are known and equal; a symbol has one value in the whole graph.
-bool same_shape(const TensorType& a, const TensorType& b) {
-  const auto is_known = [](const Dim& dim) { return dim.is_static() || !dim.symbol.empty(); };
-  return a.dims && b.dims && *a.dims == *b.dims && std::ranges::all_of(*a.dims, is_known);
-}
-
 bool is_reshape_to_itself(const Node& node) {
   const TensorType& type = node.input(0)->type();
-  if (same_shape(type, node.output()->type())) return true;
+  if (graph::have_same_shape(type, node.output()->type())) return true;
   const auto shape = graph::constant_of(node.input(1));
   return shape != nullptr && shape->dtype == graph::DType::kInt64 && type.static_sizes() &&
          graph::int_values(*shape) == *type.static_sizes() &&
@@ -70,7 +64,7 @@ bool is_inner(const Value* value, const graph::Graph& graph) {
 bool is_product_with_one(const Node& node, const graph::Graph& graph) {
   if (!node.is("Mul")) return false;
   const auto factor = graph::constant_of(node.input(1));
-  return factor != nullptr && same_shape(node.input(0)->type(), node.output()->type()) &&
+  return factor != nullptr && graph::have_same_shape(node.input(0)->type(), node.output()->type()) &&
          node.input(0)->type().dtype == node.output()->type().dtype && is_all_ones(*factor) &&
          is_inner(node.input(0), graph) && is_inner(node.output(), graph);
 }
@@ -94,12 +88,12 @@ bool equals_first_input(const Node& node, const graph::Graph& graph) {
   if (is_product_with_one(node, graph)) return true;
   if (node.is("Reshape")) return is_reshape_to_itself(node);
   if (node.is("Transpose")) return is_identity_transpose(node);
-  if (node.is("Expand")) return same_shape(node.input(0)->type(), node.output()->type());
+  if (node.is("Expand")) return graph::have_same_shape(node.input(0)->type(), node.output()->type());
   if (node.is("Concat") || node.is("Sum") || node.is("Max") || node.is("Min"))
     return node.inputs().size() == 1;
   if (node.is("SumToSizeOf", kRekindleDomain) || node.is("ReshapeLike", kRekindleDomain) ||
       node.is("ExpandLike", kRekindleDomain)) {
-    return same_shape(node.input(0)->type(), node.input(1)->type());
+    return graph::have_same_shape(node.input(0)->type(), node.input(1)->type());
   }
   return false;
 }

@@ -65,6 +65,20 @@ TEST_CASE("a bias that is a single number is no bias of the layer", "[autodiff]"
   CHECK_THAT(text, !Catch::Contains("LinearCrossEntropyGradient"));
 }
 
+TEST_CASE("gradients of two layers whose results are added are not joined", "[autodiff]") {
+  const auto of_widths = [](const std::string& x, const std::string& u) {
+    return joined(
+        "%x: float32[4, " + x + "], %w: float32[5, " + x + "], %u: float32[4, " + u + "], %v: float32[5, " +
+            u + "], %t: int64[4]",
+        "%a: float32[4, 5] = rekindle::Linear(%x, %w)\n%c: float32[4, 5] = rekindle::Linear(%u, %v)\n"
+        "%z: float32[4, 5] = Add(%a, %c)\n"
+        "%y: float32[], %l: float32[4] = rekindle::CrossEntropyLoss(%z, %t)",
+        "%y, %z", "10010", "10");
+  };
+  CHECK_THAT(of_widths("3", "2"), !Catch::Contains("LinearCrossEntropyGradient"));
+  CHECK_THAT(of_widths("3", "3"), Catch::Contains("LinearCrossEntropyGradient(%d_y, %z, %t, %l, %u, %w)"));
+}
+
 TEST_CASE("a loss over more dimensions than two stays", "[autodiff]") {
   const std::string text = joined("%x: float32[4, 7, 3], %w: float32[5, 3], %t: int64[4, 5]",
                                   "%z: float32[4, 7, 5] = rekindle::Linear(%x, %w)\n"
