@@ -25,7 +25,7 @@ from rekindle.lookup.wanted import Wanted
 from rekindle.modules.module_tables import named_buffers, named_parameters
 from rekindle.modules.status import Status
 from rekindle.process.garbage import collector_paused
-from rekindle.reasons import Bypass, InBackground, ReadsAttribute, Reason, SetsAttributes, Waiting
+from rekindle.reasons import Bypass, InBackground, Passing, ReadsAttribute, Reason, SetsAttributes, Waiting
 from rekindle.results.contract import flatten_arguments
 
 _FIRST_GRAPHS = 3  # of calls that differ in sizes only, which are exported whenever they are wanted
@@ -104,6 +104,10 @@ class Finder:
                 refused[prekey] = bypass.forgotten()
                 kind.attempts -= 1  # it was not the module that changed
                 continue
+            except Bypass as bypass:
+                if isinstance(bypass, Waiting | Passing) or not self._subject.unread.take_as_constants():
+                    raise
+                continue
             self._subject.unread.keep(fingerprint)
             return graph
 
@@ -125,6 +129,13 @@ class Finder:
         kind.family = self._kinds.family(self._kinds.key(args, kwargs, [], self._subject.dynamic))
         return kind, kind.family
 
+    def _always_another(self, fingerprint: Fingerprint) -> Bypass:
+        """Says that no graph would serve the next call, and what changes."""
+        change = self._subject.unread.last_change(fingerprint)
+        seen = "" if change is None else f" ({change})"
+        remedy = "keep what changes in a buffer, or pass it as a tensor"
+        return Bypass(Reason.STATE_MUTATED, f"the module was another at each of {MAX_ATTEMPTS} calls{seen}; {remedy}")
+
     def _known(self, kind: CallKind, graph: ReadyGraph) -> ReadyGraph:
         """Lets a graph in memory serve a kind of calls, too, and returns it."""
         if graph not in kind.graphs:
@@ -138,7 +149,7 @@ class Finder:
         assert family is not None
         plan = self._subject.plan(call.arguments, [known.contract.shapes.sizes for known in family.graphs], family.small)
         if kind.attempts >= MAX_ATTEMPTS:
-            raise Bypass(Reason.STATE_MUTATED, f"the module changed at each of {MAX_ATTEMPTS} calls; it is not exported again")
+            raise self._always_another(sought.fingerprint)
         kind.attempts += 1
         kind.try_under(sought.prekey)
         if (why := family.closed.get(plan.shapes.dims)) is not None:

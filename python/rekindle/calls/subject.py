@@ -69,7 +69,7 @@ class Subject:
         return self._describe(call.module, call.args, call.kwargs)
 
     def _describe(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-        left_out = LeftOut(frozenset(self._options.exclude_attributes), self.unread.paths)
+        left_out = LeftOut(frozenset(self._options.exclude_attributes), self.unread.paths, self.unread.changing)
         return describe(module, args, kwargs, self._key_fields(), left_out, self.dynamic)
 
     def _key_fields(self) -> dict[str, Any]:

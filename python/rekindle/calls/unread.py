@@ -8,6 +8,9 @@ graph serves all further calls, whatever the list holds. Had the forward read it
 An attribute that changes between calls, as `policy.rewards`, is tried in the same way; one that the forward reads is part of the
 key again.
 
+A plain tensor that changes, as `model.weights = torch.tensor([1.0, 2.0])` at each epoch, is an input of the next graph, as buffers
+are. If that graph cannot be made, as the forward asks for a number, the numbers are part of the key, and each set has its graph.
+
 So is one that the forward sets before it reads it, as `self.aux_loss = loss`: the graph of a forward that is known not to read
 what an attribute held sets it, too (export/copies/set_attributes.py).
 """
@@ -18,7 +21,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from rekindle.key.fingerprint import Fields, Fingerprint
+from rekindle.key.fingerprint import Fields, Fingerprint, first_difference
 from rekindle.key.module_tree import module_paths
 from rekindle.key.values.walker import attribute_path
 from rekindle.reasons import Bypass, ReadsAttribute, SetsAttributes
@@ -32,7 +35,10 @@ class UnreadAttributes:
 
     def __init__(self) -> None:
         self.paths: frozenset[str] = frozenset()
+        self.changing: frozenset[str] = frozenset()  # of plain tensors whose numbers change between calls
         self._read: set[str] = set()
+        self._constant: set[str] = set()  # paths of those that no graph takes as inputs
+        self._taken: frozenset[str] = frozenset()  # those in `changing` that a graph takes
         self._fields: Fields = []  # of the call that a graph was last made or found for
 
     def leave_out_of_zero(self, module: nn.Module) -> None:
@@ -51,12 +57,19 @@ class UnreadAttributes:
         return bypass.attribute is not None and self._add([bypass.attribute])
 
     def leave_out_changed(self, fingerprint: Fingerprint) -> bool:
-        """Leaves out the attributes that are others than when a graph was last made or found; returns whether there are any."""
+        """Leaves out what is another than when a graph was last made or found; returns whether there is anything.
+
+        Of plain tensors like those before only the numbers are left out: a graph may take them as it does buffers.
+        """
         if not self._fields or self._fields == fingerprint.fields:
             return False
         before = dict(self._fields)
         now = dict(fingerprint.fields)
         changed = {name for name in before.keys() | now.keys() if before.get(name, _ABSENT) != now.get(name, _ABSENT)}
+        others = {name for name in changed if _has_other_numbers(before.get(name), now.get(name))}
+        if self._take(others):
+            return True
+        changed -= others & self.changing
         known = {*fingerprint.attributes}
         return self._add([path for path in map(_owner_in(known), changed) if path is not None])
 
@@ -67,6 +80,11 @@ class UnreadAttributes:
     def keep(self, fingerprint: Fingerprint) -> None:
         """Keeps what the key of a call is made of that a graph is made or found for."""
         self._fields = fingerprint.fields
+        self._taken = self.changing
+
+    def last_change(self, fingerprint: Fingerprint) -> str | None:
+        """Returns what is another than when a graph was last made or found, as `model.beta: 0.99 -> 0.98`, or None."""
+        return first_difference(self._fields, fingerprint.fields) if self._fields else None
 
     def note_read(self, bypass: ReadsAttribute) -> bool:
         """Takes an attribute into the key again: all of that name, or, where all of an object is read, all.
@@ -78,6 +96,18 @@ class UnreadAttributes:
         self.paths -= read
         return bool(read)
 
+    def take_as_constants(self) -> bool:
+        """Takes the numbers of tensors into the key again of which no graph was made yet; returns whether there are any."""
+        failed = self.changing - self._taken
+        self._constant |= failed
+        self.changing = self._taken
+        return bool(failed)
+
+    def _take(self, paths: set[str]) -> bool:
+        new = paths - self._constant - self.changing
+        self.changing |= new
+        return bool(new)
+
     def _add(self, paths: list[str]) -> bool:
         if len(self._read) >= _MOST_READ:
             return False
@@ -87,6 +117,18 @@ class UnreadAttributes:
 
 
 _ABSENT = object()
+
+
+def _has_other_numbers(before: object, now: object) -> bool:
+    """Tells whether two fields are of plain tensors that differ in no more than their numbers; see key/values/tensors.py."""
+    like = _like(before)
+    return like is not None and like == _like(now)
+
+
+def _like(field: object) -> str | None:
+    """Returns the text of a plain tensor in a key without its numbers, if they stand there; None for another field."""
+    kind, _, text = field.partition(" ") if isinstance(field, str) else ("", "", "")
+    return {"content": text.rpartition(" ")[0], "bound": text}.get(kind)
 
 
 def _name(path: str) -> str:

@@ -27,7 +27,7 @@ class Call:
     kwargs: dict[str, Any]
     arguments: list[torch.Tensor]  # the tensors among args and kwargs, in flattening order: the first inputs of the graph
     parameters: dict[str, torch.nn.Parameter]  # of the module, by name: the next inputs
-    # Of the module, by name, then what it holds as plain values on an accelerator, by path: the last inputs.
+    # Of the module, by name, then plain values that the graph is to bind, by path: the last inputs.
     buffers: dict[str, torch.Tensor]
     grad: bool  # whether gradients are recorded
     unread: tuple[tuple[Any, str], ...] = field(default=(), repr=False)  # (module, attribute) that the forward is not to read

@@ -41,14 +41,16 @@ _IDENTITY = "identity"  # the name of the field for objects that are in several 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Says which attributes have no part in a key.
+    """Says what has no part in a key.
 
-    excluded: by the user's wish, as of Options.exclude_attributes; they have to be among the fields of options, too
+    excluded: attributes that the user wishes away, as of Options.exclude_attributes; they are to be among the fields of options, too
     unread: paths of attributes of modules that the forward does not read; the key says that they are there
+    changing: paths of plain tensors whose numbers change; the key says what they are like, and a graph takes them as inputs
     """
 
     excluded: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
 
 
 NOTHING = LeftOut()
@@ -90,13 +92,18 @@ class Fingerprint:
 
     def difference(self, other: Fingerprint) -> str | None:
         """Returns the first field that differs in `other`, as `name: old -> new`, or None; this fingerprint is the old one."""
-        if self.fields == other.fields and self.digest() == other.digest():
-            return None
-        old, new = dict(self.fields), dict(other.fields)
-        for name in [*old, *new]:
-            if name not in old or name not in new or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])]):
-                return f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
-        return "the order of the fields changed"
+        return first_difference(self.fields, other.fields)
+
+
+def first_difference(before: Fields, now: Fields) -> str | None:
+    """Returns the first field that differs, as `name: old -> new`, or None."""
+    if before == now and digest_leaves(before) == digest_leaves(now):
+        return None
+    old, new = dict(before), dict(now)
+    for name in [*old, *new]:
+        if name not in old or name not in new or digest_leaves([(name, old[name])]) != digest_leaves([(name, new[name])]):
+            return f"{name}: {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+    return "the order of the fields changed"
 
 
 def describe(
@@ -116,7 +123,7 @@ def describe(
     open_sizes: leave out the sizes of arguments that may be symbols of a shape guard
     """
     walker = Walker()
-    walker.excluded, walker.unread = left_out.excluded, left_out.unread
+    walker.excluded, walker.unread, walker.changing = left_out.excluded, left_out.unread, left_out.changing
     walker.devices = DeviceNames(_device_of(module, args, kwargs))
     modules = module_paths(module)
     with one_pass(modules):

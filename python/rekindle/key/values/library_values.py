@@ -27,7 +27,8 @@ _TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.f
 
 @handles(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, cells=(TENSOR, OBJECT))
 def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
-    if walker.bound is not None and walker.devices.binds(value):
+    binds = walker.devices.may_bind if path in walker.changing else walker.devices.binds
+    if walker.bound is not None and binds(value):
         walker.leaves.append((path, f"bound {describe(value, walker.devices)}"))
         walker.bound.append((path, value))
         return

@@ -43,10 +43,14 @@ class DeviceNames:
 
         The host does not look at its numbers: for those of an accelerator it would have to wait at each call.
         """
+        is_costly = tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > CONTENT_LIMIT
+        return is_costly and self.may_bind(tensor)
+
+    def may_bind(self, tensor: torch.Tensor) -> bool:
+        """Tells whether a graph can take a plain value as an input."""
         return (
             self.of_call is not None
             and tensor.device == self.of_call
-            and (self.of_call.type != "cpu" or tensor.numel() * tensor.element_size() > CONTENT_LIMIT)
             and is_plain(tensor)
             and is_plain_kind(tensor)
             and has_memory(tensor)

@@ -139,6 +139,7 @@ class Walker:
         self.devices = DeviceNames()  # names devices
         self.excluded: frozenset[str] = frozenset()  # attributes to leave out, as of Options.exclude_attributes
         self.unread: frozenset[str] = frozenset()  # paths of modules' attributes that stand in the key without what they hold
+        self.changing: frozenset[str] = frozenset()  # paths of plain tensors that a graph is to bind whatever their size
         self.unread_of: list[tuple[Any, str]] = []  # (module, tensor or dict of buffers, name) of those met
         self.attributes_met: list[str] = []  # paths of all attributes of modules that were walked
         self.classes: dict[int, type] = {}  # covered by code
