@@ -91,7 +91,7 @@ variable_list Backward::reach(std::size_t result, const at::Tensor& cotangent,
     const std::lock_guard lock(mutex_);
     const bool freed = frame_ == nullptr && rest_.inputs.empty();
     TORCH_CHECK(!freed && !plans_->groups().meets_before(freed_, result, others), kSecondTime);
-    check_versions(part_of(present));
+    check_versions(part_of(present), Flags(gradients(), true));
     repeat = {forward_inputs(), replay_};
     if (goes_on) {
       auto& all = cuts_[torch::autograd::get_current_graph_task_id()].results;
@@ -133,7 +133,7 @@ Backward::Repeat Backward::take(Run& run, const Flags& present, const Arrivals::
     TORCH_CHECK(!groups.meets(freed_, present, wanted), kSecondTime);
     const BackwardPart part = part_of(present);
     versions_.check(groups, present, wanted, plans_->joint());
-    check_versions(part);
+    check_versions(part, wanted);
     if (!again && !is_planned(part) && (pool == nullptr || planned != part)) {
       planned = part;
       first = first_;
@@ -187,9 +187,16 @@ bool Backward::is_planned(const BackwardPart& part) const {
   return frame_ != nullptr && part.present == plan_->present;
 }
 
-void Backward::check_versions(const BackwardPart& part) const {
-  if (is_planned(part)) return frame_->check_versions();
-  values_for(part, false).check_versions();
+void Backward::check_versions(const BackwardPart& part, const Flags& wanted) const {
+  if (!is_planned(part)) return values_for(part, false).check_versions();
+  const std::vector<std::size_t> places = places_of(*plan_);
+  const auto leads_on = [&](const Delivery& delivery) {
+    return std::ranges::any_of(delivery.gradients,
+                               [&](std::size_t output) { return wanted[places[output]]; });
+  };
+  const auto& deliveries = plan_->deliveries;
+  const auto last = std::ranges::find_if(deliveries.rbegin(), deliveries.rend(), leads_on).base();
+  std::for_each(deliveries.begin(), last, [&](const Delivery& each) { frame_->check_versions(each); });
 }
 
 SavedValues Backward::values_for(const BackwardPart& part, bool own) const {
@@ -266,6 +273,8 @@ void Backward::run_to(Run& run, std::size_t part) const {
   const std::size_t deliveries = ours ? std::min(part + 1, plan.deliveries.size()) : plan.deliveries.size();
   for (; run.delivered < deliveries; ++run.delivered) {
     const Delivery& delivery = plan.deliveries[run.delivered];
+    if (run.delivered > 0)
+      run.frame->check_versions(delivery);  // hooks of gradients that have left may write
     execute(plan.backward, *run.frame, run.done, delivery.end);
     run.done = delivery.end;
     std::vector<SlotId> slots;

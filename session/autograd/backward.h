@@ -92,7 +92,7 @@ class Backward {
   BackwardPart part_of(const Flags& present) const;
   // Whether the forward's own frame is there, and is for such a backward.
   bool is_planned(const BackwardPart& part) const;
-  void check_versions(const BackwardPart& part) const;
+  void check_versions(const BackwardPart& part, const Flags& wanted) const;
   SavedValues values_for(const BackwardPart& part, bool own) const;
   Rest rest_for(const BackwardPart& left) const;
   void take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep);

@@ -108,6 +108,7 @@ struct Programs {
 struct Delivery {
   std::size_t end = 0;
   std::vector<std::size_t> gradients;  // positions in the program's outputs, in the order in which they leave
+  std::vector<std::uint32_t> reads;    // positions in Plan::kept that its instructions read, ascending
 };
 inline constexpr std::size_t kMaxDeliveries = 64;
 

@@ -1,6 +1,7 @@
 // The stage schedule(): what the forward leaves, when gradients and memory go, what may be absent.
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -121,6 +122,23 @@ std::vector<Delivery> deliveries_of(const PlanRequest& request, const Programs& 
   return deliveries;
 }
 
+// What each delivery reads of the forward: a hook of one before it may write to that.
+void find_reads(Plan& plan) {
+  std::unordered_map<SlotId, std::uint32_t> position;
+  for (const SlotId id : plan.saved) position.emplace(id, static_cast<std::uint32_t>(position.size()));
+  std::size_t at = 0;
+  for (Delivery& delivery : plan.deliveries) {
+    std::set<std::uint32_t> reads;
+    for (; at < delivery.end; ++at) {
+      for (const SlotId slot : plan.backward.instructions[at].inputs) {
+        const auto found = position.find(plan.root_of(slot));
+        if (found != position.end() && !plan.slots[found->first].layout) reads.insert(found->second);
+      }
+    }
+    delivery.reads.assign(reads.begin(), reads.end());
+  }
+}
+
 // What depends on a cotangent is linear in all cotangents that it depends on: absent ones make it absent.
 void find_absent(Programs& programs) {
   auto& instructions = programs.backward.instructions;
@@ -173,6 +191,7 @@ Plan schedule(const PlanRequest& request, Placed placed) {
   find_saved(plan, *request.kept);
   find_remembered(plan, request);
   plan.deliveries = deliveries_of(request, plan);
+  find_reads(plan);
   find_absent(plan);
   find_given(plan);
   release_early(plan, *request.kept);

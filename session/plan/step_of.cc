@@ -1,6 +1,7 @@
 #include "session/plan/step_of.h"
 
 #include <algorithm>
+#include <ranges>
 #include <variant>
 
 #include "device/memory.h"
@@ -28,9 +29,19 @@ class Description {
         rule_(rule),
         device_(device),
         alignment_(device::alignment_of(device)),
-        saved_(programs.slots.size(), false) {
+        last_read_(programs.slots.size(), 0) {
+    std::size_t at = 0;
     for (const Instruction& instruction : programs.backward.instructions) {
-      for (const SlotId slot : instruction.inputs) saved_[programs.root_of(slot)] = true;
+      ++at;
+      for (const SlotId slot : instruction.inputs) last_read_[programs.root_of(slot)] = at;
+    }
+    last_repeat_ = last_read_;
+    for (const Instruction& instruction : std::views::reverse(programs.forward.instructions)) {
+      if (!is_repeatable(instruction)) continue;
+      for (const SlotId slot : instruction.inputs) {
+        std::size_t& last = last_repeat_[programs.root_of(slot)];
+        last = std::max(last, last_repeat_of(instruction));
+      }
     }
   }
 
@@ -101,6 +112,14 @@ class Description {
     return std::ranges::all_of(instruction.inputs, plain) && std::ranges::all_of(instruction.outputs, plain);
   }
 
+  // Before which instruction of the backward, counted from 1, it may run again at the latest; 0 for none.
+  std::size_t last_repeat_of(const Instruction& instruction) const {
+    std::size_t last = 0;
+    for (const SlotId slot : instruction.outputs)
+      last = std::max(last, last_repeat_[programs_.root_of(slot)]);
+    return last;
+  }
+
   bool is_repeatable(const Instruction& instruction) const {
     const auto has_name = [&](SlotId slot) {
       const Slot& of = programs_.slots[programs_.root_of(slot)];
@@ -108,10 +127,11 @@ class Description {
     };
     if (instruction.node == nullptr || (graph::is_random(*instruction.node) && !instruction.again))
       return false;
+    const std::size_t last = last_repeat_of(instruction);
     const auto may_read = [&](SlotId slot) {
       const SlotId root = programs_.root_of(slot);
-      return has_name(slot) &&
-             (!rule_.from_saved_inputs || saved_[root] || programs_.slots[root].storage != Storage::kInput);
+      const bool is_input = programs_.slots[root].storage == Storage::kInput;
+      return has_name(slot) && (!rule_.from_saved_inputs || !is_input || last_read_[root] >= last);
     };
     const bool replays = instruction.again != nullptr;  // what the first run has made is read, too
     return session::is_repeatable(*instruction.node) && is_plain(instruction) &&
@@ -131,7 +151,9 @@ class Description {
   const DropRule& rule_;
   const at::Device device_;
   const std::size_t alignment_;
-  std::vector<bool> saved_;  // roots that the backward reads
+  // By root, counted from 1: the last instruction of the backward that reads it, and the last that reads it
+  // or what is computed again of it.
+  std::vector<std::size_t> last_read_, last_repeat_;
   Step step_;
 };
 

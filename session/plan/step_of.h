@@ -10,7 +10,8 @@ namespace rekindle::session {
 // Which values may be dropped.
 struct DropRule {
   std::size_t above = 0;  // bytes
-  // Only those that are made from inputs that the backward reads anyway: others may be written before it.
+  // Only those that are made from inputs that the backward reads as late as it would run them again: a caller
+  // may write to others before it, and a hook of a gradient in its course.
   bool from_saved_inputs = false;
 };
 

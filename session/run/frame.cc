@@ -145,11 +145,13 @@ void Frame::record_saved() {
     const bool noted = tensor.defined() && tensor.has_storage();
     memories_.push_back(noted ? Memory{tensor.storage(), tensor.storage_offset()} : Memory());
   }
-  for (const SlotId id : plan_->kept) {
+  for (std::uint32_t position = 0; position < plan_->kept.size(); ++position) {
+    const SlotId id = plan_->kept[position];
     const Storage storage = plan_->slots[id].storage;
     if (storage == Storage::kArena || storage == Storage::kHeld || !slots_[id].defined()) continue;
     const c10::VariableVersion& counter = torch::autograd::impl::version_counter(slots_[id]);
-    if (counter.enabled()) versions_.emplace_back(id, counter.current_version());  // not in inference mode
+    if (counter.enabled())  // not in inference mode
+      versions_.emplace_back(position, counter.current_version());
   }
 }
 
@@ -192,14 +194,15 @@ void Frame::bind_saved() {
   }
 }
 
-void Frame::check_versions() const {
-  const std::size_t saved = plan_->saved.size();
-  std::size_t next = 0;
-  for (const auto& [id, version] : versions_) {
-    while (next < saved && plan_->saved[next] != id) ++next;
-    if (next == saved) return;  // the rest is for other backwards
+void Frame::check_versions(const Delivery& delivery) const {
+  auto noted = versions_.begin();
+  for (const std::uint32_t position : delivery.reads) {
+    while (noted != versions_.end() && noted->first < position) ++noted;
+    if (noted == versions_.end()) return;
+    if (noted->first != position) continue;
+    const SlotId id = plan_->kept[position];
     const graph::Value* value = plan_->slots[id].value;
-    check_version(slots_[id], version, value == nullptr ? "" : value->name());
+    check_version(slots_[id], noted->second, value == nullptr ? "" : value->name());
   }
 }
 
@@ -226,14 +229,15 @@ SavedValues Frame::saved_values(const std::unordered_set<std::string>& names, bo
     const graph::Value* value = plan_->slots[id].value;
     if (value != nullptr && names.contains(value->name())) read[plan_->root_of(id)].push_back(value->name());
   }
-  const std::map<SlotId, std::uint32_t> versions(versions_.begin(), versions_.end());
-  for (const SlotId id : plan_->kept) {
+  const std::map<std::uint32_t, std::uint32_t> versions(versions_.begin(), versions_.end());
+  for (std::uint32_t position = 0; position < plan_->kept.size(); ++position) {
+    const SlotId id = plan_->kept[position];
     const Slot& slot = plan_->slots[id];
     const auto found = read.find(id);
     if (found == read.end() || slot.value == nullptr) continue;
     SavedValue value{saved(id, own), held_[id], std::move(found->second), std::nullopt, memory_of(id)};
     if (own && slot.storage == Storage::kArena && value.tensor.defined()) value.tensor = value.tensor.clone();
-    if (const auto then = versions.find(id); then != versions.end()) value.version = then->second;
+    if (const auto then = versions.find(position); then != versions.end()) value.version = then->second;
     values.emplace(std::pair(slot.value->name(), slot.layout), std::move(value));
   }
   return values;
@@ -246,6 +250,7 @@ std::unique_ptr<Frame> Frame::copy_for_backward() const {
     if (auto memory = memory_of(id)) copy->borrowed_.push_back(std::move(memory));
     copy->take(id, saved(id, false), held_[id]);
   }
+  copy->versions_ = versions_;
   return copy;
 }
 

@@ -81,9 +81,9 @@ class Frame {
   // Lets a backward read remembered inputs in the memory that they had, others in that which they have now
   // (after `p.data = q`). Throws c10::Error where what one has now is laid out otherwise.
   void bind_saved();
-  // Throws c10::Error, in eager's words, when a recorded tensor was modified in place that the plan's own
-  // backward reads.
-  void check_versions() const;
+  // Throws c10::Error, in eager's words, when a recorded tensor was modified in place that the instructions
+  // of a delivery of the plan's own backward read.
+  void check_versions(const Delivery& delivery) const;
   // What the forward left of the values `names`, and what these are views of. `own`: with a copy of what is
   // in the arena; otherwise it is valid as long as the frame is not run.
   SavedValues saved_values(const std::unordered_set<std::string>& names, bool own) const;
@@ -117,9 +117,9 @@ class Frame {
   std::unique_ptr<device::Arena> arena_;
   const void* place_ = nullptr;  // where the arena was that the slots see
   std::vector<at::Tensor> slots_;
-  std::vector<Held> held_;    // per slot; empty but for kHeld ones
-  std::vector<bool> absent_;  // per slot; empty until one is
-  std::vector<std::pair<SlotId, std::uint32_t>> versions_;
+  std::vector<Held> held_;                                         // per slot; empty but for kHeld ones
+  std::vector<bool> absent_;                                       // per slot; empty until one is
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> versions_;  // by position in Plan::kept, ascending
   std::vector<Memory> memories_;  // of the plan's remembered inputs, in their order
   std::shared_ptr<RecordedRuns> recorded_;
   std::shared_ptr<const void> kept_;
