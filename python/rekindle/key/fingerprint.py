@@ -43,7 +43,7 @@ _IDENTITY = "identity"  # the name of the field for objects that are in several 
 class LeftOut:
     """Says what has no part in a key.
 
-    excluded: attributes that the user wishes away, as of Options.exclude_attributes; they are to be among the fields of options, too
+    excluded: by the user's wish, as of Options.exclude_attributes; they have to be among the fields of options, too
     unread: paths of attributes of modules that the forward does not read; the key says that they are there
     changing: paths of plain tensors whose numbers change; the key says what they are like, and a graph takes them as inputs
     """
