@@ -29,7 +29,7 @@ class Call:
         self.seen[f"type{tag}"] = type(result).__name__
         for i, x in enumerate(tensors):
             self.seen[f"result{tag} {i}"] = x.detach().clone()
-            strides = x.stride() if x.numel() > 1 else None
+            strides = [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1 and x.numel() > 0]
             self.seen[f"facts{tag} {i}"] = (tuple(x.shape), x.dtype, x.requires_grad, x.is_leaf, strides)
         pairs = [(i, j) for i in range(len(tensors)) for j in range(i)]
         self.seen[f"same{tag}"] = [(i, j) for i, j in pairs if tensors[i] is tensors[j]]
