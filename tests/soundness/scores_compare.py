@@ -8,6 +8,7 @@ import torch
 
 Seen = dict[str, Any]
 ERROR = "error"
+_LEAST = 2.0**-80  # of gradients: where all are smaller, probabilities are, of which an exponential has few digits
 
 
 def differences(ours: Seen, eager: Seen, exact: Seen, eps: float) -> list[str]:
@@ -20,11 +21,12 @@ def differences(ours: Seen, eager: Seen, exact: Seen, eps: float) -> list[str]:
     raised, known = ERROR in eager, ERROR not in exact
     reference = exact if known else eager  # the twin fails where a forward mixes dtypes
     largest = max([_size(value) for name, value in reference.items() if _is_gradient(name)], default=0.0)
+    largest = max(largest, _LEAST)
     found = []
     for name, theirs in eager.items():
         if name == ERROR or (raised and _is_gradient(name)):  # a backward that raises may have left some
             continue
-        floor = 4 * eps * (largest if _is_gradient(name) else 1.0) * (1 if known else 4)
+        floor = 8 * eps * (largest if _is_gradient(name) else 1.0) * (1 if known else 4)
         told = _difference(ours[name], theirs, reference.get(name), (8 * eps, floor))
         found += [f"{name}: {told}"] if told else []
     return found
