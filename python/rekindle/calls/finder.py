@@ -28,6 +28,7 @@ from rekindle.process.garbage import collector_paused
 from rekindle.reasons import Bypass, InBackground, Passing, ReadsAttribute, Reason, SetsAttributes, Waiting
 from rekindle.results.contract import flatten_arguments
 
+_MOST_TEXT = 200  # characters of what changed, in a message
 _FIRST_GRAPHS = 3  # of calls that differ in sizes only, which are exported whenever they are wanted
 
 
@@ -132,7 +133,7 @@ class Finder:
     def _always_another(self, fingerprint: Fingerprint) -> Bypass:
         """Says that no graph would serve the next call, and what changes."""
         change = self._subject.unread.last_change(fingerprint)
-        seen = "" if change is None else f" ({change})"
+        seen = "" if change is None else f" ({change[:_MOST_TEXT]})"
         remedy = "keep what changes in a buffer, or pass it as a tensor"
         return Bypass(Reason.STATE_MUTATED, f"the module was another at each of {MAX_ATTEMPTS} calls{seen}; {remedy}")
 
