@@ -120,3 +120,19 @@ def test_a_module_that_is_another_at_each_call_is_told_what_changes() -> None:
         twins.call(rows(step))
     [(code, message)] = twins.status.bypass
     assert code == "state_mutated" and "model.beta: 0." in message and "keep what changes in a buffer" in message
+
+
+class Named(Weighted):
+    """Reads a long text."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).mean() * len(self.text)
+
+
+def test_of_a_long_value_that_changes_a_message_has_the_begin() -> None:
+    twins = Twins(Named())
+    for step in range(STEPS):
+        twins.both(lambda model, step=step: setattr(model, "text", f"{step}" + 5000 * "x"))
+        twins.call(rows(step))
+    [(code, message)] = twins.status.bypass
+    assert code == "state_mutated" and "model.text: " in message and len(message) < 500

@@ -108,6 +108,7 @@ class Finder:
             except Bypass as bypass:
                 if isinstance(bypass, Waiting | Passing) or not self._subject.unread.take_as_constants():
                     raise
+                _native.log_debug(f"numbers of plain tensors stay in the key, as no graph takes them: {bypass.message}")
                 continue
             self._subject.unread.keep(fingerprint)
             return graph

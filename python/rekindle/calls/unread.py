@@ -8,11 +8,11 @@ graph serves all further calls, whatever the list holds. Had the forward read it
 An attribute that changes between calls, as `policy.rewards`, is tried in the same way; one that the forward reads is part of the
 key again.
 
-A plain tensor that changes, as `model.weights = torch.tensor([1.0, 2.0])` at each epoch, is an input of the next graph, as
-buffers are. If that graph cannot be made, as the forward asks for a number, the numbers are part of the key.
-
 So is one that the forward sets before it reads it, as `self.aux_loss = loss`: the graph of a forward that is known not to read
 what an attribute held sets it, too (export/copies/set_attributes.py).
+
+A plain tensor that changes, as `model.weights = torch.tensor([1.0, 2.0])` at each epoch, is an input of the next graph, as
+buffers are. If that graph cannot be made, as the forward asks for a number, the numbers are part of the key.
 """
 
 from __future__ import annotations
