@@ -69,7 +69,7 @@ struct TensorType {
   std::optional<std::vector<std::int64_t>> static_sizes() const;
 };
 
-// Whether both shapes are known and equal; a symbol has one value in the whole graph.
+// Tells whether both shapes are known and equal. Equal symbols are: each has one value in a graph.
 bool have_same_shape(const TensorType& a, const TensorType& b);
 
 }  // namespace rekindle::graph

@@ -1,4 +1,4 @@
-"""What differs between a step of a wrapped model and the same step in eager, beyond what rounding explains."""
+"""Finds what differs between a step of a wrapped model and the same step in eager, beyond what rounding explains."""
 
 from __future__ import annotations
 

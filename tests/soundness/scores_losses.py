@@ -1,4 +1,4 @@
-"""How random models make losses of their scores, and what they return of both; see scores_parts.py for the names in the texts."""
+"""Lists ways to make a loss of scores, and to return both; scores_parts.py explains the names in the texts."""
 
 from __future__ import annotations
 

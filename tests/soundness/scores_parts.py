@@ -1,4 +1,4 @@
-"""What random models that return scores beside a loss are made of: for each part of a forward, ways to write it.
+"""Lists, for each part of the forward of a random model that returns scores beside a loss, ways to write it.
 
 An entry is a pair: statements of `__init__`, and an expression or statements of the forward. A forward has `x` (floating
 point), `t` (labels) and `u` (three numbers a label). It makes the features `h`, the scores `z`, of these `s` and labels `y` that

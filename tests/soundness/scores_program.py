@@ -42,8 +42,11 @@ def P(*sizes):
 
 @dataclass(frozen=True)
 class Step:
-    """One call and its backward. sizes: of the labels; ignored: which of these are; gradients: of which inputs there are;
-    values: what a row of the input is multiplied by; update: whether parameters move afterwards."""
+    """Describes one call and its backward.
+
+    sizes: of the labels; ignored: which of these are; gradients: of which inputs there are; values: what a row of the input is
+    multiplied by; update: whether parameters move afterwards
+    """
 
     backward: str = "loss"
     sizes: tuple[int, int] = (3, 2)
@@ -72,17 +75,17 @@ class Program:
 
     @property
     def ignored(self) -> int:
-        """The label that the loss leaves out."""
+        """Returns the label that the loss leaves out."""
         found = re.search(r"ignore_index=(-?\d+)", self.arguments)
         return int(found[1]) if found else -100
 
     @property
     def columns(self) -> int:
-        """How many numbers an input has for each label."""
+        """Returns how many numbers an input has for each label."""
         return self.width + (self.parts["features"] == "later columns")
 
     def source(self) -> str:
-        """The module."""
+        """Returns the text of the module."""
         chosen = {part: table[self.parts[part]] for part, (table, _) in PARTS.items()}
         scores, labels, count = chosen["layout"]
         forward = [f"h = {chosen['features'][1]}", f"z = {chosen['head'][1]}", "first = z", f"z = {chosen['bias'][1]}"]

@@ -94,7 +94,7 @@ def _load(program: Program, directory: pathlib.Path) -> Any:
 
 
 def _rounding(program: Program) -> float:
-    """How finely the program rounds."""
+    """Returns how finely the program rounds: the distance of 1 to the next number."""
     if program.parts["change"] == "bfloat16":
         return 2.0**-8
     if program.dtype == "float32":
@@ -112,9 +112,9 @@ def _descend(module: nn.Module) -> None:
 
 
 def _only_refused(step: Step, ours: Seen, eager: Seen) -> bool:
-    """Whether a write before the backward is one that one of both refuses, as it has saved the scores."""
+    """Tells whether one side alone refuses a write to the scores before the backward, as it has saved them."""
     errors = [seen.get(ERROR) for seen in (ours, eager)]
-    return step.backward.startswith("write") and any(error is None or "inplace operation" in str(error) for error in errors)
+    return step.backward.startswith("write") and all(error is None or "inplace operation" in str(error) for error in errors)
 
 
 def run(program: Program, directory: pathlib.Path) -> Outcome:

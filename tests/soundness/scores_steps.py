@@ -1,4 +1,4 @@
-"""What a training step does with a loss and scores: backwards of either or both, with hooks or writes before them."""
+"""Runs backwards as training steps do: of a loss, of scores or of both, with hooks or writes before them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Call:
-    """One call of a model on the way to its backward. seen: by name, all that is to be compared."""
+    """Makes one call of a model for a backward, and holds what is seen of both. seen: by name, all that is to be compared."""
 
     def __init__(self, called: Callable[..., Any], module: nn.Module, inputs: list[torch.Tensor], seed: int) -> None:
         self.module = module
@@ -38,16 +38,16 @@ class Call:
 
     @property
     def loss(self) -> torch.Tensor:
-        """The loss, summed where it has a number for each row."""
+        """Returns the loss, summed where it has a number for each row."""
         return self.leaves[0].sum()
 
     @property
     def scores(self) -> torch.Tensor:
-        """What is returned beside the loss."""
+        """Returns the scores, which stand second in a result."""
         return self.leaves[1]
 
     def parameters(self) -> list[nn.Parameter]:
-        """Some that require gradients, at least one where there is any; the seed decides which."""
+        """Returns some that require gradients, at least one where there is any; the seed decides which."""
         known = [p for p in self.module.parameters() if p.requires_grad]
         return [p for i, p in enumerate(known) if self.seed >> i & 1 or i == self.seed % len(known)]
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+import random_suite
 import torch
 from scores_program import PARTS, Program, Step, draw
 from scores_run import Outcome, run
@@ -30,7 +31,7 @@ def attempt(program: Program, directory: pathlib.Path | None = None) -> Outcome:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    """Programs with one step less, or with one thing plainer."""
+    """Yields the program with one step less, or with one thing plainer."""
     steps = program.steps
     for i, step in enumerate(steps):
         if len(steps) > 1:
@@ -66,14 +67,13 @@ def report(outcomes: dict[int, Outcome], seconds: float) -> str:
     """Says what a run found, in a few lines."""
     sources = collections.Counter(source for outcome in outcomes.values() for source in outcome.sources)
     reasons = collections.Counter(text[:90] for outcome in outcomes.values() for text in outcome.bypass)
-    tried = max(1, sources.total() - sources["raised"])
+    graphs = sources.total() - sources["raised"] - sources["eager"]
+    counts = collections.Counter(programs=len(outcomes), calls=sources.total(), raised=sources["raised"], graphs=graphs)
     failed = [str(seed) for seed, outcome in outcomes.items() if outcome.wrong]
     joined, refused = (sum(getattr(each, name) for each in outcomes.values()) for name in ("joined", "refused"))
-    lines = [f"{len(outcomes)} programs, {sources.total()} calls, {len(failed)} programs wrong, {seconds:.0f} s"]
-    lines.append(f"in graphs: {1 - sources['eager'] / tried:.1%} of the {tried} calls that do not raise ({dict(sources)})")
+    lines = [f"sources of graphs: {dict(sources)}"]
     lines.append(f"{joined} programs join the gradient of their scores with those of a layer; {refused} writes were refused")
-    lines += [f"    {count:6} {reason}" for reason, count in reasons.most_common(12)]
-    return "\n".join([*lines, *([f"wrong: {' '.join(failed)}"] if failed else [])])
+    return "\n".join([*lines, random_suite.report(counts, failed, reasons, seconds)])
 
 
 def main() -> int:
