@@ -9,13 +9,13 @@
 #include <cmath>
 
 #include "kernels/backends.h"
+#include "kernels/cpu/grain.h"
 #include "kernels/cpu/vector.h"
 
 namespace rekindle::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;  // fewer elements are not worth another thread
-constexpr std::int64_t kLongRow = 256;    // whose sum is worth several parts
+constexpr std::int64_t kLongRow = 256;  // whose sum is worth several parts
 
 // x seen as [outer, channels, inner]. Where inner is 1, a row has an element of each channel, and loops run
 // over channels; else, they run along a row of one channel.
@@ -25,10 +25,6 @@ struct Planes {
       : outer(x.size(0)), channels(x.size(1)), inner(x.numel() == 0 ? 0 : x.numel() / outer / channels) {}
   std::int64_t count() const { return outer * inner; }
 };
-
-std::int64_t grain_of(std::int64_t elements) {
-  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
-}
 
 template <typename T>
 const T* data_or_null(const at::Tensor& tensor) {

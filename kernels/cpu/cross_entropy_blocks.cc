@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/cross_entropy_problem.h"
+#include "kernels/cpu/grain.h"
 
 namespace rekindle::kernels::cpu {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 template <typename T>
 REKINDLE_CPU_CLONES double sum_of_exponentials(const T* x, std::int64_t classes, T logsumexp) {
   double sum = 0;
-  for (std::int64_t begin = 0; begin < classes; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, classes);
+  for (std::int64_t begin = 0; begin < classes; begin += kScoresBlock) {
+    const std::int64_t end = std::min(begin + kScoresBlock, classes);
     T block_sum = 0;
 #pragma omp simd reduction(+ : block_sum)
     for (std::int64_t i = begin; i < end; ++i) block_sum += exp(x[i] - logsumexp);
@@ -53,8 +54,7 @@ std::vector<RowGradient<T>> scaled_rows(const Problem<T>& problem, const T* dlos
 template <typename T>
 void write_block(const Problem<T>& problem, const std::vector<RowGradient<T>>& rows, std::int64_t first,
                  std::int64_t width, T* block) {
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrainScores / width);
-  at::parallel_for(0, problem.shape.rows(), grain, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, problem.shape.rows(), grain_of(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const RowGradient<T>& row = rows[static_cast<std::size_t>(r)];
       T* dx = block + r * width;

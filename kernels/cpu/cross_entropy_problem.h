@@ -9,10 +9,9 @@
 
 #include "kernels/backends.h"
 #include "kernels/cpu/cross_entropy_rows.h"
+#include "kernels/cpu/grain.h"
 
 namespace rekindle::kernels::cpu {
-
-inline constexpr std::int64_t kGrainScores = 1 << 14;  // fewer are not worth another thread
 
 // Problem is one call of either direction. A unit is one row, or a tile of
 // neighbouring rows when classes are not innermost.
@@ -47,9 +46,7 @@ struct Problem {
     return (shape.inner + tile_width() - 1) / std::max<std::int64_t>(tile_width(), 1);
   }
   std::int64_t units() const { return shape.inner == 0 ? 0 : shape.outer * tiles(); }
-  std::int64_t grain() const {
-    return std::max<std::int64_t>(1, kGrainScores / std::max<std::int64_t>(1, shape.classes * tile_width()));
-  }
+  std::int64_t grain() const { return grain_of(shape.classes * tile_width()); }
 };
 
 template <typename T>

@@ -8,8 +8,8 @@
 
 namespace rekindle::kernels::cpu {
 
-inline constexpr std::int64_t kTile = 64;    // rows done side by side when classes are not innermost
-inline constexpr std::int64_t kBlock = 256;  // summed in the accumulator's type, the blocks in double
+inline constexpr std::int64_t kTile = 64;          // rows done side by side when classes are not innermost
+inline constexpr std::int64_t kScoresBlock = 256;  // summed in the accumulator's type, the blocks in double
 
 // A row's largest score, and the sum of exp(score - shift).
 template <typename T>
@@ -29,8 +29,8 @@ static REKINDLE_CPU_CLONES RowSums<T> row_sums(const T* x, std::int64_t classes)
   using A = Accumulator<T>;
   A shift = -std::numeric_limits<A>::infinity();
   double sum = 0;
-  for (std::int64_t begin = 0; begin < classes; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, classes);
+  for (std::int64_t begin = 0; begin < classes; begin += kScoresBlock) {
+    const std::int64_t end = std::min(begin + kScoresBlock, classes);
     A largest = shift;
 #pragma omp simd reduction(max : largest)
     for (std::int64_t i = begin; i < end; ++i) largest = widen(x[i]) > largest ? widen(x[i]) : largest;
@@ -121,8 +121,8 @@ template <typename T>
 static REKINDLE_CPU_CLONES void row_backward(const T* x, const T* weight, std::int64_t classes,
                                              const RowGradient<T>& row, T* dx) {
   double sum = 0;
-  for (std::int64_t begin = 0; begin < classes; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, classes);
+  for (std::int64_t begin = 0; begin < classes; begin += kScoresBlock) {
+    const std::int64_t end = std::min(begin + kScoresBlock, classes);
     T block_sum = 0;
 #pragma omp simd reduction(+ : block_sum)
     for (std::int64_t i = begin; i < end; ++i) {

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kExponents = 2047;  // of finite doubles; 0 is that of zeros
 
-constexpr std::int64_t kGrain = 1 << 18;  // elements
-constexpr std::int64_t kBlock = 1024;     // elements whose distances a cache holds
+constexpr std::int64_t kDifferenceGrain = 1 << 18;  // elements
+constexpr std::int64_t kDifferenceBlock = 1024;     // elements whose distances a cache holds
 constexpr std::size_t kLanes = 4;  // counters of an exponent, so that no count waits for the one before
 
 // By the exponents of magnitudes; denormal doubles, which no other dtype has, count as the smallest normal
@@ -33,8 +33,8 @@ struct Tally {
 };
 
 struct Block {
-  std::array<double, kBlock> distances;
-  std::array<std::uint16_t, kBlock> exponents;
+  std::array<double, kDifferenceBlock> distances;
+  std::array<std::uint16_t, kDifferenceBlock> exponents;
 };
 
 struct Squares {
@@ -112,8 +112,8 @@ void count(const T* ours, const T* theirs, std::int64_t begin, std::int64_t end,
     count_each(ours + begin, theirs + begin, end - begin, tally);
   } else {
     Block block;
-    for (std::int64_t at = begin; at < end; at += kBlock) {
-      const std::int64_t size = std::min(kBlock, end - at);
+    for (std::int64_t at = begin; at < end; at += kDifferenceBlock) {
+      const std::int64_t size = std::min(kDifferenceBlock, end - at);
       const Squares squares = measure(ours + at, theirs + at, size, block);
       if (std::isfinite(squares.of_difference) && std::isfinite(squares.of_theirs)) {
         count_block(block, size, tally);
@@ -145,7 +145,7 @@ Difference difference(const at::Tensor& ours, const at::Tensor& theirs) {
       at::kHalf, at::kBFloat16, ours.scalar_type(), "difference", [&] {
         const auto* const a = ours.const_data_ptr<scalar_t>();
         const auto* const b = theirs.const_data_ptr<scalar_t>();
-        at::parallel_for(0, ours.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+        at::parallel_for(0, ours.numel(), kDifferenceGrain, [&](std::int64_t begin, std::int64_t end) {
           Tally part;
           count(a, b, begin, end, part);
           const std::lock_guard lock(mutex);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kStateWords = at::MERSENNE_STATE_N;
 constexpr int kShiftWords = at::MERSENNE_STATE_M;
-constexpr std::int64_t kGrain = 1 << 15;
+constexpr std::int64_t kDropoutGrain = 1 << 15;
 
 REKINDLE_INLINE std::uint32_t twist(std::uint32_t u, std::uint32_t v) {
   const std::uint32_t mixed = (u & 0x80000000u) | (v & 0x7fffffffu);
@@ -157,7 +157,7 @@ void dropout_from_mask(const at::Tensor& x, const at::Tensor& mask, double p, at
     const auto* x_data = x.const_data_ptr<scalar_t>();
     const auto* mask_data = bytes_of(mask.const_data_ptr<bool>());
     auto* y_data = y.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    at::parallel_for(0, x.numel(), kDropoutGrain, [&](std::int64_t begin, std::int64_t end) {
       multiply(x_data + begin, mask_data + begin, noise, end - begin, y_data + begin);
     });
   });

@@ -6,13 +6,13 @@
 #include <cmath>
 
 #include "kernels/backends.h"
+#include "kernels/cpu/grain.h"
 #include "kernels/cpu/vector.h"
 
 namespace rekindle::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;             // summed in the accumulator's type, the blocks in double
-constexpr std::int64_t kGrainElements = 1 << 14;  // fewer are not worth another thread
+constexpr std::int64_t kLayerNormBlock = 1024;  // summed in the accumulator's type, the blocks in double
 constexpr std::int64_t kColumnGrain = 256;
 
 template <typename A>
@@ -25,8 +25,8 @@ template <typename T>
 REKINDLE_CPU_CLONES Moments<Accumulator<T>> row_moments(const T* x, std::int64_t columns, double epsilon) {
   using A = Accumulator<T>;
   double sum = 0;
-  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, columns);
+  for (std::int64_t begin = 0; begin < columns; begin += kLayerNormBlock) {
+    const std::int64_t end = std::min(begin + kLayerNormBlock, columns);
     A block_sum = 0;
 #pragma omp simd reduction(+ : block_sum)
     for (std::int64_t i = begin; i < end; ++i) block_sum += widen(x[i]);
@@ -36,8 +36,8 @@ REKINDLE_CPU_CLONES Moments<Accumulator<T>> row_moments(const T* x, std::int64_t
   // The mean was summed with rounding; what is left over corrects it, and the variance too.
   double squares = 0;
   double rest = 0;
-  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, columns);
+  for (std::int64_t begin = 0; begin < columns; begin += kLayerNormBlock) {
+    const std::int64_t end = std::min(begin + kLayerNormBlock, columns);
     A block_squares = 0;
     A block_rest = 0;
 #pragma omp simd reduction(+ : block_squares, block_rest)
@@ -87,8 +87,8 @@ REKINDLE_CPU_CLONES void row_backward(const T* dy, const T* x, const T* weight, 
   const A inv_std = moments.inv_std;
   double total = 0;
   double along = 0;
-  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, columns);
+  for (std::int64_t begin = 0; begin < columns; begin += kLayerNormBlock) {
+    const std::int64_t end = std::min(begin + kLayerNormBlock, columns);
     A block_total = 0;
     A block_along = 0;
 #pragma omp simd reduction(+ : block_total, block_along)
@@ -139,10 +139,6 @@ REKINDLE_CPU_CLONES void sum_chunks(const Accumulator<T>* partial, std::int64_t 
 template <typename T>
 const T* optional_data(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
-}
-
-std::int64_t grain_of(std::int64_t elements_each) {
-  return std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(1, elements_each));
 }
 
 template <typename T>

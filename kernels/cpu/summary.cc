@@ -18,11 +18,11 @@ namespace rekindle::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kChunk =
-    1 << 14;                           // elements whose moments are added in one order, whatever the threads
-constexpr std::int64_t kFewest = 4;    // chunks that are worth a thread
-constexpr std::int64_t kBlock = 1024;  // elements that a cache holds
-constexpr std::size_t kLanes = 4;      // counters of a key, so that no count waits for the one before
-constexpr std::size_t kKeys = 2 * kPowers;  // a power, and whether it is that of a negative number
+    1 << 14;                         // elements whose moments are added in one order, whatever the threads
+constexpr std::int64_t kFewest = 4;  // chunks that are worth a thread
+constexpr std::int64_t kSummaryBlock = 1024;  // elements that a cache holds
+constexpr std::size_t kLanes = 4;             // counters of a key, so that no count waits for the one before
+constexpr std::size_t kKeys = 2 * kPowers;    // a power, and whether it is that of a negative number
 constexpr std::uint32_t kInfinity = 0x7f800000u, kSign = 0x80000000u;
 constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 
@@ -118,7 +118,7 @@ void count_block(const T* x, std::int64_t size, Moments& moments, Tally& tally, 
 // Counts NaNs and infinities, and gives the others to count_block.
 template <typename T>
 void count_finite(const T* x, std::int64_t size, Moments& moments, Tally& tally, Counters& counters) {
-  std::array<float, kBlock> finite;
+  std::array<float, kSummaryBlock> finite;
   std::int64_t kept = 0;
   for (std::int64_t i = 0; i < size; ++i) {
     const float value = widen(x[i]);
@@ -132,7 +132,7 @@ void count_finite(const T* x, std::int64_t size, Moments& moments, Tally& tally,
 
 template <typename T>
 void count_block(const T* x, std::int64_t size, Moments& moments, Tally& tally, Counters& counters) {
-  std::array<std::uint16_t, kBlock> keys;
+  std::array<std::uint16_t, kSummaryBlock> keys;
   const double shift = widen(x[0]);
   const Scan found = scan(x, size, shift, keys.data());
   if (found.largest >= kInfinity) return count_finite(x, size, moments, tally, counters);
@@ -150,8 +150,8 @@ template <typename T>
 Moments count_chunk(const T* x, std::int64_t size, Tally& tally) {
   Moments moments;
   Counters counters{};
-  for (std::int64_t at = 0; at < size; at += kBlock)
-    count_block(x + at, std::min(kBlock, size - at), moments, tally, counters);
+  for (std::int64_t at = 0; at < size; at += kSummaryBlock)
+    count_block(x + at, std::min(kSummaryBlock, size - at), moments, tally, counters);
   for (const auto& lane : counters) {
     for (std::size_t key = 0; key < kKeys; ++key) tally.counts[key] += lane[key];
   }

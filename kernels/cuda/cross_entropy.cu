@@ -1,11 +1,8 @@
-#include <ATen/Dispatch.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <algorithm>
 
-#include "kernels/backends.h"
 #include "kernels/cuda/cross_entropy_row.cuh"
 #include "kernels/cuda/launch.cuh"
 
@@ -153,21 +150,6 @@ __global__ void backward_columns(Problem<T> problem, const double* totals, const
   }
 }
 
-template <typename T>
-Problem<T> make_problem(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
-                        const CrossEntropyOptions& options) {
-  const auto shape = cross_entropy_shape(scores);
-  return {scores.const_data_ptr<T>(),
-          target.const_data_ptr<std::int64_t>(),
-          weight.defined() ? weight.const_data_ptr<T>() : nullptr,
-          shape.classes,
-          shape.inner,
-          shape.rows(),
-          options.ignore_index,
-          options.label_smoothing,
-          options.reduction};
-}
-
 // Enough threads that each has some classes, and no more than a block may have.
 int threads_for(std::int64_t classes) {
   const std::int64_t warps = std::clamp<std::int64_t>(classes / (4 * kWarp), 1, kMaxWarps);
@@ -182,8 +164,10 @@ constexpr int kColumnThreads = 128;
 
 unsigned column_blocks(std::int64_t rows) { return blocks_for((rows + kColumnThreads - 1) / kColumnThreads); }
 
+}  // namespace
+
 template <typename T>
-void forward(const Problem<T>& problem, double* workspace, T* loss, Accumulator<T>* logsumexp) {
+void launch_forward(const Problem<T>& problem, double* workspace, T* loss, Accumulator<T>* logsumexp) {
   double* totals = workspace;
   double* row_losses = workspace + 2;
   launch(totals_kernel<T>, 1, kSumThreads, problem, totals);
@@ -199,8 +183,8 @@ void forward(const Problem<T>& problem, double* workspace, T* loss, Accumulator<
 }
 
 template <typename T>
-void backward(const Problem<T>& problem, double* totals, const T* dloss, const Accumulator<T>* logsumexp,
-              T* dscores) {
+void launch_backward(const Problem<T>& problem, double* totals, const T* dloss,
+                     const Accumulator<T>* logsumexp, T* dscores) {
   launch(totals_kernel<T>, 1, kSumThreads, problem, totals);
   if (problem.inner == 1) {
     launch(backward_rows<T>, blocks_for(problem.rows), threads_for(problem.classes), problem, totals, dloss,
@@ -211,31 +195,14 @@ void backward(const Problem<T>& problem, double* totals, const T* dloss, const A
   }
 }
 
-}  // namespace
+#define REKINDLE_CROSS_ENTROPY(T)                                                \
+  template void launch_forward(const Problem<T>&, double*, T*, Accumulator<T>*); \
+  template void launch_backward(const Problem<T>&, double*, const T*, const Accumulator<T>*, T*);
 
-void cross_entropy_forward(const at::Tensor& scores, const at::Tensor& target, const at::Tensor& weight,
-                           const CrossEntropyOptions& options, at::Tensor& loss, at::Tensor& logsumexp) {
-  const c10::cuda::CUDAGuard guard(scores.device());
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, scores.scalar_type(), "cross_entropy_forward", [&] {
-        const auto problem = make_problem<scalar_t>(scores, target, weight, options);
-        const auto workspace = at::empty({2 + problem.rows}, scores.options().dtype(at::kDouble));
-        forward(problem, workspace.mutable_data_ptr<double>(), loss.mutable_data_ptr<scalar_t>(),
-                logsumexp.mutable_data_ptr<Accumulator<scalar_t>>());
-      });
-}
-
-void cross_entropy_backward(const at::Tensor& dloss, const at::Tensor& scores, const at::Tensor& target,
-                            const at::Tensor& logsumexp, const at::Tensor& weight,
-                            const CrossEntropyOptions& options, at::Tensor& dscores) {
-  const c10::cuda::CUDAGuard guard(scores.device());
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, scores.scalar_type(), "cross_entropy_backward", [&] {
-        const auto problem = make_problem<scalar_t>(scores, target, weight, options);
-        const auto totals = at::empty({2}, scores.options().dtype(at::kDouble));
-        backward(problem, totals.mutable_data_ptr<double>(), dloss.const_data_ptr<scalar_t>(),
-                 logsumexp.const_data_ptr<Accumulator<scalar_t>>(), dscores.mutable_data_ptr<scalar_t>());
-      });
-}
+REKINDLE_CROSS_ENTROPY(float)
+REKINDLE_CROSS_ENTROPY(double)
+REKINDLE_CROSS_ENTROPY(c10::BFloat16)
+REKINDLE_CROSS_ENTROPY(c10::Half)
+#undef REKINDLE_CROSS_ENTROPY
 
 }  // namespace rekindle::kernels::cuda

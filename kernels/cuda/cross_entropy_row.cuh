@@ -3,14 +3,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
-#include "kernels/cross_entropy.h"
+#include "kernels/cuda/cross_entropy.h"
 
 namespace rekindle::kernels::cuda {
-
-template <typename T>
-using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // A row's largest score so far, and the sum of exp(score - shift).
 template <typename A>
@@ -45,30 +41,6 @@ __device__ RowSums<A> add_score(const RowSums<A>& sums, A x) {
   const A base = sums.shift == lowest<A>() ? A(0) : sums.shift;
   return {sums.shift, sums.sum + exponential(x - base)};
 }
-
-// What both directions need, passed by value.
-template <typename T>
-struct Problem {
-  const T* scores;
-  const std::int64_t* target;
-  const T* weight;
-  std::int64_t classes;
-  std::int64_t inner;
-  std::int64_t rows;
-  std::int64_t ignore_index;
-  double smoothing;
-  Reduction reduction;
-
-  __device__ std::int64_t offset(std::int64_t row) const {
-    return row / inner * classes * inner + row % inner;
-  }
-  __device__ Accumulator<T> weight_at(std::int64_t c) const {
-    return weight == nullptr ? Accumulator<T>(1) : static_cast<Accumulator<T>>(weight[c]);
-  }
-  __device__ Accumulator<T> score(std::int64_t offset, std::int64_t c) const {
-    return static_cast<Accumulator<T>>(scores[offset + c * inner]);
-  }
-};
 
 // A row's loss out of its sums. `deficit`: the weighted sum of (shift - score), used by label smoothing.
 template <typename T>
