@@ -56,6 +56,13 @@ def test_a_wrapped_module_stays_in_the_graph(tmp_path: pathlib.Path, order: str)
         rekindle.lookup.store.flush()
 
 
+def test_inlined_functions_leave_those_that_show_tensors_calls(tmp_path: pathlib.Path) -> None:
+    eager = recorded(made(), tmp_path / "eager", steps=2)
+    model = rekindle.Module(made(), rekindle.Options(inline_functions=True))
+    _close(recorded(model, tmp_path / "graph", steps=2), eager)
+    assert (rekindle.status(model).eager_calls, rekindle.status(model).bypass) == (0, [])
+
+
 def test_results_of_a_wrapped_module_are_those_without_a_subscription(tmp_path: pathlib.Path) -> None:
     plain, observed = rekindle.Module(made()), rekindle.Module(made())
     expected = train(plain, 3)

@@ -19,7 +19,9 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
+from torch.optim import optimizer as all_optimizers
 
+from rekindle.optim.measuring import backward_to
 from rekindle.optim.separable import check_separable, groups_kept, only
 
 
@@ -31,18 +33,18 @@ class FusedOptimizer:
     total_norm: of the gradients at the last backward, a tensor without dimensions; None without `max_norm`
     """
 
-    def __init__(self, optimizer: Optimizer, names: dict[int, str], max_norm: float | None, norm_type: float) -> None:
+    def __init__(self, optimizer: Optimizer, model: nn.Module, max_norm: float | None, norm_type: float) -> None:
         self.optimizer = optimizer
         self.max_norm = max_norm
         self.total_norm: torch.Tensor | None = None
         self._norm_type = norm_type
-        self._names = names  # by identity of the parameter
+        self._model = model
         # Of the group, and in the group, when last looked up; by identity of the parameter.
         self._places: dict[int, tuple[int, int]] = {}
         self._stepped: set[int] = set()  # identities of the parameters that this step has changed
-        self._norms: dict[int, torch.Tensor] | None = None  # of this backward's gradients, while they are measured
+        self._norms: dict[int, torch.Tensor] | None = None  # of this backward's gradients, once they are to be measured
+        self._is_measuring = False
         self._is_accumulating = False
-        self._may_step = max_norm is None
         self._hooks = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -52,7 +54,11 @@ class FusedOptimizer:
     def backward(self, loss: torch.Tensor, gradient: torch.Tensor | None = None) -> None:
         """Runs the backward of a loss. With `max_norm`, runs it twice: once for the norm, once for the steps.
 
-        Hooks on tensors then run twice. Raises RuntimeError if gradients are left from before, which would be counted twice.
+        Hooks on the optimizer's parameters, and on tensors between these and the loss, then run twice; `retain_grad` of such a
+        tensor is a hook. Leaves that the optimizer does not have get their gradients and run their hooks in the second one only.
+
+        Raises RuntimeError if gradients are left from before, which would be counted twice, or if the second backward makes a
+        gradient that the first one did not.
         """
         if self.max_norm is None:
             loss.backward(gradient)
@@ -60,17 +66,16 @@ class FusedOptimizer:
         for parameter in self._parameters():
             if parameter.grad is not None:
                 raise RuntimeError(f"{self._name(parameter)} has a gradient from before; call zero_grad() before backward()")
-        self._norms = {}
         try:
-            loss.backward(gradient, retain_graph=True)
+            self._norms = {}
+            self._is_measuring = True
+            fused = [parameter for parameter in self._parameters() if _is_fused(parameter)]
+            backward_to(fused, loss, gradient, self._model.parameters())
+            self._is_measuring = False
             self.total_norm = self._total(self._norms)
-        finally:
-            self._norms = None
-        self._may_step = True
-        try:
             loss.backward(gradient)
         finally:
-            self._may_step = False
+            self._norms, self._is_measuring = None, False
 
     def step(self) -> None:
         """Ends a step. Also steps the parameters that have got a gradient otherwise than by a backward.
@@ -118,25 +123,19 @@ class FusedOptimizer:
         self._hooks = []
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
-        """Handles a gradient that is complete: PyTorch's engine has added it to `parameter.grad`."""
-        if self._is_accumulating:
+        """Handles a gradient that is complete: PyTorch's engine has added it to `parameter.grad`, unless it was frozen since."""
+        if self._is_accumulating or parameter.grad is None:
             return
         place = self._group_of(parameter)
         if place is None:  # the user has taken it out of the optimizer
-            if self._norms is not None:  # the second pass makes it again
-                parameter.grad = None
             return
         _refuse_ranks()
         _refuse_hooks(self.optimizer)
-        if self._norms is not None:
-            assert parameter.grad is not None
+        if self._norms is not None and self._is_measuring:
             self._norms[id(parameter)] = torch.linalg.vector_norm(parameter.grad, self._norm_type)
             parameter.grad = None
             return
-        if not self._may_step:
-            raise RuntimeError(
-                "the optimizer is fused with max_norm, which takes two passes; call backward(loss) of the fused optimizer"
-            )
+        self._check_measured(parameter)
         if id(parameter) in self._stepped:
             raise RuntimeError(
                 f"{self._name(parameter)} gets a second gradient in one step of the fused optimizer; call step() after each "
@@ -148,6 +147,20 @@ class FusedOptimizer:
         with only(self.optimizer, {place: [parameter]}):
             self.optimizer.step()
         parameter.grad = None
+
+    def _check_measured(self, parameter: torch.Tensor) -> None:
+        """Raises RuntimeError for a gradient that cannot be clipped, as its norm is not known."""
+        if self.max_norm is None:
+            return
+        if self._norms is None:
+            raise RuntimeError(
+                "the optimizer is fused with max_norm, which takes two passes; call backward(loss) of the fused optimizer"
+            )
+        if id(parameter) not in self._norms:
+            raise RuntimeError(
+                f"{self._name(parameter)} gets a gradient that was not there when the norm was measured: a Function runs a "
+                "backward of its own inside of its backward, or a hook changes the graph; fuse without max_norm"
+            )
 
     def _group_of(self, parameter: torch.Tensor) -> int | None:
         """Returns the place of the group that has the parameter now; None if there is none."""
@@ -164,7 +177,7 @@ class FusedOptimizer:
             yield from group["params"]
 
     def _name(self, parameter: torch.Tensor) -> str:
-        return self._names.get(id(parameter), "a parameter of the optimizer")
+        return _name_of(parameter, self._model)
 
     def _total(self, norms: dict[int, torch.Tensor]) -> torch.Tensor:
         """Returns the norm of norms, in the order in which `torch.nn.utils.clip_grad_norm_` takes them."""
@@ -185,22 +198,21 @@ def fuse(model: nn.Module, optimizer: Optimizer, *, max_norm: float | None = Non
         two passes over the backward, which `FusedOptimizer.backward` runs. That function itself finds no gradients.
 
     Raises TypeError for an optimizer that mixes parameters, needs a closure, or changes what it keeps beside the state of each
-    parameter; ValueError if the optimizer has hooks around its steps, no parameter of the model, or one that is fused already;
-    RuntimeError where several ranks train, whose gradients are not yet reduced then.
+    parameter; ValueError if there are hooks around its steps or those of all optimizers, or if it has no parameter of the model
+    or one that is fused already; RuntimeError where several ranks train, whose gradients are not yet reduced then.
     """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    if not any(id(parameter) in names for group in optimizer.param_groups for parameter in group["params"]):
+    known = {id(parameter) for parameter in model.parameters()}
+    if not any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
         raise ValueError(f"the {type(optimizer).__qualname__} has no parameter of the {type(model).__qualname__}")
     if max_norm is not None and not max_norm > 0:
         raise ValueError(f"max_norm is {max_norm}; it has to be more than 0, or None for no clipping")
     for parameter in (one for group in optimizer.param_groups for one in group["params"]):
         if _is_fused(parameter):
-            name = names.get(id(parameter), "a parameter of the optimizer")
-            raise ValueError(f"{name} is stepped by another fused optimizer; call remove() of that first")
+            raise ValueError(f"{_name_of(parameter, model)} is stepped by another fused optimizer; call remove() of that first")
     _refuse_hooks(optimizer)
     _refuse_ranks()
     check_separable(optimizer)
-    return FusedOptimizer(optimizer, names, max_norm, norm_type)
+    return FusedOptimizer(optimizer, model, max_norm, norm_type)
 
 
 def _is_fused(parameter: torch.Tensor) -> bool:
@@ -208,11 +220,30 @@ def _is_fused(parameter: torch.Tensor) -> bool:
     return any(isinstance(getattr(hook, "__self__", None), FusedOptimizer) for hook in hooks.values())
 
 
+def _name_of(parameter: torch.Tensor, model: nn.Module) -> str:
+    return next((name for name, one in model.named_parameters() if one is parameter), "a parameter of the optimizer")
+
+
 def _refuse_hooks(optimizer: Optimizer) -> None:
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+    """Raises ValueError if something runs around each step of the optimizer, which the fused one takes per parameter."""
+    kind = type(optimizer).__qualname__
+    own = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
+    if own:
         raise ValueError(
-            f"the {type(optimizer).__qualname__} has hooks around its steps, which would run once per parameter; remove them"
+            f"the {kind} has hooks around its steps, which would run once per parameter: {_hook_name(own[0])}; call remove() of "
+            "the handle that its register_step_pre_hook or register_step_post_hook returned"
         )
+    all_have = [*all_optimizers._global_optimizer_pre_hooks.values(), *all_optimizers._global_optimizer_post_hooks.values()]
+    if all_have:
+        raise ValueError(
+            f"all optimizers have hooks around their steps, which would run once per parameter of the {kind}: "
+            f"{_hook_name(all_have[0])}; call remove() of the handle that register_optimizer_step_pre_hook or "
+            "register_optimizer_step_post_hook returned"
+        )
+
+
+def _hook_name(hook: Any) -> str:
+    return f"{hook.__module__}.{hook.__qualname__}" if hasattr(hook, "__qualname__") else repr(hook)
 
 
 def _refuse_ranks() -> None:

@@ -68,6 +68,7 @@ class Inspect(torch.autograd.Function):
     """Hands on a tensor and its gradient as they are, and shows them to the innermost subscribed module that runs."""
 
     inplace_map = {0: 0}  # noqa: RUF012 (a declaration: docs/python-ops.md)
+    inline = False  # the operations of its forward show nothing, and lead to no gradient
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str, output: int | None) -> torch.Tensor:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_iter, tree_map_only
 
 from rekindle.modules.proxy import unwrapped
 from rekindle.process.exporting import exporting
 from rekindle.process.torch_internals import is_in_backward
 from rekindle.statistics import inspection
+from rekindle.statistics.ancestors import ancestors
 from rekindle.statistics.inspection import Inspect, Place, running
 from rekindle.statistics.subscriber import StatisticsSubscriber
 from rekindle.statistics.summary import Summary
@@ -39,7 +40,11 @@ def subscribe(model: nn.Module, subscriber: StatisticsSubscriber) -> Subscriptio
 
 
 class OutputHook:
-    """Shows the output of the submodule `name`. It holds plain values, for it is part of the key."""
+    """Shows the output of the module `name`. It holds plain values, for it is part of the key.
+
+    A tensor that others of the output were computed from stays the very one, or it would have no part in them any more: of such
+    a tensor no gradient is shown. One that is there twice stays one tensor.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,14 +53,15 @@ class OutputHook:
         """Returns the output with each tensor handed on by Inspect."""
         if isinstance(result, torch.Tensor):
             return Inspect.apply(result, self.name, 0)
-        count = 0
-
-        def shown(tensor: torch.Tensor) -> torch.Tensor:
-            nonlocal count
-            count += 1
-            return Inspect.apply(tensor, self.name, count - 1)
-
-        return tree_map_only(torch.Tensor, shown, result)
+        tensors = [one for one in tree_iter(result) if isinstance(one, torch.Tensor)]
+        kept = ancestors(tensors)
+        handed = {id(one): one for one in tensors}
+        for count, tensor in enumerate(tensors):
+            if id(tensor) in kept:
+                Inspect.apply(tensor.detach(), self.name, count)
+            else:
+                handed[id(tensor)] = Inspect.apply(handed[id(tensor)], self.name, count)
+        return tree_map_only(torch.Tensor, lambda one: handed[id(one)], result)
 
 
 class _Step:
