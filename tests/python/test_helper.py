@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -103,3 +106,48 @@ def test_in_another_process_it_has_ended() -> None:
     os.kill(helper.number, signal.SIGKILL)
     while helper.check():
         time.sleep(0.005)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="a number is all that this system has of a process")
+def test_it_waits_for_no_other_process_that_has_its_number_by_now() -> None:
+    helper = Helper.start(lambda: b"done")
+    os.waitpid(helper.number, 0)  # as a handler of SIGCHLD may
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as other:
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        helper.number = other.pid
+        assert not helper.check()
+        assert other.wait() == 3
+    assert helper.report() == b"done"
+
+
+def test_it_has_no_status_of_its_own_where_it_had_been_waited_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(number: int) -> int:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+    monkeypatch.setattr(os, "pidfd_open", gone, raising=False)
+    helper = Helper.start(lambda: b"done")
+    assert not helper.check()
+    assert os.waitpid(helper.number, 0)[0] == helper.number
+    assert helper.report() == b"done"
+
+
+@pytest.mark.parametrize("call", ["pidfd_open", "waitid"])
+def test_a_system_without_descriptors_of_processes_has_helpers(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, call, refuse, raising=False)
+    assert ended(lambda: b"done").report() == b"done"
+
+
+def test_it_leaves_no_descriptor_open() -> None:
+    before = os.listdir("/proc/self/fd")
+    ended(lambda: b"done")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_reading_a_report_leaves_the_position_alone_that_forked_processes_share() -> None:
+    helper = ended(lambda: b"done")
+    os.lseek(helper._file, 3, os.SEEK_SET)
+    assert helper.report() == b"done"
+    assert os.lseek(helper._file, 0, os.SEEK_CUR) == 3

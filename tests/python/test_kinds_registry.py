@@ -10,6 +10,7 @@ import datetime
 import decimal
 import fractions
 import functools
+import io
 import operator
 import os
 import pathlib
@@ -144,7 +145,7 @@ SAMPLES: dict[Any, tuple[Callable[[], Any], dict[str, Change]]] = {
     ),
 }  # fmt: skip
 # What has kinds of its own in other tests, or is named only.
-_ELSEWHERE = {CustomOpDef, torch.nn.Parameter, torch.nn.Buffer}
+_ELSEWHERE = {CustomOpDef, torch.nn.Parameter, torch.nn.Buffer, io.TextIOWrapper}
 _NAMED = {type, types.ModuleType, type(os.environ), torch._ops.OpOverload, torch._ops.OpOverloadPacket, staticmethod, classmethod}
 
 

@@ -10,6 +10,7 @@ No rank waits for another. Where one runs ahead of the others by more than two c
 from __future__ import annotations
 
 import abc
+import os
 
 from rekindle.lookup.ranks import Share
 from rekindle.process.helper import Helper
@@ -18,17 +19,18 @@ _AHEAD = 2  # calls from the one in which the farthest rank is to the first that
 
 
 class Switch(abc.ABC):
-    """Tells how long a rank's calls run in eager, and counts them."""
+    """Tells how long a rank's calls run in eager, and counts them. In a process that the rank has forked, no call waits."""
 
     def __init__(self, share: Share) -> None:
         self._share = share
+        self._owner = os.getpid()
         self._call = 0  # number of the running call; 0 asked for the graph
         self._at: int | None = None  # number of the first that does not wait
         self._is_over = False
 
     def check(self) -> bool:
         """Tells whether a call that begins runs in eager. It is named as Guard.check is, and stands in its place."""
-        if self._is_over:
+        if self._is_over or os.getpid() != self._owner:
             return False
         self._call += 1
         if self._at is None:

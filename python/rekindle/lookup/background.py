@@ -18,7 +18,7 @@ from rekindle.lookup.agreed_switch import Following, Leading
 from rekindle.lookup.ranks import Share
 from rekindle.modules.status import Status
 from rekindle.process.helper import Helper, why_no_helper
-from rekindle.process.process_state import owned
+from rekindle.process.process_state import owned, renewed_in_children
 from rekindle.reasons import (
     Busy,
     Bypass,
@@ -68,7 +68,8 @@ class Ended:
 class Background:
     """Remembers the helpers that make graphs of one module. Not thread-safe. One helper is at work at a time, in a process.
 
-    Where several ranks train, it remembers what they agree on, too: the helper is of the rank that leads.
+    Where several ranks train, it remembers what they agree on, too: the helper is of the rank that leads. A forked process, which
+    can ask neither the helper nor those ranks, begins with none.
     """
 
     _at_work: Helper | None = None  # of any module
@@ -76,6 +77,12 @@ class Background:
     def __init__(self) -> None:
         self._helpers: dict[str, Helper] = {}  # by prekey
         self._switches: dict[str, Leading | Following] = {}  # by prekey
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """Forgets, in a forked process, what is its parent's: see process_state.py."""
+        self._helpers.clear()
+        self._switches.clear()
 
     def began(self, prekey: str) -> bool:
         """Tells whether a helper of this process or of another rank is to make the graph for a key."""

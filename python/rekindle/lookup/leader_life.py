@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rekindle import _native
+from rekindle.lookup.job_store import Connection
 
 BEAT = 1.0  # seconds between two signs of life
 _SILENCE = 30.0  # seconds; a pass of the exporter may hold the interpreter for long
@@ -14,7 +14,7 @@ _SILENCE = 30.0  # seconds; a pass of the exporter may hold the interpreter for 
 class LeaderLife:
     """Listens for signs of life of the leader, at most `limit` seconds."""
 
-    def __init__(self, store: Any, prefix: str, limit: float, what: str) -> None:
+    def __init__(self, store: Connection, prefix: str, limit: float, what: str) -> None:
         self._store = store
         self._beats = prefix + "beat"
         self._of_leader = prefix + "leader"

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from rekindle.key.values.ingredients import Parts
+from rekindle.lookup.job_store import Connection
 
 _MOST = 64  # keys of a model that are compared
 _MOST_BYTES = 4 << 20  # of one of them; TCPStore takes at most 8 MB a value
 
 
-def differing(store: Any, rank: int, model: str, prekey: str, leaves: Parts, asked: Callable[[str], bool]) -> str | None:
+def differing(store: Connection, rank: int, model: str, prekey: str, leaves: Parts, asked: Callable[[str], bool]) -> str | None:
     """Notes the key of a rank in the job's store; says which other rank has another, and what differs least from it.
 
     model: qualified class of the module

@@ -5,6 +5,7 @@ leader exports if nobody has an entry; those without one act on its answer.
 
 They talk through the job's key-value store, never through a collective: a rank that does not ask is not waited for.
 Every wait is bounded. When the store fails, the leader falls silent or its entry is not right here, a rank goes on alone.
+A process that a rank has forked, such as a worker of a DataLoader, is no rank, and goes on alone, too.
 
     rekindle/<prekey>/<n>/   n: how often this process has asked under the prekey
         asked                counter; the rank that makes it 1 leads
@@ -26,12 +27,13 @@ import collections
 import os
 import threading
 import time
-from typing import Any
 
 import torch
 
 from rekindle import _native
 from rekindle.key.values.ingredients import Parts
+from rekindle.lookup import job_store
+from rekindle.lookup.job_store import Connection
 from rekindle.lookup.leader_life import BEAT, LeaderLife
 from rekindle.lookup.rank_keys import differing
 
@@ -41,7 +43,6 @@ _LATER = "later"
 _PAUSES = (0.01, 0.5)  # seconds between looks: at first, at most
 
 _asked: collections.Counter[str] = collections.Counter()
-_own_store: list[Any] = []  # [the job's store, our connection to it]
 _lock = threading.Lock()
 
 
@@ -57,33 +58,24 @@ os.register_at_fork(after_in_child=_renew_lock)
 def share(prekey: str) -> Share | None:
     """Returns this process's part in the job's next decision under `prekey`; None outside of a job of several ranks.
 
-    None, too, with a warning, when the job's store does not answer.
+    None, too, in a process that a rank has forked, and, with a warning, when the job's store does not answer.
     """
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+    if not job_store.is_rank():
         return None
     try:
         with _lock:
             _asked[prekey] += 1
-            return Share(_connection(), f"rekindle/{prekey}/{_asked[prekey]}/", distributed.get_world_size())
+            place = f"rekindle/{prekey}/{_asked[prekey]}/"
+            return Share(job_store.connection(), place, torch.distributed.get_world_size())
     except RuntimeError as error:
         _native.log_warning(f"this rank decides alone, the job's store does not answer: {error}")
         return None
 
 
-def _connection() -> Any:
-    """Returns a connection of our own to the job's store: waiting on the shared one would block its other users."""
-    store = torch.distributed.distributed_c10d._get_default_store()
-    if not _own_store or _own_store[0] is not store:
-        own = store.clone() if hasattr(store, "clone") else store
-        _own_store[:] = [store, own]
-    return _own_store[1]
-
-
 class Share:
     """Takes part in one decision of a job, for this rank."""
 
-    def __init__(self, store: Any, prefix: str, ranks: int) -> None:
+    def __init__(self, store: Connection, prefix: str, ranks: int) -> None:
         self._store = store
         self._prefix = prefix
         self._others = ranks - 1

@@ -48,9 +48,16 @@ class Helper:
         self._file = file  # without a name; what the helper reports lies in it
         self._owner = os.getpid()
         self._is_at_work = True
+        self._descriptor: int | None = None  # of the process, whose number another one may have once it has been waited for
+        try:
+            self._descriptor = _descriptor_of(number)
+        except ProcessLookupError:  # it has ended, and someone else has waited for it
+            self._is_at_work = False
 
     def __del__(self) -> None:
         os.close(self._file)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
     @staticmethod
     def start(work: Callable[[], bytes]) -> Helper:
@@ -72,7 +79,7 @@ class Helper:
         """Tells whether the helper is at work. It is named as Guard.check is, and stands in its place."""
         if self._is_at_work and self._owner == os.getpid():
             with contextlib.suppress(ChildProcessError):  # someone else has waited for it
-                if os.waitpid(self.number, os.WNOHANG)[0] == 0:
+                if self._is_running():
                     return True
         self._is_at_work = False
         return False
@@ -82,9 +89,45 @@ class Helper:
         head = os.pread(self._file, _SIZE.size, 0)
         if len(head) < _SIZE.size or (size := _SIZE.unpack(head)[0]) == 0:
             return None
-        with open(self._file, "rb", closefd=False) as file:
-            file.seek(_SIZE.size)
-            return file.read(size)
+        return _read(self._file, size, _SIZE.size)
+
+    def _is_running(self) -> bool:
+        """Takes the exit status of a helper that has ended. Raises ChildProcessError where someone else has taken it."""
+        if self._descriptor is None:
+            return os.waitpid(self.number, os.WNOHANG)[0] == 0
+        return os.waitid(os.P_PIDFD, self._descriptor, os.WEXITED | os.WNOHANG) is None
+
+
+def _descriptor_of(number: int) -> int | None:
+    """Returns a file descriptor that stands for a child of this process; None where the system has none to wait on.
+
+    Raises ProcessLookupError where there is no such process.
+    """
+    if not hasattr(os, "P_PIDFD"):
+        return None
+    try:
+        descriptor = os.pidfd_open(number)
+    except ProcessLookupError:
+        raise
+    except OSError:  # Linux before 5.3, a sandbox, or too many open files
+        return None
+    try:
+        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # someone else has waited for it, as `check` will find
+        return descriptor
+    except OSError:  # Linux 5.3
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _read(file: int, size: int, at: int) -> bytes:
+    """Returns so many bytes of a file, fewer where it ends; leaves its position alone, which this process shares with others."""
+    parts = []
+    while size > 0 and (part := os.pread(file, size, at)):
+        parts.append(part)
+        size, at = size - len(part), at + len(part)
+    return b"".join(parts)
 
 
 def _work(work: Callable[[], bytes], file: int) -> None:

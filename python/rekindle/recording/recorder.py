@@ -24,7 +24,7 @@ from rekindle.process import world
 from rekindle.process.origin import Origin, installed, origin_of_frame
 from rekindle.process.process_state import changed
 from rekindle.reasons import Bypass, Reason
-from rekindle.recording import imports, observations, opaque_calls, pure_calls, queries
+from rekindle.recording import imports, observations, opaque_calls, pure_calls, queries, stream_writes
 from rekindle.recording.asides import Asides
 from rekindle.recording.code_reads import CodeReads
 from rekindle.recording.copied_objects import IsCopied, may_be_copied, nothing, refuse_copied
@@ -78,6 +78,7 @@ class Recorder:
             entered.enter_context(self._environment)
             entered.enter_context(self._probe)
             entered.enter_context(LoggerReads(self._on_logger))
+            entered.enter_context(stream_writes.written(self._on_watched))
             entered.enter_context(self._asides.watched())
             entered.enter_context(as_their_user_has_them(self._filters, self._on_filters))
             entered.enter_context(changed(_native.unwatch_sets))
@@ -174,8 +175,7 @@ class Recorder:
             if (read := queries.read_by_ours(code)) is not None:
                 apart(lambda: self._notes.add(("global", *read)), self._refuse)
             return True
-        if caller is not None and caller.f_code is LENGTH:
-            caller = caller.f_back
+        caller = caller.f_back if caller is not None and caller.f_code is LENGTH else caller
         if self._library.is_known(frame):
             return False
         if opaque_calls.writes_log(code):

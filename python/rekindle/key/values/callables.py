@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import io
 import threading
 import types
 import weakref
@@ -33,7 +34,7 @@ from rekindle.key.values.cells import (
     functions_of_property,
     seen_only,
 )
-from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label
+from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label, opaque
 from rekindle.process.origin import Origin, installed, is_covered_class, is_heap_class, origin_of
 
 SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
@@ -98,6 +99,8 @@ def _builtin(walker: Walker, path: str, value: Any) -> None:
     build = build_of(getattr(value, "__module__", None))
     walker.leaves.append((path, f"builtin {label(value)}{build}"))
     of_pybind11 = type(owner).__module__ == "pybind11_builtins"  # the record of a C++ function, which its name stands for
+    if isinstance(owner, io.TextIOWrapper):
+        raise opaque(f"{path}.__self__", owner)  # what functions of C call it for, no recorder is told of
     if owner is not None and not of_pybind11 and not isinstance(owner, (types.ModuleType, type)):
         walker.walk(f"{path}.__self__", owner)
 

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import fractions
 import inspect
+import io
 import logging
 import operator
 import os
@@ -147,6 +148,28 @@ def _reentrant_lock(walker: Walker, path: str, value: Any) -> None:
 def _logger(walker: Walker, path: str, value: logging.Logger) -> None:
     """Adds a logger by name: what a forward asks of it, or of a handler, is recorded as it asks; see logger_reads.py."""
     walker.leaves.append((path, f"logger {value.name}"))
+
+
+_OF_STREAMS = ("name", "mode", "encoding", "errors", "newlines", "line_buffering", "write_through", "closed")
+_SET_ON_STREAMS = {"mode", "write"}  # by Python, and by the recorder of a forward
+
+
+def _stream_state(value: io.TextIOWrapper) -> tuple[Any, ...]:
+    """Returns what a text stream says of itself without a call, which a recorder would notice; nothing once it is detached."""
+    try:
+        return tuple(getattr(value, name, None) for name in _OF_STREAMS)
+    except ValueError:
+        return ()
+
+
+@handles(io.TextIOWrapper, cells=(seen_only(_stream_state),), attributes=False)
+def _stream(walker: Walker, path: str, value: io.TextIOWrapper) -> None:
+    """Adds stdout or stderr of the process, to which a forward may print under a condition that is off; no other file."""
+    state = _stream_state(value)
+    is_own = value is sys.__stdout__ or value is sys.__stderr__
+    if not is_own or state[:1] not in (("<stdout>",), ("<stderr>",)) or vars(value).keys() - _SET_ON_STREAMS:
+        raise opaque(path, value)
+    walker.leaves.append((path, f"stream {state}"))
 
 
 def type_only(walker: Walker, path: str, value: Any) -> None:
