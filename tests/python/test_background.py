@@ -111,7 +111,7 @@ def test_a_helper_that_is_killed_costs_the_graph_only(slow: pathlib.Path, number
     until_ended()
     torch.testing.assert_close(model(rows()), eager(rows()), rtol=0, atol=0)
     assert reasons(model) == ["background", "export_failed"]
-    assert "was it killed?" in rekindle.status(model).bypass[1][1]
+    assert "ended without one: " in rekindle.status(model).bypass[1][1]  # SIGALRM may be its own, before it has begun
     slow.touch()
     model(rows())  # which has another made
     until_ended()

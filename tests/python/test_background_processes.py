@@ -17,6 +17,8 @@ from background_support import DEADLINE, no_helper_is_left, until_ended, wrap  #
 from module_support import mlp, rows
 from rekindle import _native
 from rekindle.lookup import store
+from rekindle.lookup.background import Background
+from rekindle.lookup.source import GraphSource
 from torch import nn
 
 
@@ -144,3 +146,23 @@ def test_what_a_short_run_began_serves_the_next() -> None:
     assert source == "eager"
     until_gone(number)
     assert run("wait") == ("local", 0)
+
+
+def test_a_forked_child_takes_the_helper_of_its_parent_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GraphSource, "_make_beside", lambda *_: time.sleep(600))
+    model = wrap(mlp())
+    model(rows())
+    helper = Background._at_work
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            model(rows())
+            own = Background._at_work
+            is_right = [code for code, _ in rekindle.status(model).bypass] == ["background"] and own is not helper
+            os.kill(own.number, signal.SIGKILL)
+            status = 0 if is_right else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert helper.check()

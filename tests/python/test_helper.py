@@ -6,13 +6,15 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from rekindle.process.helper import Helper
+from rekindle.process import helper as helpers
+from rekindle.process.helper import Helper, why_no_helper
 
 
 def ended(work: Callable[[], bytes]) -> Helper:
@@ -151,3 +153,45 @@ def test_reading_a_report_leaves_the_position_alone_that_forked_processes_share(
     os.lseek(helper._file, 3, os.SEEK_SET)
     assert helper.report() == b"done"
     assert os.lseek(helper._file, 0, os.SEEK_CUR) == 3
+
+
+def test_one_that_cannot_draw_random_numbers_ends_and_after_two_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, is_held = os.getpid(), [True]
+
+    def wait() -> None:
+        if os.getpid() != here and is_held[0]:  # as where a thread that is not in the helper has the lock
+            signal.pause()
+
+    monkeypatch.setattr(Helper, "_stuck", 0)
+    monkeypatch.setattr(helpers, "_FIRST_LIMIT", 1)
+    monkeypatch.setattr(helpers, "_wait_for_generator", wait)
+    for is_held[0], often in [(True, False), (False, False), (True, False), (True, True)]:
+        found = ended(lambda: b"done")
+        assert (found.report(), found.was_stuck) == ((None, True) if is_held[0] else (b"done", False))
+        assert Helper.is_often_stuck() == often
+    assert "random numbers" in str(why_no_helper())
+
+
+def test_it_draws_though_a_thread_draws_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, numbers = threading.Event(), torch.empty(4_000_000)
+    monkeypatch.setattr(Helper, "_stuck", 0)
+    monkeypatch.setattr(helpers, "_FIRST_LIMIT", 1)
+
+    def draw() -> None:
+        while not stop.is_set():
+            numbers.normal_()
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        found = (ended(lambda: b"%d" % torch.randn(5).numel()).report() for _ in range(8))
+        assert next(filter(None, found), None) == b"5"
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGALRM])
+def test_one_that_was_killed_later_could_draw(number: signal.Signals) -> None:
+    found = ended(lambda: os.kill(os.getpid(), number) or b"late")
+    assert (found.report(), found.was_stuck) == (None, False)

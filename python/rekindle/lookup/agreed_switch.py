@@ -30,13 +30,18 @@ class Switch(abc.ABC):
 
     def check(self) -> bool:
         """Tells whether a call that begins runs in eager. It is named as Guard.check is, and stands in its place."""
-        if self._is_over or os.getpid() != self._owner:
+        if self._is_over or self.is_inherited:
             return False
         self._call += 1
         if self._at is None:
             self._at = self._agreed()
         self._is_over = self._at is not None and self._call >= self._at
         return not self._is_over
+
+    @property
+    def is_inherited(self) -> bool:
+        """Tells whether this process was forked by the rank, whose connection to the job's store it must not use."""
+        return self._owner != os.getpid()
 
     @abc.abstractmethod
     def _agreed(self) -> int | None:

@@ -92,6 +92,12 @@ class Background:
         """Tells whether other ranks wait for the helper of this one."""
         return isinstance(self._switches.get(prekey), Leading)
 
+    def give_up(self, prekey: str) -> None:
+        """Tells other ranks, where they wait for a helper of this one that there will not be, to act by themselves."""
+        if isinstance(switch := self._switches.get(prekey), Leading):
+            switch.call_off()
+            del self._switches[prekey]
+
     def switched(self, prekey: str) -> bytes | None:
         """Returns the entry that another rank's helper has made, once; None without one."""
         switch = self._switches.get(prekey)
@@ -167,7 +173,8 @@ def _reported(export: Callable[[Offer], Status]) -> bytes:
 def _ended(helper: Helper) -> Ended:
     report = helper.report()
     if report is None:
-        why = f"process {helper.number}, which was to make the graph in the background, ended without one: was it killed?"
+        cause = "a thread drew random numbers when it was forked" if helper.was_stuck else "was it killed?"
+        why = f"process {helper.number}, which was to make the graph in the background, ended without one: {cause}"
         return Ended(b"", {}, Disturbed(Reason.EXPORT_FAILED, why))
     head, _, packed = report.partition(b"\n")
     found = json.loads(head)

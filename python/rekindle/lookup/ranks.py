@@ -79,13 +79,14 @@ class Share:
         self._store = store
         self._prefix = prefix
         self._others = ranks - 1
+        self._rank = torch.distributed.get_rank()
         self._has_answered = False
         self._is_done = threading.Event()  # of the leader
         self._life: LeaderLife | None = None
         self.is_deferred = False  # whether the leader has answered that a helper makes the entry
         self.leads = store.add(prefix + "asked", 1) == 1  # whether this rank looks up and exports for the others
         if self.leads:
-            store.set(prefix + "leader", str(torch.distributed.get_rank()))
+            store.set(prefix + "leader", str(self._rank))
             threading.Thread(target=self._beat, name="rekindle-beat", daemon=True).start()
 
     def _beat(self) -> None:
@@ -109,7 +110,7 @@ class Share:
     def tell_of_other_keys(self, model: str, prekey: str, leaves: Parts) -> None:
         """Says in the log which other rank has another key for this model, and what differs: see rank_keys.py."""
         try:
-            found = differing(self._store, torch.distributed.get_rank(), model, prekey, leaves, lambda key: _asked[key] > 0)
+            found = differing(self._store, self._rank, model, prekey, leaves, lambda key: _asked[key] > 0)
             if found is not None:
                 _native.log_info(f"{model} gets a graph of its own on this rank: {found}")
         except RuntimeError as error:
@@ -238,11 +239,15 @@ class Share:
     def followed(self, call: int, limit: float, what: str) -> int | None:
         """Tells the leader of a call of this rank that waits; returns the number of the first that does not, None if not known.
 
+        That is the running one where the job's process group is gone: this rank acts by itself.
+
         limit, what: as of `receive`, since the first such call
         """
+        if not torch.distributed.is_initialized():
+            return call
         self._life = self._life or LeaderLife(self._store, self._prefix, limit, what)
         try:
-            self._store.add(f"{self._prefix}at/{torch.distributed.get_rank()}", 1)
+            self._store.add(f"{self._prefix}at/{self._rank}", 1)
             if self._store.check([self._prefix + "switch"]):
                 at = self._store.get(self._prefix + "switch").decode().partition(" ")[0]
                 return call if at == "open" else int(at)
@@ -252,7 +257,9 @@ class Share:
             return call
 
     def given(self) -> bytes | None:
-        """Returns the deferred entry; None where there is none."""
+        """Returns the deferred entry; None where there is none, or the job's process group is gone."""
+        if not torch.distributed.is_initialized():
+            return None
         try:
             if not self._store.check([self._prefix + "switch"]):
                 return None

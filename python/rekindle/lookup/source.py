@@ -135,6 +135,7 @@ class GraphSource:
                 self._background.begin(wanted.prekey, lambda offer: self._make_beside(wanted, offer), share)
             except OSError as error:
                 why = f"no helper can be started: {error.strerror}"
+        self._background.give_up(wanted.prekey)
         _native.log_info(f"{self._name} is not exported in the background: {why}")
 
     def _make_beside(self, wanted: Wanted, offer: Offer) -> Status:

@@ -20,6 +20,7 @@ from rekindle.process.origin import is_covered_class, is_heap_class
 from rekindle.process.signal_handlers import told
 from rekindle.reasons import Bypass, Reason
 from rekindle.recording import cached_functions
+from rekindle.recording.shared_writes import SharedTensors
 
 # Made, as it would be anyway, by who asks for it first; see queries.py for what it holds.
 _MADE_WHEN_READ = "decimal_context"
@@ -51,6 +52,7 @@ class Undo:
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         self._kept: dict[Any, tuple[Any, Any, Cells]] = {}
+        self._shared = SharedTensors()
         self._keep_parts(fingerprint, fingerprint.classes)
         self._keep((tensor, OBJECT) for tensor in fingerprint.inputs)
 
@@ -126,7 +128,8 @@ class Undo:
         for value, one in cells:
             place = (id(value), id(one))
             if place not in self._kept and one.put_back is not None:
-                self._kept[place] = (value, one.take(value), one)
+                kept = self._shared.cells_of(value, one)
+                self._kept[place] = (value, kept.take(value), kept)
 
     def _put_back(self) -> list[str]:
         """Puts back what changed, and returns what had changed, in words."""

@@ -205,7 +205,12 @@ def _put_back_array(array: Any, content: Any) -> None:
     if array.shape != content.shape:
         array.shape = content.shape
     if not _same_bytes(array, content):
-        array[...] = content
+        differs = _array_bytes(array) != _array_bytes(content)
+        array[differs.any(-1)] = content[differs.any(-1)]
+
+
+def _array_bytes(array: Any) -> Any:
+    return numpy.frombuffer(array.tobytes(), numpy.uint8).reshape(*array.shape, array.itemsize)
 
 
 def _same_bytes(now: Any, before: Any) -> bool:

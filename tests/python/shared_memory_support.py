@@ -1,0 +1,54 @@
+"""Tensors in memory that other processes see, of each kind that there is."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import pathlib
+from collections.abc import Callable
+from multiprocessing import shared_memory
+
+import numpy
+import torch
+
+COUNT = 4
+_held: list[object] = []  # what owns the memory of tensors, until this process ends
+
+
+def _moved(_: pathlib.Path) -> torch.Tensor:
+    return torch.zeros(COUNT).share_memory_()
+
+
+def _of_array(_: pathlib.Path) -> torch.Tensor:
+    return torch.frombuffer(multiprocessing.Array("f", COUNT).get_obj(), dtype=torch.float32)
+
+
+def _of_block(_: pathlib.Path) -> torch.Tensor:
+    block = shared_memory.SharedMemory(create=True, size=4 * COUNT)
+    block.unlink()  # it goes when it is closed
+    _held.append(block)
+    return torch.frombuffer(block.buf, dtype=torch.float32, count=COUNT)
+
+
+def _of_map(_: pathlib.Path) -> torch.Tensor:
+    return torch.frombuffer(mmap.mmap(-1, 4 * COUNT), dtype=torch.float32)
+
+
+def of_file(directory: pathlib.Path) -> torch.Tensor:
+    numpy.zeros(COUNT, numpy.float32).tofile(directory / "numbers")
+    return torch.from_numpy(numpy.memmap(directory / "numbers", numpy.float32, "r+"))
+
+
+def _of_torch_file(directory: pathlib.Path) -> torch.Tensor:
+    numpy.zeros(COUNT, numpy.float32).tofile(directory / "numbers")
+    return torch.from_file(str(directory / "numbers"), shared=True, size=COUNT)
+
+
+SHARED: dict[str, Callable[[pathlib.Path], torch.Tensor]] = {
+    "share_memory_": _moved,
+    "multiprocessing.Array": _of_array,
+    "SharedMemory": _of_block,
+    "mmap": _of_map,
+    "numpy.memmap": of_file,
+    "torch.from_file": _of_torch_file,
+}
