@@ -138,6 +138,11 @@ bool PythonOp::may_overwrite(std::size_t i) const {
                      [i](const auto& reuse) { return reuse.second == i; });
 }
 
+void PythonOp::differs_in_gradients(const std::vector<std::int64_t>& now) const {
+  const py::gil_scoped_acquire gil;
+  call_->watch.attr("differs_in_gradients")(now);
+}
+
 std::optional<std::vector<at::Tensor>> PythonOp::infer(const std::vector<at::Tensor>& inputs) const {
   const py::gil_scoped_acquire gil;
   if (call_->infer.is_none()) return std::nullopt;

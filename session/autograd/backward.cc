@@ -7,7 +7,8 @@
 
 #include <algorithm>
 #include <mutex>
-#include <utility>
+
+#include "session/run/left_out.h"
 
 namespace rekindle::session {
 
@@ -142,7 +143,7 @@ Backward::Repeat Backward::take(Run& run, const Flags& present, const Arrivals::
     if (!keep) groups.free(freed_, present, wanted);
     if (!keep) rest = rest_for(groups.left(freed_));
     Repeat repeat = again ? Repeat{forward_inputs(), replay_} : Repeat();
-    if (!again) take_frame(run, part, pool.get(), keep);
+    if (!again) take_frame(run, part, wanted, pool.get(), keep);
     first_ = false;
     if (!keep) {
       frame.swap(frame_);
@@ -217,7 +218,8 @@ Backward::Rest Backward::rest_for(const BackwardPart& left) const {
   return rest;
 }
 
-void Backward::take_frame(Run& run, const BackwardPart& part, FramePool* pool, bool keep) {
+void Backward::take_frame(Run& run, const BackwardPart& part, const Flags& wanted, FramePool* pool,
+                          bool keep) {
   if (is_planned(part)) {
     if (keep) {
       run.copy = frame_->copy_for_backward();
@@ -231,6 +233,9 @@ void Backward::take_frame(Run& run, const BackwardPart& part, FramePool* pool, b
   run.frame = run.copy != nullptr ? run.copy.get() : run.other.get();
   run.frame->bind_saved();
   run.places = places_of(run.frame->plan());
+  Flags outputs;
+  for (const std::size_t place : run.places) outputs.push_back(wanted[place]);
+  run.frame->leave_out(left_out(run.frame->plan(), outputs));
 }
 
 std::vector<at::Tensor> Backward::forward_inputs() const {

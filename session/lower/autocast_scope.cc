@@ -4,12 +4,12 @@
 
 namespace rekindle::session {
 
-AutocastScope::AutocastScope(at::DeviceType device, at::ScalarType dtype)
+AutocastScope::AutocastScope(at::DeviceType device, std::optional<at::ScalarType> dtype)
     : keys_(c10::impl::tls_local_dispatch_key_set()),
       device_(device),
       before_(at::autocast::get_autocast_dtype(device)) {
-  at::autocast::set_autocast_enabled(device, true);
-  at::autocast::set_autocast_dtype(device, dtype);
+  at::autocast::set_autocast_enabled(device, dtype.has_value());
+  if (dtype) at::autocast::set_autocast_dtype(device, *dtype);
   at::autocast::increment_nesting();
 }
 

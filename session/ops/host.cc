@@ -51,13 +51,32 @@ std::vector<at::Tensor> planned_results(const LowerContext& context, std::int64_
   return *std::move(inferred);
 }
 
+HostPlace place_of(const graph::Node& node, at::Device device) {
+  HostPlace place;
+  place.tracked = node.ints_attribute("_tracked", {});
+  place.needs = node.ints_attribute("_needs", {});
+  place.differentiable = node.ints_attribute("_differentiable", {});
+  place.grad = node.int_attribute("_grad_there", 0) != 0;
+  place.device = device.type();
+  for (std::size_t i = 0; i < node.inputs().size(); ++i) {
+    if (node.input(i) != nullptr && node.input(i)->producer() == nullptr)
+      place.lasting.push_back(static_cast<std::int64_t>(i));
+  }
+  if (const auto dtypes = node.ints_attribute("_autocast_there", {}); !dtypes.empty()) {
+    std::optional<at::ScalarType> dtype;
+    if (dtypes[0] != 0) dtype = scalar_type_of(static_cast<graph::DType>(dtypes[0]));
+    place.autocast = dtype;
+  }
+  return place;
+}
+
 // One call of the node: which inputs it writes to are copied, unless it may have them.
 struct Call {
   std::int64_t function = 0;
   std::vector<bool> exclusive;  // per input: nothing else reads it
   std::vector<at::Tensor> planned;
   std::vector<at::ScalarType> dtypes;  // per result
-  std::vector<std::int64_t> tracked;
+  HostPlace place;
 
   void run(const Args& args, bool record) const {
     HostFunction& callee = HostScope::function(function);
@@ -76,14 +95,12 @@ struct Call {
       std::shared_ptr<HostTape> tape;
       bool writes = false;
       for (std::size_t i = 0; i < inputs.size(); ++i) writes = writes || callee.writes(i);
-      results =
-          callee.recomputes() && !writes
-              ? HostTape::postpone(HostScope::owner(function), std::move(inputs), planned, tracked, tape)
-              : HostTape::record(callee, std::move(inputs), own, planned, tracked, tape);
+      results = callee.recomputes() && !writes
+                    ? HostTape::postpone(HostScope::owner(function), std::move(inputs), planned, place, tape)
+                    : HostTape::record(callee, std::move(inputs), own, planned, place, tape);
       args.held_out(planned.size()) = std::move(tape);
     } else {
-      const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
-      results = callee.call(inputs, own, planned);
+      results = HostTape::run(callee, std::move(inputs), own, planned, place);
     }
     TORCH_CHECK(results.tensors.size() == planned.size(), "a function returned ", results.tensors.size(),
                 " tensors where ", planned.size(), " were planned");
@@ -107,7 +124,10 @@ struct Gradients {
     const auto* tape = static_cast<const HostTape*>(args.held_in(results).get());
     TORCH_CHECK(tape != nullptr, "the gradient of a function needs a tape that was not recorded");
     std::vector<at::Tensor> cotangents;
-    for (std::size_t i = 0; i < results; ++i) cotangents.push_back(args.in(i));
+    for (std::size_t i = 0; i < results; ++i) {  // one that is absent may have its layout there
+      const at::Tensor& cotangent = args.in(i);
+      cotangents.push_back(cotangent.defined() && cotangent.is_meta() ? at::Tensor() : cotangent);
+    }
     std::vector<at::Tensor> gradients = tape->backward(cotangents);
     TORCH_CHECK(gradients.size() == planned.size(), "a function has ", gradients.size(), " gradients where ",
                 planned.size(), " were planned");
@@ -139,7 +159,7 @@ Lowering lower_host(const LowerContext& context) {
     call.dtypes.push_back(planned.defined() ? planned.scalar_type()
                                             : scalar_type_of(node.output(i)->type().dtype));
   }
-  call.tracked = node.ints_attribute("_tracked", {});
+  call.place = place_of(node, context.device());
   for (std::size_t i = 0; i < context.num_inputs(); ++i) call.exclusive.push_back(context.is_exclusive(i));
   Lowering lowering;
   for (const at::Tensor& planned : call.planned)
@@ -167,6 +187,7 @@ Lowering lower_host_gradient(const LowerContext& context) {
   lowering.keeps_inputs = true;
   lowering.gives_absent = true;
   lowering.takes_absent = true;
+  lowering.runs_absent = true;
   lowering.kernel = [gradients = std::move(gradients)](const Args& args) { gradients.run(args); };
   return lowering;
 }

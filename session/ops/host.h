@@ -2,13 +2,9 @@
 // Internal to the session room.
 #pragma once
 
-#include <string_view>
-
 #include "session/lower/op.h"
 
 namespace rekindle::session {
-
-inline constexpr std::string_view kCallHost = "rekindle.call_host.default";
 
 Lowering lower_host(const LowerContext& context);
 // Of the TorchGradient node that reads the tape of a call.

@@ -147,7 +147,7 @@ std::vector<std::size_t> leave_mask_out(const LowerContext& context, TorchOperat
 
 Lowering lower_torch(const LowerContext& context) {
   const graph::Node& node = context.node();
-  if (node.op_type() == kCallHost) return lower_host(context);
+  if (node.op_type() == graph::kCallHost) return lower_host(context);
   const auto op = std::make_shared<TorchOperator>(node, context.device());
   Lowering lowering;
   lowering.unread = leave_mask_out(context, *op);
@@ -192,7 +192,7 @@ Layout layout_of_gradient(const LowerContext& context, std::size_t i) {
 // Inputs: a cotangent a result, the tape, the tracked inputs*. Outputs: the gradients of the tracked inputs.
 Lowering lower_torch_gradient(const LowerContext& context) {
   const std::size_t results = graph::gradient_cotangents(context.node());
-  if (context.node().input(results)->producer()->op_type() == kCallHost) return lower_host_gradient(context);
+  if (graph::is_host_gradient(context.node())) return lower_host_gradient(context);
   Lowering lowering;
   for (std::size_t i = 0; i < context.num_outputs(); ++i) {
     lowering.outputs.push_back(layout_of_gradient(context, results + 1 + i));

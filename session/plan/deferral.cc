@@ -68,6 +68,7 @@ void GraphLowering::defer(const graph::Node& node, Lower lower, Program& program
   }
   instruction.absence.may_give = graph::is_torch_gradient(node);
   instruction.absence.takes = takes_absent_deferred(node);
+  instruction.absence.runs = graph::is_host_gradient(node);
   instruction.kernel = [deferred = std::move(deferred)](const Args& args) { deferred.run(args); };
   program.instructions.push_back(std::move(instruction));
 }

@@ -209,6 +209,7 @@ void GraphLowering::add_instruction(const graph::Node& node, Lowering lowering, 
   instruction.in_place = std::move(lowering.in_place);
   instruction.absence.may_give = lowering.gives_absent;
   instruction.absence.takes = lowering.takes_absent;
+  instruction.absence.runs = lowering.runs_absent;
   program.instructions.push_back(std::move(instruction));
 }
 

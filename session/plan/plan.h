@@ -57,6 +57,7 @@ struct Absence {
   bool may_give = false;  // may leave slots of `given` undefined
   bool takes = false;     // runs with absent inputs undefined; otherwise they are filled with zeros before
   std::vector<SlotId> linear_in;  // roots of inputs: where all are absent, it is not run, and its outputs are
+  bool runs = false;              // even then: it has gradients of its own to add
 };
 
 class FusedKernel;

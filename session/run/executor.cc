@@ -79,10 +79,11 @@ void measure(const Instruction& instruction, Frame& frame) {
 // is linear; returns whether it has nothing to compute.
 bool is_skipped(const Instruction& instruction, Frame& frame) {
   const auto& linear = instruction.absence.linear_in;
-  if (!frame.any_absent()) return false;
+  const bool left_out = frame.leaves_out(instruction);
+  if (!frame.any_absent() && !left_out) return false;
   const bool all =
       std::all_of(linear.begin(), linear.end(), [&](SlotId root) { return frame.is_absent(root); });
-  if (all) {
+  if (left_out || (all && !instruction.absence.runs)) {
     for (const SlotId slot : instruction.outputs) frame.set_absent(slot, true);
     if (instruction.node != nullptr && has_open_output(instruction, frame)) measure(instruction, frame);
     return true;

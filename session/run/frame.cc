@@ -132,6 +132,7 @@ void Frame::unbind() {
   versions_.clear();
   memories_.clear();
   absent_.clear();
+  left_out_.clear();
   borrowed_.clear();
   kept_.reset();
   if (recorded_ == nullptr) return;

@@ -71,6 +71,11 @@ class Frame {
   bool is_absent(SlotId root) const { return !absent_.empty() && absent_[root]; }
   bool any_absent() const { return !absent_.empty(); }
   void set_absent(SlotId root, bool absent);
+  // These instructions are not run, once; what they give is absent.
+  void leave_out(std::vector<const Instruction*> instructions) { left_out_ = std::move(instructions); }
+  bool leaves_out(const Instruction& instruction) const {
+    return std::ranges::find(left_out_, &instruction) != left_out_.end();
+  }
   // Drops whatever slots outside the arena hold, so that a pooled frame keeps nothing of the caller's alive.
   void unbind();
   // Keeps this until the frame is unbound.
@@ -117,8 +122,9 @@ class Frame {
   std::unique_ptr<device::Arena> arena_;
   const void* place_ = nullptr;  // where the arena was that the slots see
   std::vector<at::Tensor> slots_;
-  std::vector<Held> held_;                                         // per slot; empty but for kHeld ones
-  std::vector<bool> absent_;                                       // per slot; empty until one is
+  std::vector<Held> held_;    // per slot; empty but for kHeld ones
+  std::vector<bool> absent_;  // per slot; empty until one is
+  std::vector<const Instruction*> left_out_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> versions_;  // by position in Plan::kept, ascending
   std::vector<Memory> memories_;  // of the plan's remembered inputs, in their order
   std::shared_ptr<RecordedRuns> recorded_;

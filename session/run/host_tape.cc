@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "session/lower/autocast_scope.h"
 #include "session/run/tape_end.h"
 
 namespace rekindle::session {
@@ -21,33 +22,115 @@ bool has_hooks(torch::autograd::Node& node) {
          !node.retains_grad_hooks().empty();
 }
 
+// Makes the inputs require gradients as in eager. A detached tensor shares its version counter with the
+// value, so that an edit in place is found as in eager.
+void require_gradients(std::vector<at::Tensor>& inputs, const HostPlace& place) {
+  std::vector<bool> needs(inputs.size(), false);
+  for (const auto* positions : {&place.tracked, &place.needs})
+    for (const std::int64_t position : *positions) needs.at(static_cast<std::size_t>(position)) = true;
+  std::shared_ptr<torch::autograd::Node> end;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || inputs[i].requires_grad() == needs[i]) continue;
+    inputs[i] = inputs[i].tensor_data();
+    if (!needs[i]) continue;
+    if (end == nullptr) end = make_tape_end("RekindleHostTape");
+    torch::autograd::set_history(inputs[i], end);
+  }
+}
+
 std::int64_t version_of(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.is_inference() ? tensor._version() : -1;
+}
+
+// Holds the caller's buffers as they are before a call that is not known to write to them.
+class Before {
+ public:
+  Before(const std::vector<at::Tensor>& inputs, const std::vector<bool>& own, const HostPlace& place) {
+    const at::NoGradGuard no_grad;
+    for (const std::int64_t position : place.lasting) {
+      const at::Tensor& input = inputs[static_cast<std::size_t>(position)];
+      if (own[static_cast<std::size_t>(position)] || version_of(input) < 0 || input.requires_grad()) continue;
+      if (input.nbytes() <= kMostBytes) kept_.push_back({input, input.clone(), input._version()});
+    }
+  }
+
+  // Undoes what was written: eager runs the call once more.
+  void put_back() const {
+    const at::NoGradGuard no_grad;
+    for (const Kept& kept : kept_) {
+      if (kept.input._version() != kept.version) kept.input.copy_(kept.contents);
+    }
+  }
+
+ private:
+  struct Kept {
+    at::Tensor input, contents;
+    std::int64_t version;
+  };
+
+  static constexpr std::size_t kMostBytes = std::size_t{1}
+                                            << 20;  // of a tensor: counts, statistics, a codebook
+  std::vector<Kept> kept_;
+};
+
+// Calls a function under the autocast of its place; the dispatch keys are the caller's already. Where it
+// throws, as one does that writes what it did not when the graph was made, its writes are undone.
+HostResults call_at(const HostPlace& place, HostFunction& function, const std::vector<at::Tensor>& inputs,
+                    const std::vector<bool>& own, const std::vector<at::Tensor>& planned) {
+  const Before before(inputs, own, place);
+  std::optional<AutocastScope> autocast;
+  if (place.autocast) autocast.emplace(place.device, *place.autocast);
+  try {
+    return function.call(inputs, own, planned);
+  } catch (...) {
+    before.put_back();
+    throw;
+  }
 }
 
 }  // namespace
 
 HostResults HostTape::record(HostFunction& function, std::vector<at::Tensor> inputs,
                              const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
-                             const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape) {
+                             const HostPlace& place, std::shared_ptr<HostTape>& tape) {
   tape = std::make_shared<HostTape>();
   const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
-  return run_recorded(function, std::move(inputs), own, planned, tracked, *tape);
+  HostResults results = run_recorded(function, std::move(inputs), own, planned, place, *tape);
+  if (tape->differentiable() != place.differentiable) function.differs_in_gradients(tape->differentiable());
+  return results;
+}
+
+HostResults HostTape::run(HostFunction& function, std::vector<at::Tensor> inputs,
+                          const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
+                          const HostPlace& place) {
+  const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
+  if (place.needs.empty()) return call_at(place, function, inputs, own, planned);
+  require_gradients(inputs, place);
+  const at::AutoGradMode grad(place.grad);
+  HostResults results = call_at(place, function, inputs, own, planned);
+  std::vector<std::int64_t> differentiable;
+  for (std::size_t i = 0; i < results.tensors.size(); ++i) {
+    if (results.tensors[i].requires_grad()) differentiable.push_back(static_cast<std::int64_t>(i));
+  }
+  if (place.grad && differentiable != place.differentiable) function.differs_in_gradients(differentiable);
+  return results;
 }
 
 HostResults HostTape::postpone(std::shared_ptr<HostFunction> function, std::vector<at::Tensor> inputs,
-                               const std::vector<at::Tensor>& planned,
-                               const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape) {
+                               const std::vector<at::Tensor>& planned, const HostPlace& place,
+                               std::shared_ptr<HostTape>& tape) {
   const c10::impl::ForceDispatchKeyGuard keys(HostScope::keys());
   auto postponed = std::make_unique<Postponed>();
   postponed->random_states = device::random_states();
   for (const at::Tensor& input : inputs) postponed->versions.push_back(version_of(input));
+  std::vector<at::Tensor> given = inputs;
+  require_gradients(given, place);
   const at::AutoGradMode no_grad(false);
-  HostResults results = function->call(inputs, std::vector<bool>(inputs.size(), false), planned);
+  HostResults results = call_at(place, *function, given, std::vector<bool>(inputs.size(), false), planned);
   postponed->function = std::move(function);
   postponed->inputs = std::move(inputs);
   postponed->planned = planned;
-  postponed->tracked = tracked;
+  postponed->place = place;
   tape = std::make_shared<HostTape>();
   tape->postponed_ = std::move(postponed);
   return results;
@@ -66,40 +149,40 @@ std::shared_ptr<HostTape> HostTape::recorded() const {
   device::set_random_states(run.random_states);
   const auto put_back = c10::make_scope_exit([&] { device::set_random_states(now); });
   const at::ThreadLocalStateGuard settings(run.settings);
-  run_recorded(*run.function, run.inputs, std::vector<bool>(run.inputs.size(), false), run.planned,
-               run.tracked, *tape);
+  run_recorded(*run.function, run.inputs, std::vector<bool>(run.inputs.size(), false), run.planned, run.place,
+               *tape);
+  TORCH_CHECK(tape->differentiable() == run.place.differentiable,
+              "a function that the backward runs again (recompute=True) gives other results a gradient than "
+              "when the graph was made");
   return tape;
 }
 
 HostResults HostTape::run_recorded(HostFunction& function, std::vector<at::Tensor> inputs,
                                    const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
-                                   const std::vector<std::int64_t>& tracked, HostTape& tape) {
-  std::vector<bool> is_tracked(inputs.size(), false);
-  for (const std::int64_t position : tracked) is_tracked.at(static_cast<std::size_t>(position)) = true;
-  std::shared_ptr<torch::autograd::Node> end;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined() || inputs[i].requires_grad() == is_tracked[i]) continue;
-    // The detached tensor shares its version counter with the value, so
-    // that an edit in place is found as in eager.
-    inputs[i] = inputs[i].tensor_data();
-    if (!is_tracked[i]) continue;
-    if (end == nullptr) end = make_tape_end("RekindleHostTape");
-    torch::autograd::set_history(inputs[i], end);
-  }
-  for (const std::int64_t position : tracked) {
+                                   const HostPlace& place, HostTape& tape) {
+  require_gradients(inputs, place);
+  for (const std::int64_t position : place.tracked) {
     tape.wanted_.push_back(torch::autograd::impl::gradient_edge(inputs[static_cast<std::size_t>(position)]));
   }
   HostResults results;
   {
     const at::AutoGradMode grad(true);
-    results = function.call(inputs, own, planned);
+    results = call_at(place, function, inputs, own, planned);
   }
   for (at::Tensor& result : results.tensors) {
     tape.results_.push_back(result.requires_grad() ? torch::autograd::impl::gradient_edge(result) : Edge());
     if (result.defined()) result = result.tensor_data();
   }
-  if (function.has_one_node()) tape.find_node(inputs, tracked);
+  if (function.has_one_node()) tape.find_node(inputs, place.tracked);
   return results;
+}
+
+std::vector<std::int64_t> HostTape::differentiable() const {
+  std::vector<std::int64_t> found;
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    if (results_[i].is_valid()) found.push_back(static_cast<std::int64_t>(i));
+  }
+  return found;
 }
 
 // A Function's node has one output for each of its tensors, which are the node's first inputs here.
@@ -155,7 +238,10 @@ std::vector<at::Tensor> HostTape::run_engine(const std::vector<at::Tensor>& cota
     roots.push_back(results_[i]);
     given.push_back(cotangents[i]);
   }
-  if (roots.empty()) return std::vector<at::Tensor>(wanted_.size());
+  if (roots.empty()) {  // eager's engine runs it without any, too
+    std::ranges::copy_if(results_, std::back_inserter(roots), &Edge::is_valid);
+    given.resize(roots.size());
+  }
   // The graph is kept: who owns the tape decides how long it lives.
   return torch::autograd::Engine::get_default_engine().execute(roots, given, /*keep_graph=*/true,
                                                                /*create_graph=*/false,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/random_state.h"
@@ -14,22 +15,39 @@
 
 namespace rekindle::session {
 
+// HostPlace says what a function finds around it, as in eager at its place in the forward.
+struct HostPlace {
+  std::vector<std::int64_t> tracked;         // positions of inputs whose gradients a tape is to give
+  std::vector<std::int64_t> needs;           // of those that require a gradient in eager
+  std::vector<std::int64_t> differentiable;  // of the results that do
+  bool grad = false;                         // whether autograd records in eager
+  std::vector<std::int64_t> lasting;         // of inputs that are the graph's: the caller has them afterwards
+  at::DeviceType device = at::kCPU;
+  // Of autocast on that device, no dtype where it is off; null: as whoever called the session has it.
+  std::optional<std::optional<at::ScalarType>> autocast;
+};
+
 // Owns the recorded backward and with it what the function saved (for a Python Function: its context), or
 // what it takes to record it later. Usable any number of times, from any thread; freed with its last owner.
 class HostTape {
  public:
-  // Runs `function` under autograd, so that inputs `tracked` (positions) get gradients, and returns its
+  // Runs `function` under autograd, so that the inputs `place.tracked` get gradients, and returns its
   // results, detached. An input that requires a gradient itself is handed over as it is: a parameter stays
-  // the object that it is.
+  // the object that it is. Where other results than `place.differentiable` require a gradient, it throws what
+  // HostFunction::differs_in_gradients() does.
   static HostResults record(HostFunction& function, std::vector<at::Tensor> inputs,
                             const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
-                            const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape);
+                            const HostPlace& place, std::shared_ptr<HostTape>& tape);
+
+  // Runs `function` without a tape: no gradient goes through it. Throws as record() does.
+  static HostResults run(HostFunction& function, std::vector<at::Tensor> inputs, const std::vector<bool>& own,
+                         const std::vector<at::Tensor>& planned, const HostPlace& place);
 
   // Runs `function`, which writes to no input, without autograd, and returns its results: each backward runs
   // it again, under the settings and from the random states of now, and records that. Keeps the inputs.
   static HostResults postpone(std::shared_ptr<HostFunction> function, std::vector<at::Tensor> inputs,
-                              const std::vector<at::Tensor>& planned,
-                              const std::vector<std::int64_t>& tracked, std::shared_ptr<HostTape>& tape);
+                              const std::vector<at::Tensor>& planned, const HostPlace& place,
+                              std::shared_ptr<HostTape>& tape);
 
   // The gradients of the tracked inputs for one cotangent a result, undefined where there is none, in either.
   // A backward of one node runs as it is, without the autograd engine; throws what it throws, and c10::Error
@@ -41,7 +59,7 @@ class HostTape {
   struct Postponed {
     std::shared_ptr<HostFunction> function;
     std::vector<at::Tensor> inputs, planned;
-    std::vector<std::int64_t> tracked;
+    HostPlace place;
     std::vector<std::int64_t> versions;  // of the inputs; -1 where there is none
     at::ThreadLocalState settings;
     device::RandomStates random_states;
@@ -49,8 +67,9 @@ class HostTape {
 
   static HostResults run_recorded(HostFunction& function, std::vector<at::Tensor> inputs,
                                   const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
-                                  const std::vector<std::int64_t>& tracked, HostTape& tape);
+                                  const HostPlace& place, HostTape& tape);
   std::shared_ptr<HostTape> recorded() const;
+  std::vector<std::int64_t> differentiable() const;  // positions of the results that require a gradient
   void find_node(const std::vector<at::Tensor>& inputs, const std::vector<std::int64_t>& tracked);
   std::vector<at::Tensor> run_node(const std::vector<at::Tensor>& cotangents) const;
   std::vector<at::Tensor> run_engine(const std::vector<at::Tensor>& cotangents) const;

@@ -23,7 +23,7 @@
 namespace rekindle::contract {
 
 // Numbers the format. Every key has it as a field, so that no other version is ever read.
-constexpr int kVersion = 30;
+constexpr int kVersion = 31;
 
 using Positions = std::vector<std::size_t>;
 

@@ -21,6 +21,8 @@ std::string wrong_operator(const Node& node) {
     return "_differentiable names an output that is no result";
   if (!all_below(node.ints_attribute("_tracked", {}), node.inputs().size()))
     return "_tracked names an input that is not there";
+  if (!all_below(node.ints_attribute("_needs", {}), node.inputs().size()))
+    return "_needs names an input that is not there";
   return {};
 }
 
@@ -49,6 +51,10 @@ std::string wrong_gradient(const Node& node) {
 bool is_differentiable_result(const Node& node, std::size_t index) {
   const auto differentiable = node.ints_attribute("_differentiable", {});
   return std::ranges::find(differentiable, static_cast<std::int64_t>(index)) != differentiable.end();
+}
+
+bool is_host_gradient(const Node& node) {
+  return is_torch_gradient(node) && node.input(gradient_cotangents(node))->producer()->op_type() == kCallHost;
 }
 
 std::string wrong_torch_attributes(const Node& node) {

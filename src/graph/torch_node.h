@@ -15,7 +15,10 @@
 // sizes, as they were then), _computed (positions in the schema of the arguments that are inputs because
 // the graph computes their numbers), _tracked (of which inputs the tape knows the gradient; set by the
 // gradient rule), _random (1: may draw random numbers), _sized_by_data (1: the sizes of the results
-// depend on more than the inputs' sizes).
+// depend on more than the inputs' sizes), _autocast (the dtype in which autocast computes inside, then those
+// of the results). Of a call of a function (session/host_function.h): _needs (the inputs that require a
+// gradient in eager, whoever asks for one), _grad_there (1: autograd records at its place), _autocast_there
+// (the dtype that autocast has there, 0 where it is off; absent where it is as around the forward).
 #pragma once
 
 #include "src/graph/graph.h"
@@ -34,9 +37,15 @@ inline bool has_tape(const Node& node) {
 // Whether output `index` depends differentiably on any input.
 bool is_differentiable_result(const Node& node, std::size_t index);
 
+// The operator that calls a function outside of the graph, as a Function of the user:
+// session/host_function.h.
+inline constexpr std::string_view kCallHost = "rekindle.call_host.default";
+
 // rekindle::TorchGradient: inputs are the cotangents of the results, the tape
 // and, of shape only, the tracked inputs.
 inline bool is_torch_gradient(const Node& node) { return node.is("TorchGradient", kRekindleDomain); }
+// Whether its tape is of such a call.
+bool is_host_gradient(const Node& node);
 inline std::size_t gradient_cotangents(const Node& node) {
   return static_cast<std::size_t>(node.int_attribute("cotangents", 1));
 }

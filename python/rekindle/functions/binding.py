@@ -126,6 +126,12 @@ class _Watch:
             Reason.PYTHON_OP, f"{self._name} returned {now}, where the graph has tensors of other sizes, or other values"
         )
 
+    def differs_in_gradients(self, results: list[int]) -> None:
+        raise Bypass(
+            Reason.PYTHON_OP,
+            f"of the results of {self._name} {results} require a gradient now, which others did when it was exported",
+        )
+
     def _differs_in_sizes(self, items: Sequence[Any]) -> bool:
         tensors = [i for i, item in enumerate(items) if isinstance(item, torch.Tensor)]
         others = [item for item in items if not isinstance(item, torch.Tensor)]

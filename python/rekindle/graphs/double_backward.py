@@ -229,7 +229,9 @@ def _cut(
     """Lets a backward go on from these results with their own cotangents only; yields what has come to each, by position."""
     coming: dict[int, torch.Tensor] = {}
 
-    def go_on(position: int, gradient: torch.Tensor) -> torch.Tensor:
+    def go_on(position: int, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        if gradient is None:  # it comes to another result of the same operator
+            return None
         coming[position] = gradient
         own = cotangents[position]
         return torch.zeros_like(gradient) if own is None else own

@@ -11,10 +11,10 @@ from rekindle import _native
 from rekindle.key.values.walker import Walker
 from rekindle.process.torch_internals import (
     function_modes,
-    has_saved_tensors_hooks,
     innermost_transform,
     is_in_forward_mode,
     operator_modes,
+    saved_tensors_hooks,
 )
 from rekindle.reasons import Bypass, Reason
 
@@ -45,7 +45,7 @@ def _refuse_modes() -> None:
         raise _active(f"TorchDispatchMode {type(mode).__qualname__}")
     if innermost_transform() is not None:
         raise _active("functorch transform (vmap, grad or functionalize)")
-    if has_saved_tensors_hooks():
+    if saved_tensors_hooks() is not None:
         raise _active("pair of saved-tensor hooks")
     if is_in_forward_mode():
         raise _active("level of forward-mode differentiation")

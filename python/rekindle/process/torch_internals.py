@@ -213,9 +213,9 @@ def is_in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def has_saved_tensors_hooks() -> bool:
-    """Tells whether a pair of hooks is called for what autograd saves."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+def saved_tensors_hooks() -> tuple[Any, Any] | None:
+    """Returns the pair of hooks that is called for what autograd saves, if there is one."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
 
 
 def is_in_forward_mode() -> bool:

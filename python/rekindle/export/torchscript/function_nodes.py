@@ -20,6 +20,7 @@ from rekindle.export.torchscript.operators import DOMAIN
 from rekindle.export.trace.data_sizes import DataSizes, name_of
 from rekindle.export.trace.function_writes import Writes, address_of
 from rekindle.export.trace.open_sizes import OpenSizes
+from rekindle.export.trace.refusals import refuse_saved_tensors_hooks
 from rekindle.export.trace.small_sizes import ask_for_small
 from rekindle.export.trace.traced_operators import take_place_of
 from rekindle.functions.calls import Call, describe_call, note_results, tensors_among
@@ -70,10 +71,12 @@ class Functions:
         self._sizes: OpenSizes | None = None
         self._data = DataSizes()
         self._mode: TraceMode | None = None
+        self._autocast = 0  # around the forward; see _autocast_on
 
     def follow(self, sizes: OpenSizes | None, data: DataSizes, mode: TraceMode) -> None:
         """Takes the trace's records of sizes, of data and of memory."""
         self._sizes, self._data, self._mode = sizes, data, mode
+        self._autocast = _autocast_on(mode.device)
 
     def recorded(self) -> contextlib.AbstractContextManager[None]:
         """Sees every call of this thread's trace."""
@@ -88,9 +91,11 @@ class Functions:
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
         given = tensors_among(arguments)
         assert self._mode is not None
+        refuse_saved_tensors_hooks()
         self._mode.up_to_date(given)
         with untraced():
             call = describe_call(function, arguments, given, self._model)
+            place = self._place_of(given)
             writes, result = self._watched(function, arguments, given, run)
             results = list(result) if isinstance(result, tuple) else [result]
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
@@ -117,7 +122,7 @@ class Functions:
         self._mode.up_to_date(tensors)
         self.calls.append(call)
         self._effects.append(([traced_value(tensor) for tensor in tensors], tensors[0]))
-        self._facts.append(self._facts_of(function, given, tensors))
+        self._facts.append({**place, **self._facts_of(function, given, tensors)})
         with untraced():
             self.sizes.append(Observed.of(function, given, tensors))
         return result
@@ -144,8 +149,18 @@ class Functions:
         """Notes a result that random numbers were drawn for; called inside the trace."""
         self._effects.append(([traced_value(drawn)], drawn.detach().clone()))  # it may be written to
 
+    def _place_of(self, given: list[torch.Tensor]) -> dict[str, list[int]]:
+        """Returns what a call that is about to run finds around it, as attributes of its node (src/graph/torch_node.h)."""
+        assert self._mode is not None
+        place = {"_needs": [i for i, tensor in enumerate(given) if tensor.requires_grad]}
+        if torch.is_grad_enabled():
+            place["_grad_there"] = [1]
+        autocast = _autocast_on(self._mode.device)
+        return place if autocast == self._autocast else {**place, "_autocast_there": [autocast]}
+
     def _facts_of(self, function: type, given: list[torch.Tensor], results: list[torch.Tensor]) -> dict[str, list[int]]:
-        facts = {"_differentiable": [i for i, tensor in enumerate(results) if tensor.requires_grad]}
+        with untraced():  # a view that is made without autograd is a leaf: no gradient goes through it
+            facts = {"_differentiable": [i for i, x in enumerate(results) if x.requires_grad and x.grad_fn is not None]}
         if function in self._sized_by_data:
             if self._sizes is None:
                 raise SizedByData(f"the autograd Function {function.__qualname__}", function)
@@ -197,9 +212,14 @@ class Functions:
         made.i_("_results", len(results))
         made.is_("_unused", [i for i, value in enumerate(results) if not value.uses()])
         for name, numbers in self._facts[number].items():
-            made.i_(name, numbers[0]) if name == "_sized_by_data" else made.is_(name, numbers)
+            made.i_(name, numbers[0]) if name in ("_sized_by_data", "_grad_there") else made.is_(name, numbers)
         made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
         take_place_of(node, made, results)
+
+
+def _autocast_on(device: torch.device) -> int:
+    """Returns the number of the dtype in which autocast computes on a device; 0 where it does not."""
+    return NUMBERS[torch.get_autocast_dtype(device.type)] if torch.is_autocast_enabled(device.type) else 0
 
 
 def _dirty(function: type, given: list[torch.Tensor], writes: Writes) -> list[int]:

@@ -12,7 +12,7 @@ from rekindle.export.trace.in_place import written_by
 from rekindle.export.trace.leaves import tensors_of
 from rekindle.export.trace.questions import name_of
 from rekindle.export.trace.user_place import user_place
-from rekindle.process.torch_internals import innermost_transform, tracing_state
+from rekindle.process.torch_internals import innermost_transform, saved_tensors_hooks, tracing_state
 from rekindle.reasons import Bypass, Reason
 
 _GRADIENTS = {torch.Tensor.grad.__get__, torch.Tensor.grad.__set__}
@@ -35,6 +35,7 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
     if innermost_transform() is not None:
         message = f"{user_place()} runs in a transform of torch.func, whose tensors no trace follows"
         raise Bypass(Reason.UNSUPPORTED_OP, message)
+    refuse_saved_tensors_hooks()
     if function in _GRADIENTS:
         raise Bypass(
             Reason.STATE_MUTATED, f"{user_place()} reads or writes the gradient of a tensor in the forward; do so outside"
@@ -53,6 +54,17 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller:
         raise Bypass(Reason.VALUE_SPECIALIZED, f"{message}; use torch.stack")
     if function in _GENERATORS or kwargs.get("generator") is not None:
         raise Bypass(Reason.NONDETERMINISTIC, f"{user_place()} uses a random generator of its own; use torch's default one")
+
+
+def refuse_saved_tensors_hooks() -> None:
+    """Raises Bypass within a region of the user's saved-tensor hooks, which may change what the backward reads.
+
+    Those of torch give it back as it was: a graph needs no save_on_cpu, and has checkpoints of its own.
+    """
+    hooks = saved_tensors_hooks() if torch.is_grad_enabled() else None
+    if hooks is not None and any(str(getattr(hook, "__module__", "")).partition(".")[0] != "torch" for hook in hooks):
+        message = f"{user_place()} runs under a pair of saved-tensor hooks, which a graph would not call"
+        raise Bypass(Reason.MODE_STACK, message)
 
 
 def _has_listed_tensors(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
