@@ -15,10 +15,6 @@ std::vector<at::Tensor> call_host(const c10::List<std::optional<at::Tensor>>& /*
 
 }  // namespace
 
-void HostFunction::differs_in_gradients(const std::vector<std::int64_t>& /*now*/) const {
-  TORCH_CHECK(false, "other results of a function require gradients than when the graph was made");
-}
-
 HostScope::HostScope(std::shared_ptr<const HostFunctions> functions)
     : functions_(std::move(functions)), keys_(c10::impl::tls_local_dispatch_key_set()), outer_(current) {
   current = this;

@@ -36,9 +36,9 @@ class HostFunction {
   virtual bool may_overwrite(std::size_t i) const = 0;
   // Whether result `i` is declared to be in the memory of an input: it is never copied then.
   virtual bool reuses(std::size_t i) const = 0;
-  // Throws what makes the caller run the forward in eager: other results require a gradient than when the
-  // graph was made, now those at these positions.
-  virtual void differs_in_gradients(const std::vector<std::int64_t>& now) const;
+  // Is told that other results require a gradient than when the graph was made, now those at these positions.
+  // It may throw what makes the caller run the forward in eager; otherwise such a gradient is absent.
+  virtual void differs_in_gradients(const std::vector<std::int64_t>& /*now*/) {}
   // Whether all results come from one node of the autograd graph that computes its gradients whoever asks for
   // them, as a Python Function's does; its outputs are the inputs' gradients in order. Others are
   // differentiated by the engine.

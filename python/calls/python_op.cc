@@ -138,7 +138,7 @@ bool PythonOp::may_overwrite(std::size_t i) const {
                      [i](const auto& reuse) { return reuse.second == i; });
 }
 
-void PythonOp::differs_in_gradients(const std::vector<std::int64_t>& now) const {
+void PythonOp::differs_in_gradients(const std::vector<std::int64_t>& now) {
   const py::gil_scoped_acquire gil;
   call_->watch.attr("differs_in_gradients")(now);
 }

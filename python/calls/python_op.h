@@ -38,7 +38,7 @@ class PythonOp : public session::HostFunction {
   bool writes(std::size_t i) const override;
   bool may_overwrite(std::size_t i) const override;
   bool reuses(std::size_t i) const override { return call_->reuses.contains(i); }
-  void differs_in_gradients(const std::vector<std::int64_t>& now) const override;
+  void differs_in_gradients(const std::vector<std::int64_t>& now) override;
   bool has_one_node() const override { return true; }
   bool recomputes() const override { return call_->recomputes; }
   std::optional<std::vector<at::Tensor>> infer(const std::vector<at::Tensor>& inputs) const override;

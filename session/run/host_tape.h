@@ -33,13 +33,13 @@ class HostTape {
  public:
   // Runs `function` under autograd, so that the inputs `place.tracked` get gradients, and returns its
   // results, detached. An input that requires a gradient itself is handed over as it is: a parameter stays
-  // the object that it is. Where other results than `place.differentiable` require a gradient, it throws what
-  // HostFunction::differs_in_gradients() does.
+  // the object that it is. Where other results than `place.differentiable` require a gradient, the
+  // function is told (differs_in_gradients).
   static HostResults record(HostFunction& function, std::vector<at::Tensor> inputs,
                             const std::vector<bool>& own, const std::vector<at::Tensor>& planned,
                             const HostPlace& place, std::shared_ptr<HostTape>& tape);
 
-  // Runs `function` without a tape: no gradient goes through it. Throws as record() does.
+  // Runs `function` without a tape: no gradient goes through it. The function is told as by record().
   static HostResults run(HostFunction& function, std::vector<at::Tensor> inputs, const std::vector<bool>& own,
                          const std::vector<at::Tensor>& planned, const HostPlace& place);
 

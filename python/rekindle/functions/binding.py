@@ -12,7 +12,8 @@ from torch import nn
 import rekindle.functions.quantized  # noqa: F401  (graphs name its Function)
 from rekindle import _native
 from rekindle.errors import PythonOpError
-from rekindle.functions.calls import Call, Rule, leads_to_model, resolve
+from rekindle.functions.calls import Call, Rule, is_made_anew, leads_to_model, resolve
+from rekindle.functions.containers import Contents, writes_to
 from rekindle.functions.references import follow, show
 from rekindle.functions.registry import declaration_of
 from rekindle.reasons import Bypass, Reason, SizedByData
@@ -32,19 +33,24 @@ def bind(named: Call | _native.FunctionCall, model: nn.Module, device: torch.dev
     call = Call.copy_of(named)
     try:
         function = follow(call.function, model)
-        described = call.arguments if device is None else on_device(call.arguments, device)
-        arguments = [resolve(value, model, [None] * len(call.tensors)) for value in described]
+        if device is not None:
+            call.arguments = on_device(call.arguments, device)
+        given = [Contents() for _ in call.arguments]
+        arguments = [resolve(value, model, [None] * len(call.tensors), given[i]) for i, value in enumerate(call.arguments)]
     except LookupError as error:
         raise Bypass(Reason.PYTHON_OP, f"an autograd Function of the cached graph cannot be called: {error}") from error
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise Bypass(Reason.PYTHON_OP, f"{show(call.function)} of the cached graph is no autograd Function")
     declared = declaration_of(function)
     watch = _Watch(function, call, model)
+    others = [i for i, value in enumerate(call.arguments) if "tensor" not in value]
+    each = [i for i in others if given[i] or is_made_anew(call.arguments[i])]
+    apply = functools.partial(watch.apply, arguments, each) if each else watch.run
     return _native.PythonOp(
-        apply=super(torch.autograd.function._SingleLevelFunction, function).apply,
+        apply=apply,
         arguments=tuple(arguments),
         places=[-1 if place is None else place for place in call.tensors],
-        make_arguments=watch.arguments if None in call.tensors else None,
+        make_arguments=tuple if each else None,  # watch.apply gets the inputs of the node
         results=call.results,
         others=tuple(resolve(value, model, []) for value in call.others),
         dirty=call.dirty,
@@ -98,13 +104,39 @@ class _Watch:
         is_read = any(leads_to_model(value) for value in (*call.arguments, *call.others))
         self._function, self._call, self._model = function, call, model if is_read else _NO_MODEL
         self._name = f"the autograd Function {function.__qualname__}"
+        self.run = super(torch.autograd.function._SingleLevelFunction, function).apply
 
-    def arguments(self, tensors: list[torch.Tensor | None]) -> tuple[Any, ...]:
-        return tuple(resolve(value, self._model, tensors) for value in self._call.arguments)
+    def apply(self, bound: list[Any], each: list[int], *inputs: torch.Tensor | None) -> Any:
+        """Calls the Function with containers that no other call has, or that last.
+
+        bound: the arguments, without tensors
+        each: positions of those that are made anew, or that the Function may write to
+        inputs: of the node
+
+        Raises Bypass(python_op) where the Function wrote to one: the graph has no answer to what the forward does then. What
+        lasts is as it was before.
+        """
+        arguments, given = [*bound], [Contents() for _ in each]
+        for place, tensor in zip(self._call.tensors, inputs, strict=True):
+            if place is not None:
+                arguments[place] = tensor
+        for i, one in zip(each, given, strict=True):
+            value = self._call.arguments[i]
+            arguments[i] = one.add_lasting(bound[i]) if "object" in value else resolve(value, self._model, inputs, one)
+        try:
+            result = self.run(*arguments)
+            for i, one in zip(each, given, strict=True):
+                if (written := one.written()) is not None:
+                    raise writes_to(written, self._function, i, ", which it did not do when it was exported")
+        except Exception:  # eager, which runs instead, writes there, too
+            for one in given:
+                one.put_back()
+            raise
+        return result
 
     def infer(self, infer_shape: Any, metas: list[torch.Tensor | None]) -> list[torch.Tensor]:
         """Returns meta tensors like the results for inputs like `metas`, as the declared infer_shape says."""
-        result = infer_shape(*self.arguments(metas))
+        result = infer_shape(*(resolve(value, self._model, metas) for value in self._call.arguments))
         results = result if isinstance(result, tuple) else (result,)
         found = [results[i] for i in self._call.results]
         if not all(isinstance(item, torch.Tensor) for item in found):

@@ -2,7 +2,8 @@
 
 A call is plain JSON. Tensors come from the graph; plain values are written down; every other object, and the Function itself, is
 a path from the live model or a loaded module (references.py). What is made at each call (bound methods, partial objects,
-closures) is made again from its parts. An entry can thus name only what is there already.
+closures, lists and dicts that do not last) is made again from its parts for each call. An entry can thus name only what is there
+already.
 
 The fields of a call and the grammar of values and paths are in src/contract/contract.h and src/contract/call.h.
 
@@ -30,6 +31,7 @@ import torch
 from torch import nn
 
 from rekindle import _native
+from rekindle.functions.containers import Contents, Lasting, cells_of, inner_parts
 from rekindle.functions.references import Path, code_path, follow, path_to, show
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.structure import is_scalar
@@ -69,48 +71,34 @@ def tensors_among(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
-    for part in _parts(value):
+    for part in inner_parts(value):
         yield from _tensors_in(part)
 
 
-def _parts(value: Any) -> list[Any]:
-    kind = type(value)
-    if kind in (list, tuple):
-        return list(value)
-    if kind is dict:
-        return list(value.values())
-    if kind is functools.partial:
-        return [value.func, *value.args, *value.keywords.values()]
-    if kind is types.MethodType:
-        return [value.__self__]
-    if kind is types.FunctionType and "<locals>" in value.__qualname__:
-        return _contents(value)
-    return []
-
-
-def _contents(function: types.FunctionType) -> list[Any]:
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-    return [content for content in cells if content is not function]
-
-
-def describe_call(function: type, arguments: tuple[Any, ...], tensors: list[torch.Tensor], model: nn.Module) -> Call:
+def describe_call(
+    function: type, arguments: tuple[Any, ...], tensors: list[torch.Tensor], model: nn.Module, lasting: Lasting
+) -> tuple[Call, list[Contents]]:
     """Describes the call `function.apply(*arguments)`. Results, dirty inputs and sizes are empty still.
 
     tensors: the node's inputs, as tensors_among() gives them
     model: the module that paths start from
+    lasting: knows the containers that have paths
 
-    Raises Bypass(python_op) for an argument, or a Function, that cannot be found again from the model.
+    Returns the call and, for each argument, what is made anew for each call of the graph. Raises Bypass(python_op) for an
+    argument, or a Function, that cannot be found again from the model.
     """
     where = f"the autograd Function {function.__qualname__}"
     own = iter(range(len(tensors)))
-    described = []
+    described, made = [], []
     for i, argument in enumerate(arguments):
+        made.append(Contents())
         if isinstance(argument, torch.Tensor):
             described.append({"tensor": next(own)})
         else:
-            described.append(_Describer(model, tensors, f"argument {i} of {where}").describe(argument))
+            described.append(_Describer(model, tensors, f"argument {i} of {where}", lasting, made[i]).describe(argument))
     places: list[int | None] = [i for i, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
-    return Call(_Describer(model, tensors, where).path(function), described, places + [None] * (len(tensors) - len(places)))
+    call = Call(_Describer(model, tensors, where).path(function), described, places + [None] * (len(tensors) - len(places)))
+    return call, made
 
 
 def note_results(call: Call, results: list[Any], model: nn.Module, function: type) -> None:
@@ -137,10 +125,23 @@ def describe_plain(value: Any, what: str) -> Any:
 
 
 class _Describer:
-    """Describes the values of one call; `what` names in messages what is described."""
+    """Describes the values of one call.
 
-    def __init__(self, model: nn.Module, tensors: list[torch.Tensor], what: str) -> None:
+    what: names in messages what is described
+    lasting: knows the containers that have paths; without it all are made anew
+    made: gets the containers that are described by what they hold
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tensors: list[torch.Tensor],
+        what: str,
+        lasting: Lasting | None = None,
+        made: Contents | None = None,
+    ) -> None:
         self._model, self._tensors, self._what = model, tensors, what
+        self._lasting, self._made = lasting, Contents() if made is None else made
 
     def path(self, value: Any) -> Any:
         path = path_to(value, self._model)
@@ -158,10 +159,12 @@ class _Describer:
             return {"tensor": next(i for i, tensor in enumerate(self._tensors) if tensor is value)}
         if is_scalar(value):
             return {"plain": value}
+        if kind in (list, dict) and (path := self._path_of_lasting(value)) is not None:
+            return {"object": path}
         if kind in (list, tuple):
-            return {kind.__name__: [self.describe(item) for item in value]}
+            return {kind.__name__: [self.describe(item) for item in self._made.add(value)]}
         if kind is dict:
-            return {"dict": [[self.describe(key), self.describe(item)] for key, item in value.items()]}
+            return {"dict": [[self.describe(key), self.describe(item)] for key, item in self._made.add(value).items()]}
         if kind is torch.Size:
             return {"size": list(value)}
         if kind is torch.dtype:
@@ -170,20 +173,30 @@ class _Describer:
             return {"device": str(value)}
         return self._made_at_each_call(value) or {"object": self.path(value)}
 
+    def _path_of_lasting(self, container: Any) -> Any:
+        """Returns None for a container with tensors as well: the forward may have computed them, and the graph has them."""
+        if self._lasting is None or next(_tensors_in(container), None) is not None:
+            return None
+        return self._lasting.path(container)
+
     def _made_at_each_call(self, value: Any) -> Any:
         kind = type(value)
         if kind is functools.partial and not vars(value):
-            return {"partial": [self.describe(part) for part in (value.func, value.args, value.keywords)]}
+            return {"partial": [self.describe(part) for part in _parts_of(self._made.add(value))]}
         if kind is types.MethodType:
             return {"method": [self.describe(value.__self__), self.path(value.__func__)]}
         if kind is types.FunctionType and "<locals>" in value.__qualname__ and path_to(value, self._model) is None:
             found = code_path(value)
             if found is not None and not vars(value):
                 defaults = [self.describe(part) for part in (value.__defaults__, value.__kwdefaults__)]
-                cells = [self.describe(content) for content in _contents(value)]
+                cells = [self.describe(self._made.add(cell).cell_contents) for cell in cells_of(self._made.add(value))]
                 if len(cells) == len(value.__closure__ or ()):
                     return {"closure": [*found, value.__qualname__, *defaults, cells]}
         return None
+
+
+def _parts_of(partial: functools.partial[Any]) -> tuple[Any, ...]:
+    return partial.func, partial.args, partial.keywords
 
 
 def leads_to_model(value: Any) -> bool:
@@ -196,52 +209,69 @@ def leads_to_model(value: Any) -> bool:
     return kind not in ("tensor", "plain", "size", "dtype", "device")
 
 
-def resolve(value: Any, model: nn.Module, tensors: list[torch.Tensor | None]) -> Any:
+def is_made_anew(value: Any) -> bool:
+    """Tells whether a value of a call, other than a tensor of its own, is another at each call: resolve() has to make it."""
+    ((kind, content),) = value.items()
+    if kind == "tuple":
+        return any(map(is_made_anew, content))
+    return is_made_anew(content[0]) if kind == "method" else kind in ("tensor", "list", "dict", "partial", "closure")
+
+
+def resolve(value: Any, model: nn.Module, tensors: Sequence[torch.Tensor | None], given: Contents | None = None) -> Any:
     """Returns what a value of a call stands for in the live model. Raises LookupError for a path that leads nowhere.
 
     tensors: the inputs of the node
+    given: remembers what is made, and what the paths lead to
     """
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "plain":
-        return content
-    if kind in ("list", "tuple"):
-        items = [resolve(item, model, tensors) for item in content]
-        return items if kind == "list" else tuple(items)
-    if kind == "dict":
-        return {resolve(key, model, tensors): resolve(item, model, tensors) for key, item in content}
-    if kind == "size":
-        return torch.Size(content)
-    if kind == "dtype":
-        found = getattr(torch, content, None)
-        if not isinstance(found, torch.dtype):
-            raise LookupError(f"torch has no dtype {content!r}")
-        return found
-    if kind == "device":
-        return torch.device(content)
-    if kind in ("method", "partial", "closure"):
-        return _made(kind, content, model, tensors)
-    return follow(content, model)
+    return _Resolver(model, tensors, Contents() if given is None else given).resolve(value)
 
 
-def _made(kind: str, content: list[Any], model: nn.Module, tensors: list[torch.Tensor | None]) -> Any:
-    if kind == "partial":
-        func, args, keywords = (resolve(part, model, tensors) for part in content)
-        return functools.partial(func, *args, **keywords)
-    if kind == "method":
-        owner, function = resolve(content[0], model, tensors), follow(content[1], model)
-        if not isinstance(function, types.FunctionType):
-            raise LookupError(f"{show(content[1])} is no function")
-        return types.MethodType(function, owner)
-    outer, code, qualname, *described = content
-    owner, inner = follow(outer, model), follow(code, model)
-    if not (isinstance(owner, types.FunctionType) and isinstance(inner, types.CodeType)):
-        raise LookupError(f"{show(code)} is no code of a function")
-    defaults, keyword_defaults = (resolve(part, model, tensors) for part in described[:2])
-    cells = [types.CellType(resolve(cell, model, tensors)) for cell in described[2]]
-    if len(cells) != len(inner.co_freevars):
-        raise LookupError(f"{show(code)} has {len(inner.co_freevars)} free variables, not {len(cells)}")
-    made = types.FunctionType(inner, owner.__globals__, inner.co_name, defaults, tuple(cells))
-    made.__kwdefaults__, made.__qualname__ = keyword_defaults, qualname
-    return made
+class _Resolver:
+    def __init__(self, model: nn.Module, tensors: Sequence[torch.Tensor | None], given: Contents) -> None:
+        self._model, self._tensors, self._given = model, tensors, given
+
+    def resolve(self, value: Any) -> Any:
+        ((kind, content),) = value.items()
+        if kind == "tensor":
+            return self._tensors[content]
+        if kind == "plain":
+            return content
+        if kind == "tuple":
+            return tuple(map(self.resolve, content))
+        if kind == "list":
+            return self._given.add([*map(self.resolve, content)])
+        if kind == "dict":
+            return self._given.add({self.resolve(key): self.resolve(item) for key, item in content})
+        if kind == "size":
+            return torch.Size(content)
+        if kind == "dtype":
+            found = getattr(torch, content, None)
+            if not isinstance(found, torch.dtype):
+                raise LookupError(f"torch has no dtype {content!r}")
+            return found
+        if kind == "device":
+            return torch.device(content)
+        if kind in ("method", "partial", "closure"):
+            return self._made(kind, content)
+        return self._given.add_lasting(follow(content, self._model))
+
+    def _made(self, kind: str, content: list[Any]) -> Any:
+        if kind == "partial":
+            func, args, keywords = map(self.resolve, content)
+            return self._given.add(functools.partial(func, *args, **keywords))
+        if kind == "method":
+            owner, function = self.resolve(content[0]), follow(content[1], self._model)
+            if not isinstance(function, types.FunctionType):
+                raise LookupError(f"{show(content[1])} is no function")
+            return types.MethodType(function, owner)
+        outer, code, qualname, *described = content
+        owner, inner = follow(outer, self._model), follow(code, self._model)
+        if not (isinstance(owner, types.FunctionType) and isinstance(inner, types.CodeType)):
+            raise LookupError(f"{show(code)} is no code of a function")
+        defaults, keyword_defaults = map(self.resolve, described[:2])
+        cells = [self._given.add(types.CellType(self.resolve(cell))) for cell in described[2]]
+        if len(cells) != len(inner.co_freevars):
+            raise LookupError(f"{show(code)} has {len(inner.co_freevars)} free variables, not {len(cells)}")
+        made = types.FunctionType(inner, owner.__globals__, inner.co_name, defaults, tuple(cells))
+        made.__kwdefaults__, made.__qualname__ = keyword_defaults, qualname
+        return self._given.add(made)

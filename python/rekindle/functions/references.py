@@ -14,10 +14,11 @@ An example: [["model"], ["submodule", "layers.0"], ["attribute", "scale"]] is wh
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from torch import nn
@@ -48,15 +49,55 @@ def path_to(target: Any, model: nn.Module) -> Path | None:
     )
 
 
+def containers_from(model: nn.Module, left_out: Set[tuple[int, str]]) -> dict[int, tuple[Any, Path]]:
+    """Returns the lists and dicts that path_to() finds, and those of other modules and their classes, by their identity.
+
+    Gives each with a path to it.
+
+    left_out: attributes that no path leads through, by their owners' identity
+    """
+    starts: list[tuple[Path, Any]] = [([start], module) for start, module in _modules_of(model)]
+    found: dict[int, tuple[Any, Path]] = {}
+    for path, value in itertools.chain(_reached(_modules_in(model), left_out), _reached(starts, left_out), _of_other_modules()):
+        if type(value) in (list, dict):
+            found.setdefault(id(value), (value, path))
+    return found
+
+
+def _of_other_modules() -> Iterator[tuple[Path, Any]]:
+    """Yields the lists and dicts that modules and their classes hold, and those inside of them."""
+    seen: set[int] = set()
+    for name, module in [*sys.modules.items()]:
+        root = name.partition(".")[0]
+        if root in ("torch", "rekindle") or (root in sys.stdlib_module_names and name != "__main__"):
+            continue
+        for key, value in _attributes(module).items():
+            path: Path = [["module", name], ["attribute", key]]
+            if type(value) in (list, dict) and key not in _OF_IMPORTS:
+                yield from _within(path, value, seen)
+            elif isinstance(value, type) and value.__module__ == name:
+                for inner, held in _attributes(value).items():
+                    if type(held) in (list, dict):
+                        yield from _within([*path, ["attribute", inner]], held, seen)
+
+
+def _within(path: Path, container: Any, seen: set[int]) -> Iterator[tuple[Path, Any]]:
+    seen.add(id(container))
+    yield path, container
+    pairs = container.items() if type(container) is dict else enumerate(container)
+    for key, value in [*pairs] if len(path) < _MAX_STEPS else []:
+        if type(value) in (list, dict) and type(key) in (str, int) and id(value) not in seen:
+            yield from _within([*path, ["item", key]], value, seen)
+
+
 def _in_model(target: Any, model: nn.Module) -> Path | None:
     """Returns a path from the module that is nearest to `target`: a model can be deep."""
-    names = {id(module): name for name, module in named_modules(model).items()}
-    starts = [
-        ([["model"], ["submodule", name]] if name else [["model"]], module) for name, module in named_modules(model).items()
-    ]
-    if id(target) in names:
-        return next(start for start, module in starts if module is target)
-    return _search(target, starts)
+    starts = _modules_in(model)
+    return next((start for start, module in starts if module is target), None) or _search(target, starts)
+
+
+def _modules_in(model: nn.Module) -> list[tuple[Path, Any]]:
+    return [([["model"], ["submodule", name]] if name else [["model"]], module) for name, module in named_modules(model).items()]
 
 
 def follow(path: Path, model: nn.Module) -> Any:
@@ -167,20 +208,24 @@ def _modules_of(model: nn.Module) -> Iterator[tuple[list[Any], Any]]:
 
 
 def _search(target: Any, starts: list[tuple[Path, Any]]) -> Path | None:
-    """Searches breadth first, so that the path is short and does not depend on anything far away."""
+    return next((path for path, value in _reached(starts) if value is target), None)
+
+
+def _reached(
+    starts: list[tuple[Path, Any]], left_out: Set[tuple[int, str]] = frozenset(), steps: int = _MAX_STEPS
+) -> Iterator[tuple[Path, Any]]:
+    """Yields what can be reached, breadth first, so that a path is short and does not depend on anything far away."""
     left: deque[tuple[Path, Any]] = deque(starts)
     seen = {id(value) for _, value in left}
     while left and len(seen) < _MAX_OBJECTS:
         path, value = left.popleft()
-        if value is target:
-            return path
+        yield path, value
         if len(path) > _MAX_STEPS + 1:
             continue
         for step, inner in _steps_from(value):
-            if id(inner) not in seen:
+            if id(inner) not in seen and (id(value), step[-1]) not in left_out:
                 seen.add(id(inner))
                 left.append(([*path, step], inner))
-    return None
 
 
 def _steps_from(value: Any) -> Iterator[tuple[list[Any], Any]]:

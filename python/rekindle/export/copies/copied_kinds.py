@@ -23,12 +23,12 @@ from torch import nn
 from rekindle.export.copies.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Copier, Of
 from rekindle.key.values.cells import own_dict
 from rekindle.key.values.objects import object_kind, slots_of
-from rekindle.key.values.registered import registered
 from rekindle.key.values.tensors import is_plain
 from rekindle.key.values.walker import opaque
 from rekindle.modules.proxy import Wrapping, adopt, wrapping_of
 from rekindle.modules.proxy import kind_of as proxy_kind_of
 from rekindle.process.origin import is_heap_class
+from rekindle.process.registered_types import registered
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import copied, has_memory
 

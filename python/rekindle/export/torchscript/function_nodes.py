@@ -18,6 +18,7 @@ import torch
 from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.operators import DOMAIN
 from rekindle.export.trace.data_sizes import DataSizes, name_of
+from rekindle.export.trace.function_containers import GivenContainers, settled
 from rekindle.export.trace.function_writes import Writes, address_of
 from rekindle.export.trace.open_sizes import OpenSizes
 from rekindle.export.trace.refusals import refuse_saved_tensors_hooks
@@ -32,7 +33,6 @@ from rekindle.process.world import called_back
 from rekindle.reasons import Bypass, Reason, SizedByData
 from rekindle.recording.warnings_shown import not_logged
 from rekindle.results.layouts import overlap
-from rekindle.sizes.traced_sizes import swapped
 
 if TYPE_CHECKING:
     from rekindle.export.trace.trace_mode import TraceMode
@@ -66,6 +66,7 @@ class Functions:
         self._facts: list[dict[str, list[int]]] = []  # attributes of the nodes
         self.sizes: list[Observed] = []  # of the calls
         self._model = model
+        self._containers = GivenContainers(model)
         self._inline = inline
         self._sized_by_data = sized_by_data
         self._sizes: OpenSizes | None = None
@@ -86,7 +87,7 @@ class Functions:
         if tracing_state() is None or function is _Recorded:
             return run(*arguments)
         found, result = inlined(function, arguments, self._inline)
-        return result if found else self._record(function, swapped(arguments, int), run)
+        return result if found else self._record(function, settled(arguments), run)
 
     def _record(self, function: type, arguments: tuple[Any, ...], run: Any) -> Any:
         given = tensors_among(arguments)
@@ -94,9 +95,10 @@ class Functions:
         refuse_saved_tensors_hooks()
         self._mode.up_to_date(given)
         with untraced():
-            call = describe_call(function, arguments, given, self._model)
+            call, made = describe_call(function, arguments, given, self._model, self._containers.lasting)
             place = self._place_of(given)
-            writes, result = self._watched(function, arguments, given, run)
+            with self._containers.watched(function, made):
+                writes, result = self._watched(function, arguments, given, run)
             results = list(result) if isinstance(result, tuple) else [result]
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
             note_results(call, results, self._model, function)
@@ -191,7 +193,11 @@ class Functions:
         return found
 
     def keep(self, graph: Any) -> None:
-        """Replaces the calls in a traced graph by nodes of the torch domain."""
+        """Replaces the calls in a traced graph by nodes of the torch domain.
+
+        Raises Bypass(python_op) where the forward has written to a container that a Function keeps.
+        """
+        self._containers.check()
         for node in [node for node in graph.nodes() if node.kind() == "prim::PythonOp"]:
             function = getattr(node.pyobj(), "__self__", None)
             if function is not _Recorded:

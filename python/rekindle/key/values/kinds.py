@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rekindle.key.values import callables, containers, library_values, objects, proxies, standard_values
-from rekindle.key.values.registered import registered, registered_walk
+from rekindle.key.values.registered import registered_walk
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, kinds, label, opaque, steps
 from rekindle.modules.proxy import Proxy
 from rekindle.process.digest import digest_leaves
+from rekindle.process.registered_types import registered
 
 
 def find_kind(cls: type) -> Kind:

@@ -11,9 +11,8 @@ from typing import Any
 
 from rekindle.key.values.walker import Walker, opaque, resolved
 from rekindle.process.digest import digest_leaves
+from rekindle.process.registered_types import registered
 from rekindle.reasons import Bypass
-
-registered: dict[type, Callable[[Any], Any]] = {}  # by a user, for a type and its subclasses
 
 
 def register_digest(kind: type, function: Callable[[Any], Any] | None) -> None:
