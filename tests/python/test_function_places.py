@@ -7,131 +7,23 @@ from typing import Any
 
 import pytest
 import torch
+from function_cases_places import (
+    ClampsItself,
+    ClipsForGradients,
+    DropsLarge,
+    Noisy,
+    OfAnAttribute,
+    Outliers,
+    Pair,
+    Part,
+    Penalty,
+    Product,
+    SometimesWithGradient,
+    SometimesWithoutGradient,
+)
 from module_support import Twins, assert_same
 from seeded import seeded
 from torch import nn
-from torch.autograd import Function
-
-
-class Same(Function):
-    """Returns a copy of what it is given."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient
-
-
-class Product(Same):
-    """Multiplies a matrix with itself; autocast decides in which dtype."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        return (x @ x.t()).float()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        return ((gradient + gradient.t()) @ x.float()).float()
-
-
-class ClipsForGradients(Same):
-    """Asks whether a gradient goes through it, for large numbers only."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        if float(x.abs().max()) < 10:
-            return x.clone()
-        return x.clamp(-5, 5) if ctx.needs_input_grad[0] and x.requires_grad else x * 2
-
-
-class Part(Same):
-    """Returns a view."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x[:, 1:]
-
-
-class SometimesWithoutGradient(Same):
-    """Gives no gradient for large numbers."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        y = x.clone()
-        if float(x.abs().max()) > 10:
-            ctx.mark_non_differentiable(y)
-        return y
-
-
-class SometimesWithGradient(Same):
-    """Gives none for small numbers."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        y = x.clone()
-        if float(x.abs().max()) < 10:
-            ctx.mark_non_differentiable(y)
-        return y
-
-
-class DropsLarge(Same):
-    """Drops a gradient that has exploded."""
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return None if float(gradient.norm()) > 100 else gradient
-
-
-class Penalty(Same):
-    """Adds a gradient of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient + 0.1 * ctx.saved_tensors[0].sign()
-
-
-class Noisy(Same):
-    """Draws random numbers in its backward, as Twins see."""
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient + torch.randn_like(gradient)
-
-
-class Outliers(Same):
-    """Counts large numbers in a buffer."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-        if float(x.abs().max()) > 10:
-            count.add_(1)
-        return x * count
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient, None
-
-
-class Pair(Same):
-    """Returns two tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> Any:
-        return x * 2, x * 3
-
-    @staticmethod
-    def backward(ctx: Any, first: torch.Tensor, second: torch.Tensor) -> Any:
-        return 2 * first + 3 * second
 
 
 class Net(nn.Module):
@@ -174,6 +66,14 @@ def unmarked(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
     return SometimesWithGradient.apply(h) * h
 
 
+def written(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
+    return OfAnAttribute.apply(h) + h.clamp_(-10, 10)
+
+
+def written_by_another(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
+    return OfAnAttribute.apply(h) + ClampsItself.apply(h)
+
+
 def dropped(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
     return DropsLarge.apply(Penalty.apply(h)).square()
 
@@ -195,6 +95,21 @@ def test_large_numbers_come_later(rest: Callable[..., Any], autocast: bool) -> N
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             twins.call(x_of(step, size))
         assert step > 0 or twins.status.source == "export"
+
+
+@pytest.mark.parametrize("rest", [written, written_by_another])
+def test_what_a_context_keeps_is_written_later(rest: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    twins = Twins(Net(rest))
+    for step, size in enumerate((1, 100)):
+        twins.call(x_of(step, size))
+    assert twins.reasons() == ["python_op"]
+
+
+def test_what_a_context_keeps_and_nobody_writes_is_in_a_graph() -> None:
+    twins = Twins(Net(lambda model, h: OfAnAttribute.apply(h)))
+    twins.call(x_of(0, 1))
+    assert twins.status.source == "export"
 
 
 def test_autocast_of_its_place_changes_no_rounding() -> None:
@@ -240,7 +155,7 @@ def test_hooks_on_saved_tensors_in_the_forward_are_eagers() -> None:
     twins = Twins(Net(packed))
     for step, size in enumerate((1, 30)):
         twins.call(x_of(step, size))
-    assert "mode_stack" in twins.reasons()
+    assert twins.reasons() == ["unsupported_op"]
 
 
 def test_tensors_saved_on_the_cpu_need_no_hooks() -> None:

@@ -208,6 +208,10 @@ creation_meta: Callable[[torch.Tensor], CreationMeta] = torch._C._autograd._get_
 set_creation_meta: Callable[[torch.Tensor, CreationMeta], None] = torch._C._autograd._set_creation_meta
 
 
+# What an autograd Function calls `ctx`, and a node of autograd's graph.
+FunctionContext: type = torch._C._FunctionBase
+
+
 def is_in_backward() -> bool:
     """Tells whether this thread runs for a backward: the hook of a tensor, say, or a checkpoint that computes something again."""
     return torch._C._current_graph_task_id() != -1

@@ -19,9 +19,9 @@ from rekindle.export.torchscript.dtypes import NUMBERS
 from rekindle.export.torchscript.operators import DOMAIN
 from rekindle.export.trace.data_sizes import DataSizes, name_of
 from rekindle.export.trace.function_containers import GivenContainers, settled
-from rekindle.export.trace.function_writes import Writes, address_of
+from rekindle.export.trace.function_writes import Writes, address_of, kept_by_contexts
 from rekindle.export.trace.open_sizes import OpenSizes
-from rekindle.export.trace.refusals import refuse_saved_tensors_hooks
+from rekindle.export.trace.refusals import refuse_kept, refuse_saved_tensors_hooks
 from rekindle.export.trace.small_sizes import ask_for_small
 from rekindle.export.trace.traced_operators import take_place_of
 from rekindle.functions.calls import Call, describe_call, note_results, tensors_among
@@ -103,6 +103,7 @@ class Functions:
             tensors = [item for item in results if isinstance(item, torch.Tensor)]
             note_results(call, results, self._model, function)
             call.dirty = _dirty(function, given, writes)
+            self._keep_for_backward(function, writes, tensors)
             why = f"the autograd Function {function.__qualname__} writes in place to memory that is read later"
             self._mode.wrote_unseen([*writes.memories.values()], tensors, why)
             device = self._mode.device
@@ -128,6 +129,14 @@ class Functions:
         with untraced():
             self.sizes.append(Observed.of(function, given, tensors))
         return result
+
+    def _keep_for_backward(self, function: type, writes: Writes, results: list[torch.Tensor]) -> None:
+        """Notes what a call keeps in its context. Raises Bypass where it writes to what another one keeps there."""
+        assert self._mode is not None
+        for address in writes.memories:
+            refuse_kept(address, self._mode.kept, lambda: f"the autograd Function {function.__qualname__}")
+        for tensor in kept_by_contexts(results):
+            self._mode.kept[address_of(tensor)] = tensor, function.__qualname__
 
     def _watched(self, function: type, arguments: tuple[Any, ...], given: list[torch.Tensor], run: Any) -> tuple[Writes, Any]:
         """Runs a call, and returns what it writes that was there before, and its result."""

@@ -9,6 +9,7 @@ import torch
 
 from rekindle.export.trace.leaves import tensors_of
 from rekindle.process.dispatch_mode import DispatchMode
+from rekindle.process.torch_internals import FunctionContext
 from rekindle.reasons import Bypass, Reason
 
 
@@ -44,6 +45,16 @@ class Writes(DispatchMode):
             self.refused = Bypass(Reason.STATE_MUTATED, f"{self._what} writes a parameter in place")
             raise self.refused
         self.memories.setdefault(address, tensor)
+
+
+def kept_by_contexts(results: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns what a Function has kept for its backward as attributes of its context: no version tells of writes to that.
+
+    results: what it has returned
+    """
+    nodes = {id(result.grad_fn): result.grad_fn for result in results}
+    contexts = [node for node in nodes.values() if isinstance(node, FunctionContext)]
+    return _strided([list(vars(context).values()) for context in contexts])
 
 
 def address_of(tensor: torch.Tensor) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Container
-from typing import Any
+from collections.abc import Callable, Container, Mapping
+from typing import Any, TypeAlias
 
 import torch
 
@@ -24,6 +24,8 @@ _HOOKS = {
 }
 _REQUIRES_GRAD = {torch.Tensor.requires_grad.__set__, torch.Tensor.requires_grad_}
 _GENERATORS = {torch.manual_seed, torch.seed, torch.set_rng_state}
+# What Functions have kept, by address, with the name of the Function; the tensor keeps the memory.
+Kept: TypeAlias = Mapping[int, tuple[torch.Tensor, str]]
 OF_VALUES = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}  # these take numbers out of tensors in a list
 
 
@@ -64,7 +66,7 @@ def refuse_saved_tensors_hooks() -> None:
     hooks = saved_tensors_hooks() if torch.is_grad_enabled() else None
     if hooks is not None and any(str(getattr(hook, "__module__", "")).partition(".")[0] != "torch" for hook in hooks):
         message = f"{user_place()} runs under a pair of saved-tensor hooks, which a graph would not call"
-        raise Bypass(Reason.MODE_STACK, message)
+        raise Bypass(Reason.UNSUPPORTED_OP, message)
 
 
 def _has_listed_tensors(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -84,20 +86,40 @@ def _set_for_good(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def refuse_write(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_writable: Callable[[Any], bool], protected: Container[int]
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    is_writable: Callable[[Any], bool],
+    protected: Container[int],
+    kept: Kept,
 ) -> None:
     """Raises Bypass for a call that writes to a parameter, or to an argument that requires a gradient.
 
     is_writable: tells of a tensor whether it is, or shares the memory of, an argument or a buffer
     protected: the addresses of the parameters' memory
+    kept: what autograd Functions read in their backwards
     """
     for target in written_by(function, args, kwargs):
+        if target.layout is torch.strided:
+            refuse_kept(target.untyped_storage().data_ptr(), kept, user_place)
         if is_writable(target) and target.is_leaf and target.requires_grad:
             message = f"{user_place()} writes in place to an input that requires a gradient; write to a clone"
             raise Bypass(Reason.INPUT_MUTATED, message)
         if target.layout is torch.strided and target.untyped_storage().data_ptr() in protected:
             name = getattr(function, "__name__", function)
             raise Bypass(Reason.STATE_MUTATED, f"{user_place()} writes a parameter in place ({name})")
+
+
+def refuse_kept(address: int, kept: Kept, writer: Callable[[], str]) -> None:
+    """Raises Bypass for a write, by whom `writer` names, to memory that a Function has kept as an attribute of its context.
+
+    Eager's backward reads there what was written, as autograd does not see it; a graph's has what was there before.
+    """
+    if address in kept:
+        message = (
+            f"{writer()} writes in place to what the autograd Function {kept[address][1]} keeps as an attribute of its context"
+        )
+        raise Bypass(Reason.PYTHON_OP, f"{message}; use ctx.save_for_backward, or write to a copy")
 
 
 def refused_in_trace(run_backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -69,6 +69,7 @@ class TraceMode(TorchFunctionMode):
         parameters, writable = [*call.parameters.values()], [*call.arguments, *call.buffers.values()]
         self._given = {id(tensor) for tensor in (*parameters, *writable)}
         self.protected = {tensor.untyped_storage().data_ptr() for tensor in parameters} - {0}  # addresses; empty ones share 0
+        self.kept: dict[int, tuple[torch.Tensor, str]] = {}  # see refusals.py
         self._writable = {tensor.untyped_storage().data_ptr() for tensor in writable}
         self._grad, self.device = call.grad, call.device
         self._view_writes = ViewWrites()
@@ -150,7 +151,7 @@ class TraceMode(TorchFunctionMode):
     def _recorded(self, function: Any, args: Any, kwargs: dict[str, Any], asked: tuple[Any, Any, dict[str, Any]]) -> Any:
         """Returns the result of a call that becomes part of the graph. asked: the call as the forward made it."""
         in_place = is_in_place(function, args, kwargs)
-        refuse_write(function, args, kwargs, self._is_writable, self.protected)
+        refuse_write(function, args, kwargs, self._is_writable, self.protected, self.kept)
         stopped = self._grad and not torch.is_grad_enabled()
         if in_place:
             self._constants.write(target_of(args, kwargs), (args, kwargs))
