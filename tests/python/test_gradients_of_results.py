@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import rekindle
 import torch
 from module_support import assert_same, rows
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 Results = tuple[torch.Tensor, ...]
 
@@ -208,3 +210,34 @@ def test_a_view_that_another_result_is_computed_from(name: str, differentiate: C
         theirs = differentiate(module(rows()))
         assert_same(differentiate(wrapped(rows())), theirs)
     assert (rekindle.status(wrapped).eager_calls == 0) == (name == "beside")
+
+
+class Checkpointed(nn.Module):
+    """Returns scores beside a loss, through a checkpoint that runs a backward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.body, self.head = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> Results:
+        scores = self.head(checkpoint(self.body, self.first(x), use_reentrant=True))
+        return scores, torch.logsumexp(scores, 1).mean()
+
+
+@pytest.mark.parametrize("what", ["retained", "hooked", "anomaly"])
+def test_results_of_a_reentrant_checkpoint(what: str) -> None:
+    torch.manual_seed(0)
+    module = Checkpointed()
+    wrapped = rekindle.Module(copy.deepcopy(module), rekindle.Options(log="error", cache="off"))
+    found = []
+    for model in (module, wrapped):
+        with torch.autograd.set_detect_anomaly(what == "anomaly", check_nan=True):
+            scores, loss = model(rows())
+            if what == "retained":
+                scores.retain_grad()
+            elif what == "hooked":
+                scores.register_hook(lambda gradient: gradient * 2)
+            (scores.mean() + loss).backward()
+        found.append([scores.grad if what == "retained" else None, *(one.grad for one in model.parameters())])
+    assert_same(found[1], found[0])
+    assert rekindle.status(wrapped).eager_calls == 0

@@ -20,6 +20,7 @@ import torch
 
 from rekindle import _native
 from rekindle.export.request import Call
+from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.modules.hooks import without_hooks
 from rekindle.modules.module_tables import named_buffers, named_parameters, places_of
@@ -110,7 +111,9 @@ class DoubleBackward:
         own = [*arguments, *every[len(arguments) :]]
         wanted = [own[self._used[i]] for i in self._gradient_of]
         with as_made(self._module), self._snapshot.restored():
-            with self._snapshot.switches(), torch.enable_grad(), outside_of_transforms():
+            # Of a re-entrant checkpoint eager has no second gradients, and no graph may have others.
+            inlined = contextlib.nullcontext() if create_graph else checkpoints_inlined()
+            with self._snapshot.switches(), torch.enable_grad(), outside_of_transforms(), inlined:
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_states_before)
             with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
