@@ -14,7 +14,7 @@ using enum AttributeKind;
 // A name means the same kind on every op, with the exceptions below.
 const std::map<std::string_view, AttributeKind>& kinds() {
   static const std::map<std::string_view, AttributeKind> table{
-      {"_differentiable", kInts}, {"_layouts", kInts}, {"_autocast_there", kInts}, {"_grad_there", kInt}, {"_needs", kInts}, {"_random", kInt}, {"_results", kInt}, {"_tracked", kInts},
+      {"_differentiable", kInts}, {"_layouts", kInts}, {"_autocast_there", kInts}, {"_grad_there", kInt}, {"_needs", kInts}, {"_own", kInt}, {"_random", kInt}, {"_results", kInt}, {"_tracked", kInts},
       {"K", kInt}, {"N", kInt}, {"bits", kInt}, {"quant_type", kInt}, {"_sized_by_data", kInt},
       {"_unused", kInts}, {"_computed", kInts}, {"_sizes", kInts}, {"accumulate", kInt}, {"activation", kString}, {"activation_alpha", kFloats},
       {"activation_beta", kFloats}, {"activations", kStrings}, {"align_corners", kInt}, {"allowzero", kInt},

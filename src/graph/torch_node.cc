@@ -21,6 +21,7 @@ std::string wrong_operator(const Node& node) {
     return "_differentiable names an output that is no result";
   if (!all_below(node.ints_attribute("_tracked", {}), node.inputs().size()))
     return "_tracked names an input that is not there";
+  if (node.int_attribute("_own", 0) < 0) return "_own is negative";
   if (!all_below(node.ints_attribute("_needs", {}), node.inputs().size()))
     return "_needs names an input that is not there";
   return {};

@@ -125,6 +125,19 @@ class ClampsItself(Same):
         return x.clamp_(-10, 10)
 
 
+class Takes(Same):
+    """Multiplies by what is in a list, of which autograd knows nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
+        ctx.save_for_backward(others[0])
+        return x * others[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * ctx.saved_tensors[0], None
+
+
 class Outliers(Same):
     """Counts large numbers in a buffer."""
 

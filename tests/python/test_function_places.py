@@ -20,6 +20,7 @@ from function_cases_places import (
     Product,
     SometimesWithGradient,
     SometimesWithoutGradient,
+    Takes,
 )
 from module_support import Twins, assert_same
 from seeded import seeded
@@ -74,6 +75,10 @@ def written_by_another(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
     return OfAnAttribute.apply(h) + ClampsItself.apply(h)
 
 
+def in_a_list(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
+    return Takes.apply(h, [Noisy.apply(h)])
+
+
 def dropped(model: nn.Module, h: torch.Tensor) -> torch.Tensor:
     return DropsLarge.apply(Penalty.apply(h)).square()
 
@@ -86,7 +91,7 @@ def x_of(step: int, size: float) -> torch.Tensor:
     return torch.randn(3, 4, generator=seeded(step)) * size
 
 
-@pytest.mark.parametrize("rest", [off, on, detached, without_grad, marked, unmarked, dropped, counted])
+@pytest.mark.parametrize("rest", [off, on, detached, without_grad, marked, unmarked, in_a_list, dropped, counted])
 @pytest.mark.parametrize("autocast", [False, True], ids=["plain", "autocast"])
 def test_large_numbers_come_later(rest: Callable[..., Any], autocast: bool) -> None:
     torch.manual_seed(0)

@@ -8,11 +8,13 @@ namespace {
 
 Status torch_gradient(RuleContext& ctx) {
   const std::size_t results = graph::torch_results(ctx.node());
+  const auto count = static_cast<std::int64_t>(ctx.node().inputs().size());
+  const auto own = static_cast<std::size_t>(ctx.node().int_attribute("_own", count));
   std::vector<Value*> inputs, tracked;
   std::vector<std::int64_t> positions;
   for (std::size_t i = 0; i < results; ++i) inputs.push_back(ctx.dy(i));
   for (std::size_t i = 0; i < ctx.node().inputs().size(); ++i) {
-    if (!ctx.needs(i)) continue;
+    if (i >= own || !ctx.needs(i)) continue;
     tracked.push_back(ctx.x(i));
     positions.push_back(static_cast<std::int64_t>(i));
   }

@@ -42,6 +42,8 @@ _OF_SHAPES = {f"aten::{name}_like" for name in ("zeros", "ones", "full", "empty"
     f"aten::{name}" for name in ("new_zeros", "new_ones", "new_full", "new_empty", "size", "numel")
 }
 
+_SINGLE = ("_sized_by_data", "_grad_there", "_own")  # attributes of a node that are no lists
+
 
 class _Recorded(torch.autograd.Function):
     """Stands for a call in the trace: takes its tensors, gives what is in `results`."""
@@ -96,7 +98,7 @@ class Functions:
         self._mode.up_to_date(given)
         with untraced():
             call, made = describe_call(function, arguments, given, self._model, self._containers.lasting)
-            place = self._place_of(given)
+            place = {**self._place_of(given), "_own": [len(call.tensors) - call.tensors.count(None)]}
             with self._containers.watched(function, made):
                 writes, result = self._watched(function, arguments, given, run)
             results = list(result) if isinstance(result, tuple) else [result]
@@ -227,7 +229,7 @@ class Functions:
         made.i_("_results", len(results))
         made.is_("_unused", [i for i, value in enumerate(results) if not value.uses()])
         for name, numbers in self._facts[number].items():
-            made.i_(name, numbers[0]) if name in ("_sized_by_data", "_grad_there") else made.is_(name, numbers)
+            made.i_(name, numbers[0]) if name in _SINGLE else made.is_(name, numbers)
         made.i_("_random", 1)  # nobody says what it does: it runs in its place, once
         take_place_of(node, made, results)
 
