@@ -16,8 +16,8 @@
 // the graph computes their numbers), _tracked (of which inputs the tape knows the gradient; set by the
 // gradient rule), _random (1: may draw random numbers), _sized_by_data (1: the sizes of the results
 // depend on more than the inputs' sizes), _autocast (the dtype in which autocast computes inside, then those
-// of the results). Of a call of a function (session/host_function.h): _own (how many inputs, the first ones, are
-// arguments of their own: no gradient comes from those in containers), _needs (the inputs that require a
+// of the results). Of a call of a function (session/host_function.h): _own (how many inputs, the first ones,
+// are arguments of their own: no gradient comes from those in containers), _needs (the inputs that require a
 // gradient in eager, whoever asks for one), _grad_there (1: autograd records at its place), _autocast_there
 // (the dtype that autocast has there, 0 where it is off; absent where it is as around the forward).
 #pragma once
