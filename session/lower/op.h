@@ -70,9 +70,8 @@ struct Lowering {
   bool gives = false;         // the kernel sets the outputs to tensors of its own, laid out as `outputs` says
   bool gives_absent = false;  // the kernel leaves outputs undefined that are zero and not there in eager
   bool takes_absent = false;  // inputs absent in eager may be undefined, else zero; needs keeps_inputs
-  bool runs_absent =
-      false;  // it is run where all inputs in which it is linear are absent: it may add its own
-  bool keeps_inputs = false;        // the kernel may keep inputs beyond the instruction: no planned memory
+  bool runs_absent = false;   // it runs where all inputs that it is linear in are absent: it may add its own
+  bool keeps_inputs = false;  // the kernel may keep inputs beyond the instruction: no planned memory
   std::vector<std::size_t> unread;  // inputs that the kernel does not read: it finds undefined tensors there
   std::vector<fusion::Step>
       pointwise;         // what the kernel computes of each element, if several are to be fused

@@ -122,9 +122,9 @@ class Frame {
   std::unique_ptr<device::Arena> arena_;
   const void* place_ = nullptr;  // where the arena was that the slots see
   std::vector<at::Tensor> slots_;
-  std::vector<Held> held_;    // per slot; empty but for kHeld ones
-  std::vector<bool> absent_;  // per slot; empty until one is
-  std::vector<const Instruction*> left_out_;
+  std::vector<Held> held_;                                         // per slot; empty but for kHeld ones
+  std::vector<bool> absent_;                                       // per slot; empty until one is
+  std::vector<const Instruction*> left_out_;                       // see leave_out()
   std::vector<std::pair<std::uint32_t, std::uint32_t>> versions_;  // by position in Plan::kept, ascending
   std::vector<Memory> memories_;  // of the plan's remembered inputs, in their order
   std::shared_ptr<RecordedRuns> recorded_;

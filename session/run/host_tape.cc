@@ -68,8 +68,8 @@ class Before {
     std::int64_t version;
   };
 
-  static constexpr std::size_t kMostBytes = std::size_t{1}
-                                            << 20;  // of a tensor: counts, statistics, a codebook
+  // Of a tensor: counts, statistics, a codebook.
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
   std::vector<Kept> kept_;
 };
 
