@@ -16,7 +16,7 @@ namespace rekindle::kernels::cuda {
 template <typename T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// What both directions need, passed by value.
+// Problem is one call of either direction; kernels get it by value.
 template <typename T>
 struct Problem {
   const T* scores;

@@ -23,7 +23,8 @@ struct HostPlace {
   bool grad = false;                         // whether autograd records in eager
   std::vector<std::int64_t> lasting;         // of inputs that are the graph's: the caller has them afterwards
   at::DeviceType device = at::kCPU;
-  // Of autocast on that device, no dtype where it is off; null: as whoever called the session has it.
+  // Holds the dtype of autocast on that device, none where it is off; is null where the caller's autocast
+  // holds.
   std::optional<std::optional<at::ScalarType>> autocast;
 };
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import pathlib
+import time
 from collections.abc import Callable
 from multiprocessing import shared_memory
 
 import numpy
 import torch
+from rekindle.process.helper import Helper
 
 COUNT = 4
 _held: list[object] = []  # what owns the memory of tensors, until this process ends
@@ -52,3 +54,18 @@ SHARED: dict[str, Callable[[pathlib.Path], torch.Tensor]] = {
     "numpy.memmap": of_file,
     "torch.from_file": _of_torch_file,
 }
+
+
+def after_a_helper_that_writes(tensor: torch.Tensor) -> bytes | None:
+    """Lets a helper read and write a tensor that is written here meanwhile; returns what it read."""
+
+    def work() -> bytes:
+        before = tensor.sum().item()
+        tensor.fill_(5)
+        return str(before).encode()
+
+    helper = Helper.start(work)
+    tensor.fill_(2)
+    while helper.check():
+        time.sleep(0.005)
+    return helper.report()

@@ -1,4 +1,4 @@
-"""What a rank does that waits for another one's helper, where the job's process group is gone, or in a forked child."""
+"""A rank that waits for another one's helper acts by itself once its process group is gone, and so does a forked child."""
 
 from __future__ import annotations
 

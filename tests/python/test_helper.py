@@ -15,6 +15,7 @@ import pytest
 import torch
 from rekindle.process import helper as helpers
 from rekindle.process.helper import Helper, why_no_helper
+from shared_memory_support import after_a_helper_that_writes
 
 
 def ended(work: Callable[[], bytes]) -> Helper:
@@ -53,20 +54,7 @@ def test_a_helper_reports_though_somebody_else_waited_for_it() -> None:
 
 def test_it_works_on_the_memory_of_the_start_and_changes_none() -> None:
     tensor = torch.zeros(1000)
-    read, go_on = os.pipe()
-
-    def work() -> bytes:
-        before = tensor.sum().item()
-        tensor.fill_(5)
-        return str(before).encode()
-
-    helper = Helper.start(work)
-    tensor.fill_(2)
-    while helper.check():
-        time.sleep(0.005)
-    assert (helper.report(), tensor.sum().item()) == (b"0.0", 2000)
-    os.close(read)
-    os.close(go_on)
+    assert (after_a_helper_that_writes(tensor), tensor.sum().item()) == (b"0.0", 2000)
 
 
 def test_it_differentiates_after_this_process_has() -> None:

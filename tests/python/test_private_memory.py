@@ -14,28 +14,13 @@ from rekindle import status
 from rekindle.process import private_memory
 from rekindle.process.helper import Helper, why_no_helper
 from rekindle.process.shared_mappings import shared_mappings
-from shared_memory_support import SHARED, of_file
-
-
-def _after_a_helper_that_writes(tensor: torch.Tensor) -> bytes | None:
-    """Lets a helper read and write a tensor that is written here meanwhile; returns what it read."""
-
-    def work() -> bytes:
-        before = tensor.sum().item()
-        tensor.fill_(5)
-        return str(before).encode()
-
-    helper = Helper.start(work)
-    tensor.fill_(2)
-    while helper.check():
-        time.sleep(0.005)
-    return helper.report()
+from shared_memory_support import SHARED, after_a_helper_that_writes, of_file
 
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_a_helper_reads_what_there_was_and_writes_nothing_here(kind: str, tmp_path: pathlib.Path) -> None:
     tensor = SHARED[kind](tmp_path)
-    assert _after_a_helper_that_writes(tensor) == b"0.0"
+    assert after_a_helper_that_writes(tensor) == b"0.0"
     assert tensor.tolist() == [2, 2, 2, 2]
 
 
@@ -45,7 +30,7 @@ def test_so_it_is_with_what_is_too_large_to_be_copied_at_once(
 ) -> None:
     monkeypatch.setattr(private_memory, "_COPIED_BEFORE", 0)
     tensor = SHARED[kind](tmp_path)
-    assert _after_a_helper_that_writes(tensor) in (b"0.0", b"8.0")
+    assert after_a_helper_that_writes(tensor) in (b"0.0", b"8.0")
     assert tensor.tolist() == [2, 2, 2, 2]
 
 

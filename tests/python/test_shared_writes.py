@@ -1,4 +1,4 @@
-"""What an export puts back in memory that other processes write meanwhile."""
+"""An export puts back what its forward wrote to shared memory, and nothing that other processes write meanwhile."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Doubling(nn.Module):
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:
-    """What a user may ask for: of one result with respect to others, and what `retain_grad` keeps; then the parameters'."""
+    """Returns the gradients of one result with respect to others, then what `retain_grad` keeps, then those of parameters."""
     torch.manual_seed(5)
     x = torch.randn(6, 4)
     loss, others = model(x)

@@ -1,4 +1,4 @@
-"""What a forward writes to stdout and stderr: it is written at each call, and costs no graph under a condition that is off."""
+"""A forward that writes to stdout or stderr does so at each call; a write under a condition that is off costs no graph."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Functions:
         self._mode.up_to_date(given)
         with untraced():
             call, made = describe_call(function, arguments, given, self._model, self._containers.lasting)
-            place = {**self._place_of(given), "_own": [len(call.tensors) - call.tensors.count(None)]}
+            place = self._place_of(call, given)
             with self._containers.watched(function, made):
                 writes, result = self._watched(function, arguments, given, run)
             results = list(result) if isinstance(result, tuple) else [result]
@@ -162,10 +162,11 @@ class Functions:
         """Notes a result that random numbers were drawn for; called inside the trace."""
         self._effects.append(([traced_value(drawn)], drawn.detach().clone()))  # it may be written to
 
-    def _place_of(self, given: list[torch.Tensor]) -> dict[str, list[int]]:
+    def _place_of(self, call: Call, given: list[torch.Tensor]) -> dict[str, list[int]]:
         """Returns what a call that is about to run finds around it, as attributes of its node (src/graph/torch_node.h)."""
         assert self._mode is not None
         place = {"_needs": [i for i, tensor in enumerate(given) if tensor.requires_grad]}
+        place["_own"] = [len(given) - call.tensors.count(None)]
         if torch.is_grad_enabled():
             place["_grad_there"] = [1]
         autocast = _autocast_on(self._mode.device)
