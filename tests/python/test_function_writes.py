@@ -68,6 +68,18 @@ class OfAModule(Function):
         return gradient * 2, None
 
 
+class AddsToABuffer(Clamp):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, model: Any) -> torch.Tensor:
+        if x.max() > 10.0:
+            model.flat.add_(x.max())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, None
+
+
 class Model(nn.Module):
     def __init__(self, forward: Callable[..., Any]) -> None:
         super().__init__()
@@ -125,6 +137,11 @@ def of_a_buffer(function: Any) -> Callable[..., Any]:
     return forward
 
 
+def of_a_buffer_that_the_forward_writes(self: Model, x: torch.Tensor) -> Any:
+    self.flat.add_(1.0)
+    return AddsToABuffer.apply(self.linear(x), self)
+
+
 def of_a_buffer_before_it_is_read(self: Model, x: torch.Tensor) -> Any:
     y = OfAModule.apply(self.linear(x), self)
     return y * self.mean
@@ -151,7 +168,10 @@ FORWARDS: dict[str, Callable[..., Any]] = {
     **{f"input, {one.__name__}": of_the_input(one) for one in (Clamp, Undeclared, OfData, OfAView)},
     **{f"buffer, {one.__name__}": of_a_buffer(one) for one in (Clamp, Undeclared, OfData, OfAView)},
     **{f"detached, {one.__name__}": of_a_detached(one) for one in (Clamp, Undeclared, OfData)},
-    **{one.__name__: one for one in (read_before_and_after, through_a_view, of_a_buffer_before_it_is_read)},
+    **{
+        one.__name__: one
+        for one in (read_before_and_after, through_a_view, of_a_buffer_before_it_is_read, of_a_buffer_that_the_forward_writes)
+    },
     **{one.__name__: one for one in (in_a_list, in_a_list_itself, the_first_of_two)},
 }
 

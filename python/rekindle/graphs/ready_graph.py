@@ -19,7 +19,7 @@ from rekindle.functions.binding import bind
 from rekindle.graphs.answers import check_answers, not_for_this_data, numbers_of
 from rekindle.graphs.double_backward import DoubleBackward
 from rekindle.graphs.guard_inputs import Watched, containers_told_apart
-from rekindle.graphs.shared_memory import Memory
+from rekindle.graphs.shared_memory import Memory, versions_of
 from rekindle.graphs.snapshot import Snapshot
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.values.registered import still_registered
@@ -112,7 +112,7 @@ class ReadyGraph:
         return [found[names.index(name)][1] for name in self.contract.saved_constants]
 
     def _served(self, described: Any) -> Any:
-        if self.depends_on_data or self.numbers_at_export:
+        if self.depends_on_data or self.numbers_at_export or (self.contract.functions and self.writes):
             return None
         return self.session.served_call(self.state, self.used, self.record, self._state_writes, described)
 
@@ -275,10 +275,14 @@ class ReadyGraph:
         """Runs on copies of what is written, as the backward may read what it held before, then writes it: all or nothing."""
         given = list(inputs)
         written = [inputs[position] for position in self.writes]
-        before = _native.copies_of(written)
+        before, versions = _native.copies_of(written), versions_of(written)
         for position, copy in zip(self.writes, before, strict=True):
             given[position] = copy
         outputs = self._forward(given)
+        if self.contract.functions and (now := versions_of(written)) != versions:
+            _native.write_back(written, before)  # eager runs the call again
+            name = self._name(next(at - len(arguments) for at, *pair in zip(self.writes, versions, now) if pair[0] != pair[1]))
+            raise Bypass(Reason.PYTHON_OP, f"an autograd Function writes to {name}, which the forward writes as well")
         self._state_writes.write(written, before, outputs)
         try:
             return self.structure.rebuild(outputs, inputs, self._numbers(arguments))

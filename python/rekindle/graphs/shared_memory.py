@@ -49,6 +49,11 @@ class Memory:
         return self._written.shared(arguments)
 
 
+def versions_of(tensors: list[torch.Tensor]) -> list[int]:
+    """Returns how often each tensor was written, -1 where PyTorch does not count it."""
+    return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
 def _bytes_of(content: Any) -> tuple[int, int]:
     """Returns the range of what is no tensor."""
     if not isinstance(content, numpy.ndarray) or content.size == 0:
