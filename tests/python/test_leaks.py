@@ -8,7 +8,7 @@ import pytest
 import rekindle
 import torch
 from leak_checks import MODELS, blocks_of_a_kept_call, growth_of_steps, growth_of_wraps, passing_bytes
-from rekindle.process.garbage import collector_paused
+from rekindle.process.garbage import collector_paused, no_full_collection
 from torch import nn
 
 
@@ -56,6 +56,31 @@ def test_an_export_leaves_no_tensor_to_the_garbage_collector() -> None:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+def test_young_garbage_is_collected_where_all_objects_are_not_looked_at() -> None:
+    generations: list[int] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(about["generation"])
+
+    before, many = gc.get_threshold(), len(gc.get_objects()) // 2  # a quarter more than there were ask for a full collection
+    gc.set_threshold(50, 1, 1)
+    gc.callbacks.append(note)
+    try:
+        with no_full_collection():
+            young = [[i] for i in range(many)]
+        assert 1 in generations and 2 not in generations
+        old = [[i] for i in range(many)]
+        assert old and 2 in generations
+        assert gc.get_threshold() == (50, 1, 1)
+        with no_full_collection():
+            gc.set_threshold(60, 1, 1)
+        assert young and gc.get_threshold() == (60, 1, 1)
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
 
 
 def test_a_pause_leaves_the_garbage_collector_as_it_was() -> None:

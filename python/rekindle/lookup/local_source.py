@@ -27,7 +27,7 @@ from rekindle.lookup.trials import Trials
 from rekindle.lookup.wanted import Wanted
 from rekindle.modules.status import Status
 from rekindle.options import Options
-from rekindle.process.garbage import collector_paused
+from rekindle.process.garbage import collector_paused, no_full_collection
 from rekindle.process.single_flight import take_turn
 from rekindle.reasons import Bypass, Reason, SmallByData, Waiting
 
@@ -210,13 +210,13 @@ class LocalSource:
 
     def _export(self, wanted: Wanted, on_written: Callable[[], None], *shares: Shared) -> ReadyGraph:
         """Exports, differentiates, verifies against eager, publishes; calls `on_written` once others can find the entry."""
-        from rekindle.miss.pipeline import export_entry
-
         if wanted.is_further and self._trials.check() and not self._options.forbids_eager:
             raise Waiting(Reason.TRIED_ENOUGH, _TRIED_ENOUGH, self._trials)
         self.store.explain_miss(wanted.prekey, wanted.fingerprint, wanted.describe_again, wanted.call.arguments)
         try:
-            with self._trials.counted(wanted.is_further):
+            with self._trials.counted(wanted.is_further), no_full_collection():
+                from rekindle.miss.pipeline import export_entry
+
                 made = export_entry(wanted.call, wanted.plan, wanted.fingerprint, wanted.describe)
         except Bypass as bypass:
             if (known := keep_refusal(self.store, wanted, bypass)) is not None:

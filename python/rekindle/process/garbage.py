@@ -6,6 +6,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+_NEVER = 2**31 - 1  # collections of the middle generation until one of all objects
+
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
@@ -22,3 +24,19 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def no_full_collection() -> Iterator[None]:
+    """Lets collections look at young objects only within the block: those that were made lately.
+
+    For work that may make cycles, and many objects: a cycle that holds a model's activations goes when it is young.
+    """
+    before = gc.get_threshold()
+    within = (*before[:2], _NEVER)
+    gc.set_threshold(*within)
+    try:
+        yield
+    finally:
+        if gc.get_threshold() == within:  # nobody else has set it
+            gc.set_threshold(*before)
