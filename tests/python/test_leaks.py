@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 import rekindle
@@ -58,6 +59,7 @@ def test_an_export_leaves_no_tensor_to_the_garbage_collector() -> None:
         gc.enable()
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the collector is incremental: no collection looks at all objects")
 def test_young_garbage_is_collected_where_all_objects_are_not_looked_at() -> None:
     generations: list[int] = []
 
