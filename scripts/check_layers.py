@@ -54,6 +54,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "pybind11/": ("python",),
     "Python.h": ("python",),
     "rocksdb/": ("export_cache/tiers",),
+    "curl/": ("export_cache/tiers",),
     "onnx": ("src/graph/onnx/",),
     "google/protobuf": ("src/graph/onnx/",),
     "CLI/": ("cli",),

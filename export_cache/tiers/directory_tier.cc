@@ -7,20 +7,17 @@
 #include <filesystem>
 
 #include "export_cache/files/files.h"
-#include "export_cache/formats/record.h"
 #include "export_cache/tiers/remote_tier.h"
 
 namespace rekindle {
 namespace {
-
-constexpr std::uint64_t kMostRecordBytes = 2 * (kMaxRawBytes + kRecordOverhead);
 
 class DirectoryTier : public RemoteTier {
  public:
   explicit DirectoryTier(std::string root) : root_(std::move(root)) {}
 
   Result<std::optional<std::string>> get(Space space, const Digest& key) override {
-    return read_file(path(space, key), kMostRecordBytes);
+    return read_file(path(space, key), kMostStoredBytes);
   }
 
   Status put(Space space, const Digest& key, std::string_view bytes) override {

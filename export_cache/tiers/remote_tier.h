@@ -15,11 +15,15 @@
 #include <string>
 #include <string_view>
 
+#include "export_cache/formats/record.h"
 #include "src/base/digest.h"
 #include "src/base/registry.h"
 #include "src/base/result.h"
 
 namespace rekindle {
+
+// What a tier reads of one name at most: more is no record and no object of ours.
+inline constexpr std::uint64_t kMostStoredBytes = 2 * (kMaxRawBytes + kRecordOverhead);
 
 class RemoteTier {
  public:
@@ -43,6 +47,7 @@ Registry<RemoteTierFactory>& remote_tiers();
 
 // REKINDLE_TIER("file", make_directory_tier) beside the definition of the factory.
 #define REKINDLE_TIER(scheme, factory) \
-  static const bool rekindle_tier_registered_ = (::rekindle::remote_tiers().add(scheme, factory), true)
+  static const bool REKINDLE_CONCAT(rekindle_tier_, __COUNTER__) = \
+      (::rekindle::remote_tiers().add(scheme, factory), true)
 
 }  // namespace rekindle

@@ -6,16 +6,19 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "export_cache/files/directory.h"
 #include "export_cache/files/filesystem.h"
 #include "src/base/log.h"
+#include "tests/export_cache/http_server.h"
 #include "tests/export_cache/support.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 
 using namespace rekindle;
+using rekindle::testing::HttpServer;
 using rekindle::testing::make_entry;
 using rekindle::testing::TempDir;
 namespace fs = std::filesystem;
@@ -28,6 +31,12 @@ const Digest kPrekey = digest_of("prekey");
 // A place for a tier of each scheme that is registered; a new scheme fails here until it has one.
 std::string place_for(const std::string& scheme, const TempDir& dir) {
   if (scheme == "file") return dir.path();
+  if (scheme.ends_with("http") || scheme.ends_with("https")) {
+    static std::map<std::string, testing::HttpServer> servers;
+    const auto names = scheme.starts_with("bazel") ? HttpServer::Names::kBazel : HttpServer::Names::kPlain;
+    const auto [server, made] = servers.try_emplace(scheme, names, scheme.ends_with("https"));
+    return server->second.place() + dir.path();
+  }
   FAIL("tier " << scheme << " has no place to be tested in");
   return {};
 }
