@@ -55,6 +55,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "Python.h": ("python",),
     "rocksdb/": ("export_cache/tiers",),
     "curl/": ("export_cache/tiers",),
+    "hiredis/": ("export_cache/tiers",),
     "onnx": ("src/graph/onnx/",),
     "google/protobuf": ("src/graph/onnx/",),
     "CLI/": ("cli",),

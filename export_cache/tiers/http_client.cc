@@ -9,10 +9,13 @@
 #include <cstring>
 #include <memory>
 
+#include "export_cache/tiers/broken_pipe.h"
+
 namespace rekindle {
 namespace {
 
-constexpr long kConnectSeconds = 5, kStalledSeconds = 10, kStalledBytesPerSecond = 1024, kMostRedirections = 5;
+constexpr long kConnectSeconds = 5, kStalledSeconds = 10, kStalledBytesPerSecond = 1024,
+               kMostRedirections = 5;
 
 // The functions of libcurl's stable interface that are used here.
 struct Curl {
@@ -107,6 +110,7 @@ class Request {
 
   // Of the last redirection.
   Result<long> perform(const std::string& url) {
+    const BrokenPipeIgnored guard;
     if (handle_ == nullptr) return io_error("cannot ask " + url + ": libcurl has no memory");
     if (const CURLcode code = curl_.easy_perform(handle_.get()); code != CURLE_OK) {
       const std::string why = why_[0] != '\0' ? why_ : "error " + std::to_string(code) + " of libcurl";

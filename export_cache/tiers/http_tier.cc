@@ -1,6 +1,7 @@
-// The tiers "http" and "https": a web server that answers GET and stores what is PUT below a URL, as nginx with its
-// DAV module does; and "bazel+http" and "bazel+https": a cache of Bazel's HTTP protocol (bazel-remote), which wants names of
-// 64 hexadecimal digits and, unless it is told otherwise, checks what is in cas/: all lies in ac/ there.
+// The tiers "http" and "https": a web server that answers GET and stores what is PUT below a URL, as nginx
+// with its DAV module does; and "bazel+http" and "bazel+https": a cache of Bazel's HTTP protocol
+// (bazel-remote), which wants names of 64 hexadecimal digits and, unless it is told otherwise, checks what is
+// in cas/: all lies in ac/ there.
 #include <algorithm>
 #include <cctype>
 #include <string_view>

@@ -53,8 +53,9 @@ Result<std::unique_ptr<Remote>> Remote::parse(std::string_view text) {
     const auto* factory =
         separator == std::string_view::npos ? nullptr : remote_tiers().find(one.substr(0, separator));
     if (factory == nullptr) {
-      return invalid_argument("'" + entry->name + "' names no kind of tier; known: " + known_schemes() +
-                              "; write it like file:///shared/rekindle or http://cache.example:8080/rekindle");
+      return invalid_argument(
+          "'" + entry->name + "' names no kind of tier; known: " + known_schemes() +
+          "; write it like file:///shared/rekindle or http://cache.example:8080/rekindle");
     }
     REKINDLE_ASSIGN_OR_RETURN(entry->tier,
                               (*factory)(std::string(one.substr(separator + kSeparator.size()))));

@@ -46,7 +46,7 @@ using RemoteTierFactory = Result<std::unique_ptr<RemoteTier>> (*)(const std::str
 Registry<RemoteTierFactory>& remote_tiers();
 
 // REKINDLE_TIER("file", make_directory_tier) beside the definition of the factory.
-#define REKINDLE_TIER(scheme, factory) \
+#define REKINDLE_TIER(scheme, factory)                             \
   static const bool REKINDLE_CONCAT(rekindle_tier_, __COUNTER__) = \
       (::rekindle::remote_tiers().add(scheme, factory), true)
 

@@ -20,8 +20,10 @@ const TempDir& certified() {
   static const TempDir dir;
   if (std::filesystem::exists(dir / "certificate")) return dir;
   const std::string command =
-      "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-      " -keyout " + dir / "key" + " -out " + dir / "certificate" + " 2>/dev/null";
+      "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext "
+      "subjectAltName=IP:127.0.0.1"
+      " -keyout " +
+      dir / "key" + " -out " + dir / "certificate" + " 2>/dev/null";
   if (std::system(command.c_str()) != 0) std::abort();
   return dir;
 }
@@ -41,8 +43,7 @@ HttpServer::HttpServer(Names names, bool tls) : parts_(std::make_unique<Parts>()
   if (tls) {
     const TempDir& dir = certified();
     setenv("SSL_CERT_FILE", (dir / "certificate").c_str(), 1);
-    parts.server =
-        std::make_unique<httplib::SSLServer>((dir / "certificate").c_str(), (dir / "key").c_str());
+    parts.server = std::make_unique<httplib::SSLServer>((dir / "certificate").c_str(), (dir / "key").c_str());
   } else {
     parts.server = std::make_unique<httplib::Server>();
   }
@@ -75,7 +76,8 @@ HttpServer::HttpServer(Names names, bool tls) : parts_(std::make_unique<Parts>()
   });
   parts.port = parts.server->bind_to_any_port("127.0.0.1");
   parts.thread = std::thread([&parts] { parts.server->listen_after_bind(); });
-  while (!parts.server->is_running()) std::this_thread::yield();  // one that does not run yet cannot be stopped
+  while (!parts.server->is_running())
+    std::this_thread::yield();  // one that does not run yet cannot be stopped
 }
 
 HttpServer::~HttpServer() {

@@ -15,7 +15,8 @@ class HttpServer {
   ~HttpServer();
 
   // "127.0.0.1:<port>", to be followed by a path. Answers are what was put, 404, or below
-  // /status/<number>: that status; /moved: a redirection to the same without it; /cut: half of what is promised.
+  // /status/<number>: that status; /moved: a redirection to the same without it; /cut: half of what is
+  // promised.
   std::string place() const;
 
  private:

@@ -87,7 +87,8 @@ TEST_CASE("a certificate that nobody vouches for is refused", "[export_cache]") 
 }
 
 TEST_CASE("a place that is no URL is refused, and so are secrets in it", "[export_cache]") {
-  for (const char* wrong : {"http://", "http:///path", "https://host/a?b", "http://host/a b", "http://me:s3cr3t@host/a"}) {
+  for (const char* wrong :
+       {"http://", "http:///path", "https://host/a?b", "http://host/a b", "http://me:s3cr3t@host/a"}) {
     INFO(wrong);
     const auto remote = Remote::parse(wrong);
     REQUIRE(!remote.ok());
@@ -100,7 +101,8 @@ TEST_CASE("a place that is no URL is refused, and so are secrets in it", "[expor
 TEST_CASE("machines share entries over a web server, and one that fails is left alone", "[export_cache]") {
   set_log_level(LogLevel::kOff);
   HttpServer server(HttpServer::Names::kBazel);
-  const std::string remote = "bazel+http://" + server.place() + "/team; http://" + server.place() + "/status/503";
+  const std::string remote =
+      "bazel+http://" + server.place() + "/team; http://" + server.place() + "/status/503";
   const TempDir dir;
   const auto a = *ExportCache::open({.dir = dir / "a", .remote = remote});
   std::vector<Digest> ids;

@@ -13,6 +13,7 @@
 #include "export_cache/files/filesystem.h"
 #include "src/base/log.h"
 #include "tests/export_cache/http_server.h"
+#include "tests/export_cache/redis_server.h"
 #include "tests/export_cache/support.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
@@ -36,6 +37,12 @@ std::string place_for(const std::string& scheme, const TempDir& dir) {
     const auto names = scheme.starts_with("bazel") ? HttpServer::Names::kBazel : HttpServer::Names::kPlain;
     const auto [server, made] = servers.try_emplace(scheme, names, scheme.ends_with("https"));
     return server->second.place() + dir.path();
+  }
+  if (scheme == "redis") {
+    static const testing::RedisServer server(testing::RedisServer::Kind::kOurs);
+    static std::map<std::string, std::size_t> databases;
+    return server.place() + "/" +
+           std::to_string(databases.try_emplace(dir.path(), databases.size()).first->second);
   }
   FAIL("tier " << scheme << " has no place to be tested in");
   return {};
