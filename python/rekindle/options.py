@@ -20,17 +20,19 @@ from rekindle.memory_plan import MemoryPlan
 from rekindle.option_values import TIMES_OF_LEVELS, checked
 
 _TIME_FOR_MEMORY = 0.02  # the share of a step's time that goes into computing large values again, if nothing else is said
-# Read by Rekindle or its build, but not an option of a module.
+# Read by Rekindle, its build, its scripts or its tests, but not an option of a module.
 _OTHER_VARIABLES = {
     f"REKINDLE_{name}"
     for name in (
+        "ACCEPT",
         "ALLOW_NETWORK_DB",
         "ALLOW_SHARED_DIR",
-        "BENCHMARKS",
         "BUNDLE",
         "CUDA",
         "DEV",
         "FUZZ",
+        "FUZZ_SECONDS",
+        "FUZZ_SEED",
         "PYTHON",
         "SANITIZE",
         "TESTS",
@@ -75,7 +77,8 @@ class Options:
         the first steps run; see docs/howto/fuse-kernels.md.
     cache_size: bytes of entries that the cache keeps, or text such as "500MiB"; above it the least valuable are evicted (default:
         5 GiB; 0: never)
-    remote: further tiers behind the directory, such as "file:///shared/rekindle ro", separated by ";"
+    remote: further tiers behind the directory, such as "http://cache.example:8080/rekindle ro", separated by ";"; see
+        docs/howto/share-between-machines.md
     wait_seconds: how long a process waits at most for another one that makes the same export; 0: not at all
     key_salt: text that becomes part of every key; two salts never share an entry
     inline_functions: whether autograd Functions that say nothing else become part of the graph with the operations of their

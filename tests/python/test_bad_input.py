@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shutil
 import warnings
 import weakref
@@ -59,6 +60,22 @@ def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rekindle.Options(cache="off").cache == "off"  # an explicit argument wins
 
 
+def test_variables_of_the_build_the_scripts_and_the_tests_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = pathlib.Path(__file__).parents[2]
+    read = set(re.findall(r"^(?:option|set)\((REKINDLE_\w+)", (root / "CMakeLists.txt").read_text(), re.MULTILINE))
+    for script in filter(pathlib.Path.is_file, (root / "scripts").iterdir()):
+        read |= set(re.findall(r"\$\{?(REKINDLE_\w+)", script.read_text()))
+    for source in (*(root / "tests").rglob("*.h"), *(root / "tests").rglob("*.py")):
+        read |= set(re.findall(r"(?:getenv|environ\.get)\(\"(REKINDLE_\w+)", source.read_text()))
+    read = {name for name in read if not name.startswith("REKINDLE_TEST_")}  # between a test and its child
+    assert read >= {"REKINDLE_ACCEPT", "REKINDLE_CUDA", "REKINDLE_FUZZ_SECONDS"}
+    for name in read:
+        monkeypatch.setenv(name, "ON")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rekindle.Options()
+
+
 def warned(capfd: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
 
@@ -93,7 +110,7 @@ def test_what_is_no_path_or_text_is_an_error(name: str, wrong: Any) -> None:
         rekindle.Options(**{name: wrong})
 
 
-@pytest.mark.parametrize("wrong", ["http://x", "x", "redis://host", "file:relative", "file:///ok; http://x"])
+@pytest.mark.parametrize("wrong", ["ftp://x", "x", "memcached://host", "file:relative", "file:///ok; ftp://x"])
 def test_a_remote_of_no_known_kind_is_an_error_at_once(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"option 'remote' is .* names no kind of tier; known: .*file"):
         rekindle.Options(remote=wrong)

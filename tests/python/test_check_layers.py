@@ -1,12 +1,20 @@
 """scripts/check_layers.py finds what it is there to find, and nothing in this tree."""
 
 import pathlib
+import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check_layers.py"
+PAGE = SCRIPT.parents[1] / "docs" / "contributing.md"
+# What the page calls the headers of each prefix of OUTSIDE.
+WORDS = {
+    "ATen/": "ATen", "c10/": "c10", "torch/": "torch", "cuda": "CUDA", "pybind11/": "pybind11", "Python.h": "Python",
+    "rocksdb/": "RocksDB", "curl/": "libcurl", "hiredis/": "hiredis", "onnx": "ONNX", "google/protobuf": "protobuf", "CLI/": "CLI11",
+}  # fmt: skip
 
 
 def check(root: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -31,6 +39,9 @@ def write(root: pathlib.Path, path: str, text: str = "") -> None:
         ("session/plan/plan.cc", '"export_cache/key.h"', "session must not include export_cache"),
         ("session/plan/plan.cc", '"src/passes/pass.h"', "session must not include src/passes"),
         ("python/bindings/module.cc", '"cli/command.h"', "python/bindings must not include cli"),
+        ("python/process/fork.cc", '"src/graph/graph.h"', "python/process must not include src/graph"),
+        ("python/process/fork.cc", "<pybind11/stl.h>", "<pybind11/stl.h> belongs to python/calls, python/bindings only"),
+        ("kernels/cpu/gelu.cc", "<torch/library.h>", "<torch/library.h> belongs to device, session, python only"),
         ("src/graph/print.cc", "<ATen/Tensor.h>", "<ATen/Tensor.h> belongs to"),
         ("cli/main.cc", "<torch/library.h>", "<torch/library.h> belongs to"),
         ("session/plan/plan.cc", "<rocksdb/db.h>", "<rocksdb/db.h> belongs to export_cache/tiers only"),
@@ -145,3 +156,43 @@ def test_the_tree_keeps_its_directions() -> None:
     result = check(SCRIPT.parents[1])
     assert result.stdout == ""
     assert result.returncode == 0
+
+
+def table(title: str) -> list[list[str]]:
+    """Reads the first table under a title of the page, without its head."""
+    section = PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def names(cell: str) -> list[str]:
+    """Lists what is between backticks."""
+    return re.findall("`([^`]+)`", cell)
+
+
+def test_the_page_says_who_may_include_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = runpy.run_path(str(SCRIPT))
+    may_include: dict[str, set[str]] = {}
+    outside: dict[str, set[str]] = {}
+    for rooms, others, headers in table("Who may include whom"):
+        named = names(others)
+        lower = list(may_include)[: list(may_include).index(named[0]) + 1] if others.startswith("all down to ") else []
+        for room in names(rooms):
+            may_include[room] = {*lower, *named}
+            outside[room] = set(WORDS.values()) if headers == "any" else {*re.findall(r"[\w]+", headers)} & {*WORDS.values()}
+    assert may_include == script["ROOMS"]
+    for room, found in outside.items():
+        users = {WORDS[prefix]: paths for prefix, paths in script["OUTSIDE"].items()}
+        may = {word for word, paths in users.items() if any(room.startswith(path) or path.startswith(room) for path in paths)}
+        assert found == (set(users) if room.startswith(script["FREE"].rstrip("/")) else may), room
+
+
+def test_the_page_says_who_may_import_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = runpy.run_path(str(SCRIPT.parent / "python_layers.py"))
+    first, *rooms, last = [names(cell) for cell, _ in table("Who may import whom")]
+    assert (script["FOUNDATION"], *(room for row in rooms for room in row), script["DOOR"]) == script["ROOMS"]
+    assert {f"{name}.py" for name in first} == script["FOUNDATION_FILES"]
+    files = {path.stem for path in (SCRIPT.parents[1] / script["PACKAGE"]).glob("*.py")} - {"__init__"}
+    assert {*first, *last} == files

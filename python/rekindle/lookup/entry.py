@@ -65,6 +65,7 @@ class StoredEntry:
     meta: EntryMeta = field(repr=False)
     # Makes the LeafTree that explains it; an empty one for an entry that this process did not export.
     leaves: Callable[[], Any] = field(default=_native.LeafTree, repr=False)
+    source: str = "local"  # or "remote": a tier behind the cache's directory told of it
 
     @property
     def joint(self) -> bytes:

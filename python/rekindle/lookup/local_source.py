@@ -102,7 +102,7 @@ class LocalSource:
             if _dice.random() < self._options.verified_share and (made := self._disproof(wanted, found)) is not None:
                 return self._adopt(wanted, made, lambda: None, *shares)
             with collector_paused():
-                graph = self.hit(wanted, found, "local")
+                graph = self.hit(wanted, found, found.source)
             for share in shares if graph is not None else ():
                 share.offer(self.store.pack(found))
             if graph is not None:

@@ -80,20 +80,20 @@ class Store:
             return
         sizes, places = sizes_of(wanted.call.arguments), wanted.fingerprint.places
         try:
-            for entry, observations, _ in self._candidates(wanted.prekey):
+            for entry, observations, source in self._candidates(wanted.prekey):
                 recorded = self._observations(entry, observations)
                 if recorded is None or Shapes.observed(recorded).bind(sizes) is None or verify(recorded, places) is not None:
                     continue
-                found = self._load(entry, recorded)
+                found = self._load(entry, recorded, source)
                 if found is not None:
                     yield found
         except (_native.RekindleError, ValueError) as error:
             _native.log_warning(f"the cache could not be read: {error}")
 
-    def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, int]]:
-        """Yields (id, observations, time) of the local cache's candidates; asks the other tiers only when none of these holds."""
-        yield from self._cache.lookup(prekey)
-        yield from self._cache.lookup_remote(prekey)
+    def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, str]]:
+        """Yields (id, observations, source) of the local cache's candidates; asks the other tiers only when none of these holds."""
+        for source, look_up in (("local", self._cache.lookup), ("remote", self._cache.lookup_remote)):
+            yield from ((entry, observations, source) for entry, observations, _ in look_up(prekey))
 
     def _observations(self, entry: str, text: bytes) -> list[Any] | None:
         """Returns the observations of a candidate; removes the candidate and returns None when they are none."""
@@ -105,12 +105,12 @@ class Store:
             self.reject(entry, f"its observations cannot be read: {first_line(error)}")
             return None
 
-    def _load(self, entry: str, observations: list[Any]) -> StoredEntry | None:
+    def _load(self, entry: str, observations: list[Any], source: str) -> StoredEntry | None:
         loaded = self._cache.load(entry)
         if loaded is None:
             return None
         try:
-            found = StoredEntry(entry, observations, loaded["sections"], EntryMeta.parse(loaded["meta"]))
+            found = StoredEntry(entry, observations, loaded["sections"], EntryMeta.parse(loaded["meta"]), source=source)
             check_entry(found)
         except InvalidEntry as error:
             self.reject(entry, str(error))
