@@ -21,7 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Free bytes; with less the disk is reported as full, since an entry and what the database writes beside it
+// may not fit.
 constexpr std::uint64_t kLittleSpace = 256 << 20;
+// Files; ExportCache::maintain() folds them from 64 on, so that so many mean that none has been folded for
+// long.
 constexpr std::size_t kManyJournals = 1000;
 constexpr const char* kElsewhere = "name another directory with REKINDLE_CACHE_DIR or --dir";
 

@@ -10,7 +10,7 @@
 namespace rekindle::cli {
 
 // Makes `path`, and its directory, with what `write` puts into the stream. kInvalidArgument where it is there
-// already, kIoError where it cannot be written.
+// already, kIo where it cannot be written.
 Status write_new_file(const std::string& path, const std::function<void(std::ostream&)>& write);
 
 }  // namespace rekindle::cli

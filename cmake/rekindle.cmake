@@ -1,4 +1,4 @@
-# Compiler settings and the two functions by which rooms and tests declare themselves.
+# Compiler settings and the functions by which rooms and tests declare themselves.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

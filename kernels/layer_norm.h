@@ -38,6 +38,13 @@ struct LayerNormGradients {
   at::Tensor& workspace;  // layer_norm_workspace elements; undefined when neither dweight nor dbias is wanted
 };
 
+// dx = inv_std * (g - average(g) - n * average(g * n)), with n = (x - mean) * inv_std, g = dy * weight and
+// averages over a row's columns; dweight is the sum of dy * n over the rows, dbias that of dy. All sums are
+// in mean's dtype or float64.
+//
+// dy and dx have x's shape, dweight and dbias have `columns` elements; mean and inv_std are what the forward
+// pass wrote for x. What is written shares no memory with another tensor, but for dx. Only the CPU uses the
+// workspace.
 void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
                          const at::Tensor& inv_std, const at::Tensor& weight, const LayerNormOptions& options,
                          const LayerNormGradients& gradients);

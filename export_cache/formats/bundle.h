@@ -1,8 +1,8 @@
 // Bundle: entries in one file, to be carried to another cache.
 //
-//   bundle := magic count:u64 { size:u64 object }* digest                   object:
-//   export_cache/formats/object.h magic  := "RKBUNDLE" version:u32 digest := 16 bytes                XXH3-128
-//   of all bytes before it
+//   bundle := magic count:u64 { size:u64 object }* digest     object: export_cache/formats/object.h
+//   magic  := "RKBUNDLE" version:u32
+//   digest := 16 bytes                                        XXH3-128 of all bytes before it
 //
 // Format version history
 //   1  first version

@@ -1,11 +1,12 @@
 // Object: an entry as it travels outside the database, with the candidates that lead to it, so that a file of
 // one can be found again by whoever has nothing else.
 //
-//   object     := entry_record candidates_record                          two records, see
-//   export_cache/formats/record.h entry_record      := record(kind entry, key = entry id)               see
-//   export_cache/formats/entry.h candidates_record := record(kind candidates, key = entry id, raw =
-//   references) references := count:u64 { prekey:16 bytes created:i64 observations:string }*
+//   object            := entry_record candidates_record             two of export_cache/formats/record.h
+//   entry_record      := record(kind entry, key = entry id)         see export_cache/formats/entry.h
+//   candidates_record := record(kind candidates, key = entry id, raw = references)
+//   references        := count:u64 { prekey:16 bytes created:i64 observations:string }*
 //
+// There are at most kMaxPrekeys references, the newest first; string := length:u64 byte*.
 // The candidates come second and have a checksum of their own: when they rot, the entry is still whole.
 // Format version history: the record's version.
 #pragma once

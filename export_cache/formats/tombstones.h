@@ -1,8 +1,8 @@
 // Tombstones: which entries are gone, and why; so that a miss can be explained. A ring of the newest.
 //
-//   stored    := record(kind tombstones, key = zero, raw = tombstones)     see export_cache/formats/record.h
-//   tombstones := count:u64 tombstone*                                     oldest first, at most
-//   kMaxTombstones tombstone := id:16 bytes prekey:16 bytes reason:u8 time:i64
+//   stored     := record(kind tombstones, key = zero, raw = tombstones)  see export_cache/formats/record.h
+//   tombstones := count:u64 tombstone*                                   oldest first, at most kMaxTombstones
+//   tombstone  := id:16 bytes prekey:16 bytes reason:u8 time:i64         reason: a GoneReason
 //
 // Format version history: the record's version.
 #pragma once

@@ -1,9 +1,10 @@
 // Journal: events of one process, appended to its own small file, so that a hit never writes the database.
 //
 //   journal := record*
-//   record  := size:u32 event checksum:u64       size: of event, at most kMaxEventBytes; checksum: XXH3-64 of
-//   event event   := kind:u8 time:i64 entry:16 bytes seconds:f64 code:string
+//   record  := size:u32 event checksum:u64       size: of event, at most kMaxEventBytes
+//   event   := kind:u8 time:i64 entry:16 bytes seconds:f64 code:string         string := length:u64 byte*
 //
+// A checksum is the XXH3-64 of its event; a kind is an EventKind.
 // The first record that fails a check ends the file: a torn tail is ignored. Format version history: the file
 // name's suffix, ".journal1".
 #pragma once

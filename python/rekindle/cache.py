@@ -1,5 +1,7 @@
-"""Offers the CLI's verbs in Python, with the same names and the JSON's. Each takes the directory, else the default.
+"""Offers verbs of `rekindle cache` in Python, under their names: ls, stats, pin, unpin, prune, verify, pack, unpack, clear.
 
+Names in results are those of the command's JSON. inspect, explain, extract and doctor are the command's alone; of a call at
+hand, rekindle.explain() says why it misses. Each function takes the directory, else the default.
 Ids may be shortened as on the command line. Sizes and times are numbers (bytes, seconds) or text ("2GiB", "30d").
 What fails raises a RekindleError that says what to do.
 """

@@ -1,6 +1,7 @@
 // Digest: the 128-bit XXH3 hash that names entries and stages.
 //
-// XXH3-128 is not cryptographic: it guards against accidents, not against an adversary (see docs/decisions).
+// XXH3-128 is not cryptographic: it guards against accidents, not against an adversary
+// (docs/entry-format.md, "Keys and ids").
 #pragma once
 
 #include <array>

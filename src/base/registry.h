@@ -1,8 +1,8 @@
 // Registry<T>: named things that register themselves beside their own code, before main().
 //
 // Filled by static initializers, read-only afterwards; a duplicate name aborts at start-up. Rooms that
-// register are built as OBJECT libraries so that no linker drops a registrar;
-// tests/golden/registry.txt lists every name.
+// register are built as OBJECT libraries so that no linker drops a registrar. The files of
+// tests/golden/registry list the names of the operators and of the gradient rules.
 #pragma once
 
 #include <cstdio>

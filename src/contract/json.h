@@ -3,8 +3,7 @@
 //   scalar := null | bool | integer | float | text
 //   integer := JSON's, of 64 bits | {"int": "0x..." | "-0x..."}           longer ones
 //   float := JSON's | {"float": "nan" | "inf" | "-inf"}                   JSON has no such numbers
-//   text := JSON's | {"text": text in Python's unicode-escape encoding}   of what is no Unicode, as of file
-//   names
+//   text := JSON's | {"text": text in Python's unicode-escape encoding}   what is not Unicode, as file names
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,9 @@
 //         | {"namedtuple" | "return_type": name, "items": [part*]}
 //         | {"model_output" | "dataclass" | "object": name, "items": [[text, part]*]}
 //   name := [module, qualified name]
-//   view := {"of": {"input" | "output": position}, "detached": bool, "is_view": bool, "one_of_many": bool,
-//   place} place := "steps": [step*]                                            view_steps.h
+//   view := {"of": base, "detached": bool, "is_view": bool, "one_of_many": bool, place}
+//   base := {"input" | "output": position}
+//   place := "steps": [step*]             step: view_steps.h
 //          | "size": [n*], "stride": [n*], "offset": n from the base's own, "base_stride": [n*]
 //
 // Numbers are those of the result that depend on sizes. results/contract.py and results/views.py make

@@ -1,9 +1,9 @@
 // How one tensor is a view of another: the methods of torch.Tensor that make it, so that it can be made again
 // at other sizes. As an entry's content is not trusted, a step is one of the names below and nothing else.
 //
-//   step := [name, [argument*], {keyword: argument}, item | null]      item: of the tuple that the call
-//   returns argument := integer | null | "..." | [argument*] | {"slice": [argument, argument, argument]} |
-//   {"number": position}
+//   step := [name, [argument*], {keyword: argument}, item | null]   item: of the tuple that a call returns
+//   argument := integer | null | "..." | [argument*]
+//             | {"slice": [argument, argument, argument]} | {"number": position}
 //
 // Numbers are those of the result that depend on sizes (structure.h).
 #pragma once

@@ -165,8 +165,6 @@ class Graph {
   bool is_output(const Value* value) const;
   // Null when no value has that name.
   Value* find_value(std::string_view name) const;
-  // One past the largest Value::id().
-  std::uint32_t value_count() const { return next_id_; }
 
   // An independent copy; `map`, when given, receives old value -> new value.
   std::unique_ptr<Graph> clone(std::unordered_map<const Value*, Value*>* map = nullptr) const;

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-USES = ("saved", "intermediate", "scratch", "result", "gradient")
-
 
 @dataclass(frozen=True)
 class Value:

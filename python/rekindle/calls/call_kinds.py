@@ -23,7 +23,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.sizes.shapes import Shapes
 
 _MOST_VALUES = 64  # sets of plain values in layouts that differ in open sizes only
-_MOST_KINDS_OF_A_PART = 16
+_MOST_KINDS_OF_A_PART = 16  # layouts of inputs for which a part has graphs or was refused; further ones run in eager
 # What a module remembers: what was not used for longest is forgotten, and made anew when it returns, from what else is known.
 _MOST_KINDS = 1024
 _MOST_LAYOUTS = 1024

@@ -28,8 +28,8 @@ from rekindle.process.torch_internals import LINALG_MODULE, NN_MODULE
 
 Path = list[list[Any]]
 
-_MAX_STEPS = 8
-_MAX_OBJECTS = 50_000
+_MAX_STEPS = 8  # of a path: what is further away counts as not found
+_MAX_OBJECTS = 50_000  # that one search meets; it ends there, as not found, for a module can lead to most of a process
 _OF_PYTHON = (types.ModuleType, types.FunctionType, types.MethodType, staticmethod, classmethod, property, functools.partial)
 # Where functions of C are found by their names.
 _BUILTINS = ("torch", NN_MODULE, LINALG_MODULE, "torch.nn.functional", "operator", "math", "builtins")
@@ -211,9 +211,7 @@ def _search(target: Any, starts: list[tuple[Path, Any]]) -> Path | None:
     return next((path for path, value in _reached(starts) if value is target), None)
 
 
-def _reached(
-    starts: list[tuple[Path, Any]], left_out: Set[tuple[int, str]] = frozenset(), steps: int = _MAX_STEPS
-) -> Iterator[tuple[Path, Any]]:
+def _reached(starts: list[tuple[Path, Any]], left_out: Set[tuple[int, str]] = frozenset()) -> Iterator[tuple[Path, Any]]:
     """Yields what can be reached, breadth first, so that a path is short and does not depend on anything far away."""
     left: deque[tuple[Path, Any]] = deque(starts)
     seen = {id(value) for _, value in left}

@@ -31,7 +31,7 @@ from rekindle.results.call_device import on_device
 from rekindle.results.rebuilding import Structure
 from rekindle.sizes.shapes import Shapes, sizes_of
 
-_MOST_NUMBERS = 1024
+_MOST_NUMBERS = 1024  # sets of sizes whose numbers a graph remembers; beyond, all are forgotten and computed again
 
 
 @dataclass(eq=False)

@@ -25,7 +25,7 @@ from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import elements_may_overlap, is_dense
 from rekindle.results.view_steps import Step, decoded, repeated
 
-_MOST_PLACES = 1024
+_MOST_PLACES = 1024  # views, at one set of sizes each, that are kept worked out; beyond, all are forgotten and worked out again
 
 View = dict[str, Any]
 # (view, base) -> how it is made, where that is known

@@ -28,7 +28,7 @@ from rekindle.results import structure
 
 __all__ = ["PrivateCopies", "numbers_of", "private_tensors", "twin"]
 
-_MOST_OBJECTS = 1 << 20
+_MOST_OBJECTS = 1 << 20  # that a search for what to copy meets; a call that leads to more is refused, as the search takes seconds
 
 
 class PrivateCopies:
