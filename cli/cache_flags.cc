@@ -33,10 +33,14 @@ Result<std::vector<Digest>> find_entries(ExportCache& cache, const std::vector<s
   return ids;
 }
 
+Error corrupt_entry(const Digest& id) {
+  return corruption("entry " + id.hex() + " is corrupt; the next training run exports it again");
+}
+
 Result<Entry> load_entry(ExportCache& cache, const Digest& id) {
   REKINDLE_ASSIGN_OR_RETURN(std::optional<Entry> entry, cache.load(id));
   if (entry) return *std::move(entry);
-  return corruption("entry " + id.hex() + " is corrupt; the next training run exports it again");
+  return corrupt_entry(id);
 }
 
 Result<std::string> section_of(const Entry& entry, const Digest& id, const std::string& name) {

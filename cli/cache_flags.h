@@ -26,7 +26,9 @@ struct CacheFlags {
 
 // The ids of the entries that the prefixes name, each once; the Errors of ExportCache::find.
 Result<std::vector<Digest>> find_entries(ExportCache& cache, const std::vector<std::string>& prefixes);
-// The verified entry. kCorruption, with what happens next, when it is not sound.
+// What is said of an entry that is not sound, with what happens next.
+Error corrupt_entry(const Digest& id);
+// The verified entry; corrupt_entry() when it is not sound.
 Result<Entry> load_entry(ExportCache& cache, const Digest& id);
 // A section of it. kNotFound, naming those it has, when there is none of that name.
 Result<std::string> section_of(const Entry& entry, const Digest& id, const std::string& name);

@@ -2,8 +2,10 @@
 //
 //   commands/<noun>_<verb>.cc    the class and, at its foot, REKINDLE_COMMAND(noun, verb, "summary", Class)
 //   commands/<noun>_<verb>.md    its help page, compiled in
+//   commands/<noun>.cc           REKINDLE_NOUN(noun, "summary"): what the verbs are about
 //
-// A noun that is a command itself ends in REKINDLE_NOUN(noun, "summary", Class) in commands/<noun>.cc.
+// A noun that is a command itself has its class in commands/<noun>.cc, which ends in
+// REKINDLE_NOUN_COMMAND(noun, "summary", Class).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -35,8 +37,9 @@ class Command {
 
 struct CommandInfo {
   std::string noun;
-  std::string verb;     // empty: the noun itself is the command
+  std::string verb;     // empty: the noun itself
   std::string summary;  // empty: not listed in the help
+  // Null: a noun that is no command.
   std::function<std::unique_ptr<Command>()> make;
 };
 
@@ -56,7 +59,13 @@ int fail(const Error& error, int code = kExitProblem);
     return true;                                                                                         \
   }()
 
-#define REKINDLE_NOUN(noun, summary, Class)                                                            \
+#define REKINDLE_NOUN(noun, summary)                                       \
+  static const bool rekindle_registered_##noun = [] {                      \
+    ::rekindle::cli::commands().add(#noun, {#noun, "", summary, nullptr}); \
+    return true;                                                           \
+  }()
+
+#define REKINDLE_NOUN_COMMAND(noun, summary, Class)                                                    \
   static const bool rekindle_registered_##noun = [] {                                                  \
     ::rekindle::cli::commands().add(                                                                   \
         #noun, {#noun, "", summary,                                                                    \

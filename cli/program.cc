@@ -8,14 +8,6 @@
 namespace rekindle::cli {
 namespace {
 
-const std::map<std::string, std::string> kNouns = {
-    {"cache", "The cache of exported training graphs"},
-    {"completion", "Scripts that let a shell complete verbs, flags and entry ids"},
-    {"diff", "The first tensor in which two training runs differ"},
-    {"exec", "Run a training program with settings for its models"},
-    {"profile", "Where the time of a training step goes"},
-};
-
 // A variable of a script that is not set would otherwise stand for the default, and clear another cache.
 void refuse_empty_values(CLI::App& verb) {
   const auto check = [](const std::string& value) {
@@ -25,6 +17,11 @@ void refuse_empty_values(CLI::App& verb) {
   for (CLI::Option* option : verb.get_options()) {
     if (!option->get_positional() && option->get_expected_min() > 0) option->check(CLI::Validator(check, ""));
   }
+}
+
+std::string summary_of(const std::string& noun) {
+  const CommandInfo* const info = commands().find(noun);
+  return info == nullptr ? std::string() : info->summary;
 }
 
 // The words of a command line from the last to the first, as CLI11 parses them. `--` before the program of
@@ -53,7 +50,8 @@ Program::Program()
   std::map<std::string, CLI::App*> nouns;
   for (const auto& [name, info] : commands()) {
     CLI::App*& noun = nouns[info.noun];
-    if (noun == nullptr) noun = app_.add_subcommand(info.noun, kNouns.at(info.noun))->require_subcommand(1);
+    if (noun == nullptr) noun = app_.add_subcommand(info.noun, summary_of(info.noun))->require_subcommand(1);
+    if (info.make == nullptr) continue;
     if (info.verb.empty()) noun->require_subcommand(0, 1);
     CLI::App* verb = info.verb.empty() ? noun : noun->add_subcommand(info.verb, info.summary);
     if (info.summary.empty()) verb->group("");

@@ -34,8 +34,8 @@ std::pair<std::shared_ptr<KernelCompiler>, bool> compiler_of(c10::DeviceType typ
 
 }  // namespace
 
-// What is to be compiled, and the threads that do it: they end when nothing is left. A forked child has none
-// of them, and begins its own.
+// What is to be compiled, and the threads that do it: they end when nothing is left, and each joins the one
+// that ended before it. A forked child has none of them, and begins its own.
 class CompileQueue {
  public:
   static CompileQueue& get() {
@@ -47,12 +47,15 @@ class CompileQueue {
   CompileQueue& operator=(const CompileQueue&) = delete;
   // Compilers of a GPU do not outlive the process's end: what has not begun is left.
   ~CompileQueue() {
+    std::vector<std::thread> threads;
     {
       const std::lock_guard lock(mutex_);
       waiting_.clear();
+      if (process_ != getpid()) abandon();
+      threads.swap(threads_);
     }
-    if (process_ != getpid()) abandon();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads) thread.join();
+    if (ended_.joinable()) ended_.join();
   }
 
   std::shared_ptr<CompiledKernel> add(const std::string& source, const std::string& name,
@@ -98,24 +101,35 @@ class CompileQueue {
   void abandon() {
     for (std::thread& thread : threads_) thread.detach();
     threads_.clear();
+    if (ended_.joinable()) ended_.detach();
     running_ = 0;
     process_ = getpid();
   }
 
   void work() {
-    for (;;) {
-      std::optional<Job> job;
-      {
-        const std::lock_guard lock(mutex_);
-        if (waiting_.empty()) {
-          --running_;
-          return;
-        }
-        job = std::move(waiting_.front());
-        waiting_.pop_front();
-      }
-      run(*job);
+    std::thread before;
+    while (std::optional<Job> job = next(before)) run(*job);
+    if (before.joinable()) before.join();  // here, for add() may hold the GIL
+  }
+
+  // Returns what the calling thread does next. nullopt: it ends, and joins `before`.
+  std::optional<Job> next(std::thread& before) {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_.empty()) {
+      Job job = std::move(waiting_.front());
+      waiting_.pop_front();
+      return job;
     }
+    --running_;
+    const auto is_own = [id = std::this_thread::get_id()](const auto& thread) {
+      return thread.get_id() == id;
+    };
+    const auto own = std::ranges::find_if(threads_, is_own);
+    if (own != threads_.end()) {  // else the destructor joins it
+      before = std::exchange(ended_, std::move(*own));
+      threads_.erase(own);
+    }
+    return std::nullopt;
   }
 
   void run(const Job& job) {
@@ -136,6 +150,7 @@ class CompileQueue {
   std::map<std::pair<std::string, std::string>, std::shared_ptr<CompiledKernel>> kernels_;
   std::deque<Job> waiting_;
   std::vector<std::thread> threads_;
+  std::thread ended_;  // the last one that has, until the next one joins it
   unsigned running_ = 0;
   pid_t process_ = getpid();
   std::atomic<bool> warned_ = false;

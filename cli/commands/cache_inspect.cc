@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "cli/cache_flags.h"
@@ -58,14 +59,13 @@ class CacheInspect : public Command {
     if (!id.ok()) return fail(id.error());
     auto entries = (*cache)->list();
     if (!entries.ok()) return fail(entries.error());
-    auto entry = (*cache)->load(*id);
+    auto entry = load_entry(**cache, *id);
     if (!entry.ok()) return fail(entry.error());
     auto leaves = (*cache)->leaves({*id});
     if (!leaves.ok()) return fail(leaves.error());
-    for (const EntryInfo& info : *entries) {
-      if (info.id == *id && *entry) return print(info, **entry, leaves->front());
-    }
-    return fail(corruption("entry " + id->hex() + " is corrupt; the next training run exports it again"));
+    const auto info = std::ranges::find(*entries, *id, &EntryInfo::id);
+    if (info == entries->end()) return fail(corrupt_entry(*id));
+    return print(*info, *entry, leaves->front());
   }
 
  private:

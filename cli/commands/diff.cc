@@ -219,7 +219,7 @@ class Diff : public Command {
   bool json_ = false;
 };
 
-REKINDLE_NOUN(diff, "Find the first tensor in which two runs differ", Diff);
+REKINDLE_NOUN_COMMAND(diff, "The first tensor in which two training runs differ", Diff);
 
 }  // namespace
 }  // namespace rekindle::cli

@@ -140,7 +140,7 @@ class Exec : public Command {
   };
 };
 
-REKINDLE_NOUN(exec, "Run a training program with settings for its models", Exec);
+REKINDLE_NOUN_COMMAND(exec, "Run a training program with settings for its models", Exec);
 
 }  // namespace
 }  // namespace rekindle::cli

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "export_cache/formats/record.h"
+#include "src/base/concat.h"
 #include "src/base/digest.h"
 #include "src/base/registry.h"
 #include "src/base/result.h"

@@ -34,4 +34,5 @@ PYBIND11_MODULE(_native, m) {
   m.def("log_debug", &log_debug);
   m.def("log_info", &log_info);
   m.def("log_warning", &log_warning);
+  m.def("log_error", &log_error);
 }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/concat.h"
 #include "src/fusion/body.h"
 #include "src/graph/graph.h"
 
@@ -167,10 +168,9 @@ struct OpRegistrar {
 };
 
 // REKINDLE_OP("", "MatMul", lower_matmul);
-#define REKINDLE_OP(domain, op_type, lower) \
-  static const ::rekindle::session::OpRegistrar REKINDLE_OP_NAME(__COUNTER__)(domain, op_type, lower)
-#define REKINDLE_OP_NAME(number) REKINDLE_OP_NAME_INNER(number)
-#define REKINDLE_OP_NAME_INNER(number) op_registrar_##number
+#define REKINDLE_OP(domain, op_type, lower)                                                                  \
+  static const ::rekindle::session::OpRegistrar REKINDLE_CONCAT(op_registrar_, __COUNTER__)(domain, op_type, \
+                                                                                            lower)
 
 // Helpers that several families share.
 // Returns the first `count` inputs; absent ones are undefined.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct NeededRows {
   std::int64_t needed = 0, counts = 0;
 
   // In the order in which a packed graph takes them.
-  std::vector<at::Tensor> inputs() const {
+  std::array<at::Tensor, padding::kRowInputs> inputs() const {
     return {rows, counted, counted_among_rows, is_needed, counts_itself};
   }
 };

@@ -8,7 +8,7 @@
 
 #include "session/lower/evaluate.h"
 #include "session/lower/infer_types.h"
-#include "src/autodiff/dead_nodes.h"
+#include "src/graph/dead_nodes.h"
 #include "src/padding/simplify.h"
 #include "src/pipeline/pipeline.h"
 
@@ -23,7 +23,7 @@ std::unique_ptr<graph::Graph> forward_of(const autodiff::JointGraph& joint) {
   while (forward->outputs().size() > joint.forward_outputs)
     forward->erase_output(forward->outputs().size() - 1);
   padding::join_reshapes(*forward);
-  autodiff::erase_dead_nodes(*forward, nullptr);
+  graph::erase_dead_nodes(*forward);
   while (forward->inputs().size() > joint.forward_inputs) forward->erase_input(forward->inputs().size() - 1);
   return forward;
 }

@@ -14,16 +14,13 @@
 namespace rekindle::session {
 
 struct PackedJoint {
-  // With more forward inputs for each packing, in order, after the others: see padding::PackedGraph.
+  // With padding::kRowInputs more forward inputs for each packing, in order, after the others.
   // Outputs, cotangents and gradients are those of the joint graph.
   autodiff::JointGraph joint;
   // For tokens of each kind, such as an encoder's and a decoder's, without their graphs. The question graph
   // of one takes the inputs of those before it, too.
   std::vector<padding::PackedGraph> packings;
 };
-
-// How many inputs it has more for each packing.
-inline constexpr std::size_t kRowInputs = 5;
 
 // Returns whether packed_joint() can tell batch and length from other sizes by these inputs; it cannot by
 // sequences of fewer than four tokens.

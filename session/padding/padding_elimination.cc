@@ -58,8 +58,9 @@ PaddingElimination::Made PaddingElimination::make(std::span<const at::Tensor> in
     results += each.row_results;
     if (!each.needs_all.empty()) log_debug("padding_elimination: all rows are needed by " + each.needs_all);
   }
-  auto session = Session::create(std::move(packed->joint), options_for(options_, joint_.forward_inputs,
-                                                                       kRowInputs * made.packings.size()));
+  auto session = Session::create(
+      std::move(packed->joint),
+      options_for(options_, joint_.forward_inputs, padding::kRowInputs * made.packings.size()));
   if (!session.ok()) return {.why_not = session.error().message};
   made.packed = *std::move(session);
   if (results > 0)

@@ -28,7 +28,7 @@ class AllRows {
 
 class PaddingElimination {
  public:
-  // `options`: of the session whose graph it is, here and below.
+  // `joint` has to outlive this. `options`: of the session whose graph it is, here and below.
   PaddingElimination(const autodiff::JointGraph& joint, SessionOptions options)
       : joint_(joint), options_(std::move(options)) {}
 

@@ -51,8 +51,8 @@ void GraphLowering::define_constant(const graph::Value* value, at::Tensor tensor
 
 void GraphLowering::add_inputs() {
   const auto& joint = *request_.joint;
-  TORCH_CHECK(request_.input_count == joint.forward_inputs, "the graph takes ", joint.forward_inputs,
-              " inputs, but the call has ", request_.input_count);
+  TORCH_CHECK(request_.inputs.size() == joint.forward_inputs, "the graph takes ", joint.forward_inputs,
+              " inputs, but the call has ", request_.inputs.size());
   for (std::size_t i = 0; i < joint.forward_inputs; ++i) {
     const graph::Value* value = joint.graph->inputs()[i];
     TORCH_CHECK(request_.inputs[i].defined(), "input '", value->name(), "' is missing");

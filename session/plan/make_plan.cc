@@ -17,8 +17,7 @@ std::shared_ptr<const Plan> planned(const PlanRequest& request) {
   plan.joint = request.joint;
   plan.present = request.present;
   plan.device = request.device;
-  for (std::size_t i = 0; i < request.input_count; ++i)
-    plan.input_metas.push_back(meta_of(request.inputs[i]));
+  for (const at::Tensor& input : request.inputs) plan.input_metas.push_back(meta_of(input));
   return std::make_shared<const Plan>(std::move(plan));
 }
 

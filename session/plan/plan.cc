@@ -88,9 +88,9 @@ bool KeptValues::is_kept_small(const Slot& slot) const {
   return slot.value != nullptr && slot.bytes <= kMaxKeptBytes && recomputed.contains(slot.value->name());
 }
 
-bool Plan::fits(const at::Tensor* inputs, std::size_t count, at::Device on) const {
-  if (count != input_metas.size() || on != device) return false;
-  for (std::size_t i = 0; i < count; ++i) {
+bool Plan::fits(std::span<const at::Tensor> inputs, at::Device on) const {
+  if (inputs.size() != input_metas.size() || on != device) return false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& tensor = inputs[i];
     const at::Tensor& meta = input_metas[i];
     if (tensor.scalar_type() != meta.scalar_type() || tensor.sizes() != meta.sizes() ||

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -151,7 +152,7 @@ struct Plan : Programs {
   Recomputation recomputation;
 
   // True when inputs with these layouts, on that device, can run on the plan. Meta tensors serve as layouts.
-  bool fits(const at::Tensor* inputs, std::size_t count, at::Device on) const;
+  bool fits(std::span<const at::Tensor> inputs, at::Device on) const;
   std::string describe() const;
 };
 
@@ -179,8 +180,7 @@ struct PlanRequest {
   std::vector<bool> present;
   bool record = false;  // false: forward only, nothing is saved
   const KeptValues* kept = &kNothingKept;
-  const at::Tensor* inputs = nullptr;  // tensors or meta tensors: only layouts are read
-  std::size_t input_count = 0;
+  std::span<const at::Tensor> inputs;  // tensors or meta tensors: only layouts are read
   at::Device device = at::kCPU;
   // As of SessionOptions; null for none.
   const std::vector<ResultLayout>* output_layouts = nullptr;

@@ -87,8 +87,7 @@ std::shared_ptr<FramePool> PlanCache::find_for_part(const Plan& used, const Back
     // The plan that guessed wrong would not be used again: its arena goes with its last frame.
     for (auto entry = entries_.begin(); !several_ && entry != entries_.end();) {
       const auto each = entry++;
-      if (each->record && each->part != part &&
-          each->pool->plan()->fits(wanted.inputs.data(), wanted.inputs.size(), wanted.device)) {
+      if (each->record && each->part != part && each->pool->plan()->fits(wanted.inputs, wanted.device)) {
         gone.splice(gone.end(), entries_, each);
       }
     }
@@ -132,7 +131,7 @@ std::shared_ptr<FramePool> PlanCache::known(const Wanted& wanted) {
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->record != wanted.record || (wanted.record && entry->part != wanted.part)) continue;
     if (!entry->serves(wanted)) continue;
-    if (!entry->pool->plan()->fits(wanted.inputs.data(), wanted.inputs.size(), wanted.device)) continue;
+    if (!entry->pool->plan()->fits(wanted.inputs, wanted.device)) continue;
     entries_.splice(entries_.begin(), entries_, entry);
     return entry->pool;
   }
@@ -200,8 +199,7 @@ PlanRequest PlanCache::request_of(const Wanted& wanted) const {
   request.record = wanted.record;
   if (wanted.record) request.kept = &kept_;
   request.fuse = options_.fuse;
-  request.inputs = wanted.inputs.data();
-  request.input_count = wanted.inputs.size();
+  request.inputs = wanted.inputs;
   request.device = wanted.device;
   request.output_layouts = &options_.output_layouts;
   request.gradient_layouts = &options_.gradient_layouts;

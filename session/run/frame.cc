@@ -63,8 +63,9 @@ Frame::~Frame() { give_back_arena(); }
 void Frame::take_arena() {
   arena_ = device::ArenaPool::of(plan_->device).take(plan_->arena_bytes);
   const at::Tensor& memory = arena_->memory;
-  const void* const before = std::exchange(place_, memory.const_data_ptr());
-  if (before == place_ && before != nullptr) return;
+  const void* const place = memory.const_data_ptr();
+  if (place == place_ && place != nullptr) return;
+  place_ = nullptr;  // until all slots see it
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const Slot& slot = plan_->slots[id];
     if (slot.storage != Storage::kArena) continue;
@@ -75,6 +76,7 @@ void Frame::take_arena() {
       bind(id, device::tensor_over(memory, slot.offset, slot.meta));
     }
   }
+  place_ = place;
 }
 
 void Frame::give_back_arena() {

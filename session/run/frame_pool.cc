@@ -26,7 +26,14 @@ FramePool::Handle FramePool::acquire() {
     }
   }
   if (frame == nullptr) frame = make();
-  frame->take_arena();  // may throw for want of memory
+  try {
+    frame->take_arena();
+  } catch (...) {  // for want of memory; this may be the frame that records
+    frame->give_back_arena();
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(frame));
+    throw;
+  }
   {
     const std::lock_guard lock(mutex_);
     high_water_ = std::max(high_water_, ++in_use_);

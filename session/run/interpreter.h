@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/concat.h"
 #include "src/graph/graph.h"
 
 namespace rekindle::session {
@@ -35,10 +36,8 @@ struct InterpretRegistrar {
 };
 
 // REKINDLE_INTERPRETED("", "SequenceAt", sequence_at);
-#define REKINDLE_INTERPRETED(domain, op_type, interpret)                                       \
-  static const ::rekindle::session::InterpretRegistrar REKINDLE_INTERPRETED_NAME(__COUNTER__)( \
+#define REKINDLE_INTERPRETED(domain, op_type, interpret)                                                   \
+  static const ::rekindle::session::InterpretRegistrar REKINDLE_CONCAT(interpret_registrar_, __COUNTER__)( \
       domain, op_type, interpret)
-#define REKINDLE_INTERPRETED_NAME(line) REKINDLE_INTERPRETED_NAME_INNER(line)
-#define REKINDLE_INTERPRETED_NAME_INNER(line) interpret_registrar_##line
 
 }  // namespace rekindle::session

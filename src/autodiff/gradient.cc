@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "src/autodiff/dead_nodes.h"
 #include "src/autodiff/rule.h"
+#include "src/graph/dead_nodes.h"
 #include "src/graph/op_info.h"
 #include "src/graph/text/print.h"
 #include "src/graph/torch_node.h"
@@ -57,7 +57,7 @@ class ReverseWalk {
     for (auto node = forward.rbegin(); node != forward.rend(); ++node)
       REKINDLE_RETURN_IF_ERROR(visit(**node));
     add_gradients();
-    erase_dead_nodes(graph_, forward.empty() ? nullptr : forward.back());
+    graph::erase_dead_nodes(graph_, forward.empty() ? nullptr : forward.back());
     drop_unused(cotangents);
     return {};
   }
@@ -134,7 +134,7 @@ class ReverseWalk {
   Status deliver(RuleContext& context, std::size_t i) {
     Value* x = context.x(i);
     const auto& [value, unreduced] = context.dx()[i];
-    const bool reduce = unreduced && !same_shape(*unreduced, x->type());
+    const bool reduce = unreduced && !graph::have_same_shape(*unreduced, x->type());
     Value* dx = reduce ? context.rekindle_op("SumToSizeOf", {value, x}) : value;
     const DType want = x->type().dtype, have = dx->type().dtype;
     if (want != DType::kUndefined && have != DType::kUndefined && want != have) {

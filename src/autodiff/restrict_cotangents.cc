@@ -9,9 +9,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "src/autodiff/dead_nodes.h"
 #include "src/autodiff/gradient.h"
 #include "src/autodiff/rule.h"
+#include "src/graph/dead_nodes.h"
 #include "src/graph/op_info.h"
 #include "src/graph/torch_node.h"
 
@@ -35,7 +35,7 @@ class Restriction {
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
     for (Node* node : nodes) visit(*node);
     erase_absent_gradients();
-    erase_dead_nodes(graph_, nullptr);
+    graph::erase_dead_nodes(graph_);
     for (std::size_t i = present.size(); i-- > 0;) {
       if (present[i]) continue;
       graph_.erase_input(joint_.forward_inputs + i);
@@ -172,7 +172,7 @@ void restrict_gradients(JointGraph& joint, const std::unordered_set<std::size_t>
     joint.graph->erase_output(joint.forward_outputs + i);
     joint.gradient_of.erase(joint.gradient_of.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  erase_dead_nodes(*joint.graph, nullptr);
+  graph::erase_dead_nodes(*joint.graph);
 }
 
 }  // namespace rekindle::autodiff

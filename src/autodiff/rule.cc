@@ -91,12 +91,4 @@ std::optional<std::size_t> rank_of(const Value* value) {
   return value->type().dims->size();
 }
 
-bool same_shape(const TensorType& a, const TensorType& b) {
-  if (!a.dims || !b.dims || *a.dims != *b.dims) return false;
-  for (const graph::Dim& dim : *a.dims) {
-    if (!dim.is_static() && dim.symbol.empty()) return false;  // two unknown dimensions need not be equal
-  }
-  return true;
-}
-
 }  // namespace rekindle::autodiff

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/concat.h"
 #include "src/base/registry.h"
 #include "src/base/result.h"
 #include "src/graph/graph.h"
@@ -99,8 +100,6 @@ const Rule* find_rule(const Node& node);
 
 // The rank of a value, when it is known.
 std::optional<std::size_t> rank_of(const Value* value);
-// True when both shapes are known and equal, symbols included.
-bool same_shape(const TensorType& a, const TensorType& b);
 
 struct RuleRegistrar {
   RuleRegistrar(std::string_view domain, std::string_view op_type, Rule rule) {

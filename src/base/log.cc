@@ -55,4 +55,9 @@ void log_warning(std::string_view message) {
   logger().warn("warning: {}", message);
 }
 
+void log_error(std::string_view message) {
+  const ForkHold hold;
+  logger().error("error: {}", message);
+}
+
 }  // namespace rekindle

@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include "src/base/concat.h"
+
 namespace rekindle {
 
 enum class ErrorCode {
@@ -80,9 +82,6 @@ using Status = Result<void>;
     auto rekindle_status_ = (expression);                        \
     if (!rekindle_status_.ok()) return rekindle_status_.error(); \
   } while (false)
-
-#define REKINDLE_CONCAT_INNER(a, b) a##b
-#define REKINDLE_CONCAT(a, b) REKINDLE_CONCAT_INNER(a, b)
 
 // REKINDLE_ASSIGN_OR_RETURN(auto x, f()): x = *f(), or return its error.
 #define REKINDLE_ASSIGN_OR_RETURN(target, expression) \

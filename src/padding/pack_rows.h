@@ -51,10 +51,13 @@ struct RowQuestions {
   std::vector<Sight> sights;
 };
 
+// How many vectors PackedGraph::graph takes.
+inline constexpr std::size_t kRowInputs = 5;
+
 struct PackedGraph {
-  // The inputs of the whole graph, then vectors. Of int64: the rows that are needed, in increasing order;
-  // those of them that losses and selections need; where these stand among the former. Of bool, for the first
-  // and the second: which are needed, and do not only fill up.
+  // The inputs of the whole graph, then kRowInputs vectors. Of int64: the rows that are needed, in increasing
+  // order; those of them that losses and selections need; where these stand among the former. Of bool, for
+  // the first and the second: which are needed, and do not only fill up.
   std::unique_ptr<graph::Graph> graph;
   std::array<std::string, 2> symbols;  // of how many rows are needed, and how many of these are counted
   // Takes the inputs of the whole graph and has no random draws.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/concat.h"
 #include "src/base/registry.h"
 #include "src/base/result.h"
 #include "src/graph/graph.h"

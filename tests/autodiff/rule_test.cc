@@ -32,16 +32,6 @@ TEST_CASE("every forward op of our own has a rule or says that it has no gradien
   }
 }
 
-TEST_CASE("shapes are the same only when both are known", "[autodiff]") {
-  using graph::Dim;
-  const auto type = [](std::vector<Dim> dims) { return graph::TensorType{graph::DType::kFloat32, dims}; };
-  CHECK(same_shape(type({Dim::named("n"), Dim::of(3)}), type({Dim::named("n"), Dim::of(3)})));
-  CHECK_FALSE(same_shape(type({Dim::named("n")}), type({Dim::named("m")})));
-  CHECK_FALSE(same_shape(type({Dim{}}), type({Dim{}})));
-  CHECK_FALSE(same_shape(type({Dim::of(1)}), type({Dim::of(1), Dim::of(1)})));
-  CHECK_FALSE(same_shape(graph::TensorType{}, graph::TensorType{}));
-}
-
 TEST_CASE("an unsupported case names the node and the reason", "[autodiff]") {
   const Error error =
       error_of(graph_text("%x: float32[2], %a: int64[1]", "%y: float32[1] = ReduceSum(%x, %a)"), "10");

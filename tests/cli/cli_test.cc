@@ -57,6 +57,17 @@ TEST_CASE("every command has a help page", "[cli]") {
   }
 }
 
+TEST_CASE("every noun has a summary", "[cli]") {
+  const Outcome help = rekindle_command("--help");
+  for (const std::string& noun : rekindle::testing::words("completion words -- ''")) {
+    const std::size_t line = help.output.find("\n  " + noun + " ");
+    INFO(noun);
+    REQUIRE(line != std::string::npos);
+    const std::size_t summary = help.output.find_first_not_of(' ', line + noun.size() + 3);
+    REQUIRE(help.output.at(summary) != '\n');
+  }
+}
+
 TEST_CASE("a missing directory is one clear message", "[cli]") {
   const TempDir dir;
   for (const char* command : {"ls", "inspect 00", "stats", "clear --yes"}) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 
@@ -169,6 +170,18 @@ def test_memory_that_runs_out_while_launches_are_recorded(capfd: pytest.CaptureF
     torch.ops.test_device.fail_allocation(0)
     twins.module.zero_grad()
     replays_of(twins, 3)
+
+
+def test_a_call_without_memory_for_its_arena_does_not_end_replays() -> None:
+    twins = twins_of(Made(SERVED["linear"]))
+    assert replays_of(twins, 5) == 2
+    rekindle.release_memory()
+    x = rows()
+    torch.ops.test_device.fail_allocation(1)
+    with contextlib.suppress(torch.OutOfMemoryError):
+        twins.wrapped(x)
+    torch.ops.test_device.fail_allocation(0)
+    assert replays_of(twins, 6) >= 2
 
 
 def test_copies_of_a_module_record_for_themselves() -> None:

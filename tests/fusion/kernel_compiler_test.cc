@@ -1,10 +1,14 @@
 #include "device/kernel_compiler.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
 #include <chrono>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 using namespace rekindle::device;
@@ -37,6 +41,12 @@ void wait_for(const CompiledKernel& kernel) {
   for (int i = 0; i < 5000 && !kernel.is_done(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   REQUIRE(kernel.is_done());
+}
+
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::size_t>(getpagesize());
 }
 
 struct Compilers {
@@ -75,6 +85,16 @@ TEST_CASE("What cannot be compiled has no kernel, and does not hinder others") {
   wait_for(*right);
   CHECK(wrong->get() == nullptr);
   CHECK(right->get() != nullptr);
+}
+
+TEST_CASE("Threads that have nothing left to compile keep no stack") {
+  const Compilers compilers;
+  const std::size_t before = address_space();
+  for (int i = 0; i < 100; ++i) {
+    wait_for(*compiled_kernel("burst " + std::to_string(i), "name", kDevice));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread ends
+  }
+  CHECK(address_space() < before + (std::size_t{200} << 20));  // a stack has 8 MB
 }
 
 TEST_CASE("A compiler may be waited for") {

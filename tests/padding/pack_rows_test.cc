@@ -41,6 +41,7 @@ PackedGraph pack(const std::string& text) {
   const auto graph = graph_from(text);
   auto packed = pack_rows(*graph, 0, sizes_of(*graph));
   if (!packed.ok()) FAIL(packed.error().message);
+  CHECK(packed->graph->inputs().size() == graph->inputs().size() + kRowInputs);
   CHECK(rekindle::graph::verify(*packed->graph).ok());
   CHECK(rekindle::graph::verify(*packed->question_graph).ok());
   return std::move(packed).value();

@@ -24,6 +24,7 @@ class Net{number}(torch.nn.Module):
     def forward(self, x):
 {body}
 """
+_EXPORTER = "torch.onnx._internal.torchscript_exporter.utils"
 Seen = tuple[str, str]  # the first number of a result, and where its graph came from
 
 
@@ -139,3 +140,11 @@ def test_what_was_put_in_the_place_of_a_librarys_is_told_apart(tmp_path: Path, f
     for name, *of_one in zip(REPLACED, *seen, strict=True):
         assert [source for _, source in of_one] == ["export", "export", "local"], name
         assert of_one[0][0] == of_one[2][0] != of_one[1][0], name
+
+
+@pytest.mark.parametrize(
+    "loads", ["process.torch_internals import import_exporter", "export.torchscript.adapter import load_exporter"]
+)
+def test_the_exporter_is_imported_before_an_export(loads: str) -> None:
+    program = f"import sys\nfrom rekindle.{loads} as load\nload()\nprint({_EXPORTER!r} in sys.modules)"
+    assert python_process.run("-c", program, check=True).stdout == "True\n"

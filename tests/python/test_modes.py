@@ -118,13 +118,16 @@ def sigmoid(joint: bytes) -> bytes:
         ),
     ],
 )
-def test_verify_finds_a_wrong_entry_and_uses_the_fresh_export(section: str, change: Any, complaint: str) -> None:
+def test_verify_finds_a_wrong_entry_and_uses_the_fresh_export(
+    section: str, change: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("on")
     wrong = poison(section, change)
     assert entries() == [wrong]
+    monkeypatch.setenv("REKINDLE_LOG", "error")
     [result], log = run("verify")
     assert result == ["export", 0, 1, 1]
-    assert "VERIFICATION FAILED" in log and complaint in log
+    assert "error: VERIFICATION FAILED" in log and complaint in log
     assert rekindle.cache.stats()["bypass_codes"] == {"verification_failed": 1}
     [right] = entries()
     assert right != wrong

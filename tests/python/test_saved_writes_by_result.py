@@ -9,18 +9,8 @@ import pytest
 import rekindle
 import torch
 from rekindle import _native
+from saved_writes_support import Writing
 from torch import nn
-
-
-class Writing(nn.Module):
-    def __init__(self, forward: Callable[[Any, torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.linear, self.norm, self.do = nn.Linear(3, 3), nn.BatchNorm1d(3), forward
-        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
-        self.register_buffer("mean", torch.zeros(3))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.do(self, x)
 
 
 class Doubling(torch.autograd.Function):

@@ -6,6 +6,7 @@ import copy
 import logging
 import threading
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import rekindle
 import threads as suite
 import torch
 from module_support import Twins, assert_same, mlp, rows
+from rekindle.lookup import store
 from thread_support import Held, child_of, in_thread
 from torch import nn
 
@@ -250,3 +252,28 @@ def test_verify_does_not_wait_for_the_first_call_of_another_thread(monkeypatch: 
     assert in_thread(lambda: rekindle.verify(model, rows()))()
     assert_same(results[0](), mlp()(rows()))
     assert rekindle.status(model).source in ("export", "local")
+
+
+class _SlowToTell(threading.Thread):
+    """Lets other threads run while it is asked whether it lives."""
+
+    def is_alive(self) -> bool:
+        time.sleep(0.001)
+        return super().is_alive()
+
+
+def test_a_flush_waits_for_what_any_thread_has_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "threading", types.SimpleNamespace(Thread=_SlowToTell))
+    writer, written = store._Writer(), []
+
+    def submit() -> None:
+        for i in range(10):
+            writer.submit(lambda i=i: (time.sleep(0.02), written.append(i)))
+
+    threads = [threading.Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.flush()
+    assert len(written) == 40

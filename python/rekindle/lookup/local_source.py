@@ -154,7 +154,7 @@ class LocalSource:
         self._status.verify_failures += 1
         self.store.record_bypass(str(Reason.VERIFICATION_FAILED))
         name = type(self._module).__name__
-        _native.log_warning(
+        _native.log_error(
             f"VERIFICATION FAILED: the entry of {name} in the cache is wrong (see {Reason.VERIFICATION_FAILED.anchor})"
         )
         self.store.reject(found.id, why)

@@ -195,8 +195,8 @@ class Store:
         return entry
 
     def reject(self, entry: str, why: str) -> None:
-        """Removes the entry of this id, which passed its checksum but cannot be run, with a warning."""
-        _native.log_warning(f"entry {entry[:12]} cannot be used and is removed: {why}")
+        """Removes the entry of this id, which passed its checksum but cannot be run, and logs it as an error."""
+        _native.log_error(f"entry {entry[:12]} cannot be used and is removed: {why}")
         if self._cache is None or not entry or self._mode == "readonly":
             return
         try:
@@ -265,16 +265,17 @@ class _Writer:
     _MAX_WAITING = 8
 
     def __init__(self) -> None:
-        self._threads: list[threading.Thread] = []
+        self._threads: set[threading.Thread] = set()  # several threads change it, by one operation each
         atexit.register(self.flush)
 
     def submit(self, write: Any) -> None:
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for ended in [thread for thread in tuple(self._threads) if not thread.is_alive()]:
+            self._threads.discard(ended)
         if len(self._threads) >= self._MAX_WAITING:
             self.flush()
         thread = threading.Thread(target=self._run, args=(write,), name="rekindle-store")
         thread.start()
-        self._threads.append(thread)
+        self._threads.add(thread)
 
     @staticmethod
     def _run(write: Any) -> None:
@@ -284,9 +285,9 @@ class _Writer:
             _native.log_warning(f"an entry could not be stored: {type(error).__name__}: {error}")
 
     def flush(self) -> None:
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join()
-        self._threads = []
+            self._threads.discard(thread)
 
 
 _writer = _Writer()

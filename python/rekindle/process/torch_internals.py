@@ -141,6 +141,7 @@ set_exporter_log: Callable[[bool], None] = torch._C._jit_set_onnx_log_enabled
 
 def import_exporter() -> None:
     """Imports what torch.onnx.export imports when it first runs."""
+    import torch.onnx._internal.torchscript_exporter.utils  # noqa: F401
 
 
 def exporter_settings() -> dict[str, Any]:

@@ -12,7 +12,7 @@ namespace rekindle::graph {
 namespace {
 
 // Graphs inside graphs; more would be an attack on the stack. Protobuf's own limit allows a third of 100.
-constexpr int kMaxDepth = 40;
+constexpr int kMaxTextDepth = 40;
 
 class Parser {
  public:
@@ -145,7 +145,7 @@ class Parser {
   }
 
   Attribute parse_graph() {
-    if (depth_ == kMaxDepth) {
+    if (depth_ == kMaxTextDepth) {
       scan_.fail("graphs are nested too deeply");
       return GraphPtr();
     }

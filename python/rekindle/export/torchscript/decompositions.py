@@ -18,25 +18,9 @@ import torch
 from torch.onnx import symbolic_helper
 
 from rekindle.export.torchscript.dtypes import DTYPES, NUMBERS
+from rekindle.export.torchscript.symbolic_arguments import constant, is_none
 from rekindle.export.trace.traced_operators import sizes_seen
-from rekindle.process.torch_internals import Value
 from rekindle.reasons import Bypass, Reason
-
-
-def _is_none(value: Any) -> bool:
-    return value is None or symbolic_helper._is_none(value)
-
-
-def _get(value: Any, kind: str, what: str = "an argument") -> Any:
-    """Returns the Python value of an argument. Raises Bypass for one that is computed from a tensor.
-
-    kind: as in torch's parse_args ("i", "f", "b", "is", "s")
-    what: names the argument in the message
-    """
-    found = symbolic_helper._maybe_get_const(value, kind)
-    if isinstance(found, Value):
-        raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
-    return found
 
 
 def _dtype(x: Any) -> torch.dtype:
@@ -84,7 +68,7 @@ def divide(g: Any, a: Any, b: Any) -> Any:
 def addcmul(g: Any, x: Any, a: Any, b: Any, value: Any = None) -> Any:
     dtype = _result(g)
     product = g.op("Mul", _cast(g, a, dtype), _cast(g, b, dtype))
-    factor = 1.0 if value is None else _get(value, "f", "value")
+    factor = 1.0 if value is None else constant(value, "f", "value")
     if factor != 1:
         product = g.op("Mul", product, _number(g, factor, dtype))
     return g.op("Add", _cast(g, x, dtype), product)
@@ -93,7 +77,7 @@ def addcmul(g: Any, x: Any, a: Any, b: Any, value: Any = None) -> Any:
 def _dimensions(value: Any) -> Any:
     """Returns one dimension, or several as a list."""
     found = symbolic_helper._maybe_get_const(value, "t")
-    return found.tolist() if isinstance(found, torch.Tensor) else _get(value, "is")
+    return found.tolist() if isinstance(found, torch.Tensor) else constant(value, "is")
 
 
 def _rearranged(change: Callable[..., torch.Tensor]) -> Callable[..., Any]:
@@ -121,9 +105,9 @@ def squeeze(g: Any, x: Any, dim: Any = None) -> Any:
 
 def _axes(g: Any, dim: Any, keepdim: Any) -> tuple[list[Any], int]:
     """Returns the second input of an ONNX reduction (none for all axes) and its keepdims."""
-    dims = [] if dim is None or _is_none(dim) else _get(dim, "is")
+    dims = [] if is_none(dim) else constant(dim, "is")
     dims = [dims] if isinstance(dims, int) else list(dims)
-    keep = int(bool(keepdim is not None and _get(keepdim, "b")))
+    keep = int(bool(keepdim is not None and constant(keepdim, "b")))
     return [_ints(g, dims)] if dims else [], keep
 
 
@@ -137,19 +121,19 @@ def _reduction(op_type: str) -> Callable[..., Any]:
 
 
 def cumsum(g: Any, x: Any, dim: Any, dtype: Any = None) -> Any:
-    return g.op("CumSum", _cast(g, x, _result(g)), _number(g, _get(dim, "i"), torch.int64))
+    return g.op("CumSum", _cast(g, x, _result(g)), _number(g, constant(dim, "i"), torch.int64))
 
 
 def _softmax(op_type: str) -> Callable[..., Any]:
     def softmax(g: Any, x: Any, dim: Any, dtype: Any = None) -> Any:
-        return g.op(op_type, _cast(g, x, _result(g)), axis_i=_get(dim, "i"))
+        return g.op(op_type, _cast(g, x, _result(g)), axis_i=constant(dim, "i"))
 
     return softmax
 
 
 def dropout(g: Any, x: Any, probability: Any, train: Any) -> Any:
-    p = float(_get(probability, "f"))
-    if not _get(train, "b") or p == 0 or 0 in _traced_sizes(g):
+    p = float(constant(probability, "f"))
+    if not constant(train, "b") or p == 0 or 0 in _traced_sizes(g):
         return g.op("Identity", x)
     ratio, training = _number(g, p, torch.float64), g.op("Constant", value_t=torch.tensor(True, device="cpu"))
     return g.op("Dropout", x, ratio, training, outputs=2)[0]

@@ -15,25 +15,15 @@ import torch
 from torch.onnx import symbolic_helper
 
 from rekindle.export.torchscript.decompositions import DECOMPOSITIONS
+from rekindle.export.torchscript.symbolic_arguments import constant, is_none
 from rekindle.export.trace.traced_operators import has_open_sizes, sizes_if_seen, sizes_seen
 from rekindle.process.process_state import changed
-from rekindle.process.torch_internals import Value, symbolic_functions
+from rekindle.process.torch_internals import symbolic_functions
 from rekindle.reasons import Bypass, Reason
 
 OPSET = 20
 _FLOAT32 = 1  # numbers of dtypes in ONNX
 _REDUCED = {"Half": 10, "BFloat16": 16}
-
-
-def _is_none(value: Any) -> bool:
-    return value is None or symbolic_helper._is_none(value)
-
-
-def _constant(value: Any, kind: str, what: str) -> Any:
-    found = symbolic_helper._maybe_get_const(value, kind)
-    if isinstance(found, Value):
-        raise Bypass(Reason.VALUE_SPECIALIZED, f"{what} is computed from a tensor; pass a Python number")
-    return found
 
 
 def _like(g: Any, result: Any) -> Any:
@@ -51,8 +41,8 @@ def linear(g: Any, x: Any, weight: Any, bias: Any) -> Any:
     """Writes aten::linear whole: its gradients are three matrix products. A weight of one dimension gives a product only."""
     if _traced(g, 1).dim() == 1:
         product = g.op("MatMul", x, weight)
-        return _like(g, product if _is_none(bias) else g.op("Add", product, bias))
-    inputs = [x, weight] if _is_none(bias) else [x, weight, bias]
+        return _like(g, product if is_none(bias) else g.op("Add", product, bias))
+    inputs = [x, weight] if is_none(bias) else [x, weight, bias]
     return _like(g, g.op("rekindle::Linear", *inputs))
 
 
@@ -68,9 +58,9 @@ def straight_through(g: Any, value: Any, x: Any) -> Any:
 
 def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any) -> Any:
     """Writes aten::embedding whole, as a Gather has no `padding_idx`: the row without a gradient."""
-    if _constant(scale_grad_by_freq, "b", "scale_grad_by_freq") or _constant(sparse, "b", "sparse"):
+    if constant(scale_grad_by_freq, "b", "scale_grad_by_freq") or constant(sparse, "b", "sparse"):
         raise Bypass(Reason.UNSUPPORTED_OP, "embedding with scale_grad_by_freq or sparse gradients; switch them off")
-    padding = _constant(padding_idx, "i", "padding_idx")
+    padding = constant(padding_idx, "i", "padding_idx")
     return _like(g, g.op("rekindle::Embedding", weight, indices, padding_idx_i=padding))
 
 
@@ -80,14 +70,14 @@ def cross_entropy_loss(
     """Writes aten::cross_entropy_loss with class indices as targets."""
     if target.type().scalarType() != "Long":
         raise Bypass(Reason.UNSUPPORTED_OP, "cross_entropy with class probabilities as targets; pass class indices")
-    inputs = [scores, target] if _is_none(weight) else [scores, target, weight]
+    inputs = [scores, target] if is_none(weight) else [scores, target, weight]
     loss, _ = g.op(
         "rekindle::CrossEntropyLoss",
         *inputs,
         outputs=2,
-        reduction_s=("none", "mean", "sum")[_constant(reduction, "i", "reduction")],
-        ignore_index_i=_constant(ignore_index, "i", "ignore_index"),
-        label_smoothing_f=float(_constant(label_smoothing, "f", "label_smoothing")),
+        reduction_s=("none", "mean", "sum")[constant(reduction, "i", "reduction")],
+        ignore_index_i=constant(ignore_index, "i", "ignore_index"),
+        label_smoothing_f=float(constant(label_smoothing, "f", "label_smoothing")),
     )
     return _like(g, loss)
 
@@ -96,26 +86,26 @@ def scaled_dot_product_attention(
     g: Any, query: Any, key: Any, value: Any, mask: Any, dropout: Any, causal: Any, scale: Any, gqa: Any = None
 ) -> Any:
     """Writes aten::scaled_dot_product_attention, whole where our op computes the same, else in parts."""
-    if gqa is not None and not _is_none(gqa) and _constant(gqa, "b", "enable_gqa"):
+    if gqa is not None and not is_none(gqa) and constant(gqa, "b", "enable_gqa"):
         raise Bypass(Reason.UNSUPPORTED_OP, "scaled_dot_product_attention with enable_gqa; repeat the heads instead")
     shapes = [sizes_seen(value) for value in list(g.original_node.inputs())[:3]]  # the op checks its own
-    factor = 1.0 / math.sqrt(shapes[0][-1]) if _is_none(scale) else float(_constant(scale, "f", "scale"))
-    probability = float(_constant(dropout, "f", "dropout_p"))
-    is_causal = bool(_constant(causal, "b", "is_causal"))
-    masked = not _is_none(mask)
+    factor = 1.0 / math.sqrt(shapes[0][-1]) if is_none(scale) else float(constant(scale, "f", "scale"))
+    probability = float(constant(dropout, "f", "dropout_p"))
+    is_causal = bool(constant(causal, "b", "is_causal"))
+    masked = not is_none(mask)
     whole = (
         probability == 0.0
         and all(len(shape) == 4 for shape in shapes)
         and shapes[0][-1] == shapes[2][-1]
         and shapes[0][:2] == shapes[1][:2] == shapes[2][:2]
         and not (masked and mask.type().requires_grad())
-        and (_is_none(scale) or float(f"{factor:.7g}") == factor or _traced(g, 0).scalarType() != "Double")
+        and (is_none(scale) or float(f"{factor:.7g}") == factor or _traced(g, 0).scalarType() != "Double")
     )
     if not whole:
         return _like(g, _attention_in_parts(g, (query, key, value), mask if masked else None, probability, is_causal, factor))
     inputs = [query, key, value, mask] if masked else [query, key, value]
     # The default scale is left out: an attribute of an ONNX model has the precision of float32 only.
-    attributes = {"is_causal_i": int(is_causal)} | ({} if _is_none(scale) else {"scale_f": factor})
+    attributes = {"is_causal_i": int(is_causal)} | ({} if is_none(scale) else {"scale_f": factor})
     result, _ = g.op("rekindle::ScaledDotProductAttention", *inputs, outputs=2, **attributes)
     return _like(g, result)
 
@@ -213,7 +203,7 @@ def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None)
     places = symbolic_helper._unpack_list(indices) if symbolic_helper._is_packed_list(indices) else [indices]
     if not places:
         return _assigned(g, x, values)
-    adds = accumulate is not None and not _is_none(accumulate) and _constant(accumulate, "b", "accumulate")
+    adds = accumulate is not None and not is_none(accumulate) and constant(accumulate, "b", "accumulate")
     if not any(place.type().scalarType() in ("Bool", "Byte") for place in places):  # those that a mask chooses are not counted
         values = _in_shape_of_places(g, x, places, values)
     if values.type().scalarType() != x.type().scalarType():
@@ -246,7 +236,7 @@ def matmul_bnb4(g: Any, x: Any, packed: Any, absmax: Any, *numbers: Any) -> Any:
     numbers: K, N, block size, type of the code
     """
     names = ("K", "N", "block_size", "quant_type")
-    attributes = {f"{name}_i": _constant(number, "i", name) for name, number in zip(names, numbers, strict=True)}
+    attributes = {f"{name}_i": constant(number, "i", name) for name, number in zip(names, numbers, strict=True)}
     return _like(g, g.op("com.microsoft::MatMulBnb4", x, packed, absmax, **attributes, bits_i=4, transB_i=1))
 
 

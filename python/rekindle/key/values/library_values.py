@@ -16,13 +16,15 @@ import torch.utils.hooks
 from rekindle.key.values.cells import ARRAY, ITEMS, OBJECT, TENSOR, seen_only
 from rekindle.key.values.names import parts_of_operator
 from rekindle.key.values.tensors import content_text, describe
-from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, opaque
+from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, add_text, handles, opaque
 from rekindle.process.digest import digest128
 from rekindle.process.torch_internals import CustomOperator
 
 _PLACES = r" # [^\n]*"  # where the source of a node is; compiled when it is used
 _OUTSIDE_OF_GRAPHS = ("prim::Print", "aten::warn", "= ^", "<Tensor>")  # Python code, and numbers that the text does not show
 _TEXTS = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.finfo, torch.iinfo)
+
+handles(*_TEXTS, cells=IMMUTABLE)(add_text)
 
 
 @handles(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, cells=(TENSOR, OBJECT))
@@ -34,11 +36,6 @@ def _tensor(walker: Walker, path: str, value: torch.Tensor) -> None:
         return
     walker.leaves.append((path, content_text(path, value, walker.content_limit)))
     walker.tensors.append((path, value))
-
-
-@handles(*_TEXTS, cells=IMMUTABLE)
-def _text(walker: Walker, path: str, value: Any) -> None:
-    walker.leaves.append((path, f"{type(value).__name__} {value}"))
 
 
 @handles(torch.nn.attention.SDPBackend, cells=IMMUTABLE, attributes=False)

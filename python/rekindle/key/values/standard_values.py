@@ -25,7 +25,7 @@ from typing import Any
 
 from rekindle.key.code.binaries import build_id
 from rekindle.key.values.cells import OBJECT, seen_only
-from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, kinds, label, opaque
+from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, add_text, handles, kinds, label, opaque
 
 _TUPLE_FIELD = type(collections.namedtuple("_", "field").field)  # type: ignore[attr-defined]
 _CAPSULE = type(datetime.datetime_CAPI)  # type: ignore[attr-defined]
@@ -43,13 +43,10 @@ _FRACTION = seen_only(lambda value: (value.numerator, value.denominator))
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath, pathlib.Path, pathlib.PurePath)
 
 
-@handles(*_PATHS, cells=(_PATH,), by_identity=False, exact=_path_of)
-@handles(fractions.Fraction, cells=(_FRACTION,), by_identity=False)
-@handles(uuid.UUID, cells=IMMUTABLE, by_identity=False)
-@handles(decimal.Decimal, cells=IMMUTABLE, exact=decimal.Decimal)
-def _text(walker: Walker, path: str, value: Any) -> None:
-    walker.leaves.append((path, f"{type(value).__name__} {value}"))
-
+handles(*_PATHS, cells=(_PATH,), by_identity=False, exact=_path_of)(add_text)
+handles(fractions.Fraction, cells=(_FRACTION,), by_identity=False)(add_text)
+handles(uuid.UUID, cells=IMMUTABLE, by_identity=False)(add_text)
+handles(decimal.Decimal, cells=IMMUTABLE, exact=decimal.Decimal)(add_text)
 
 _DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 

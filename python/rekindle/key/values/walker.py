@@ -87,6 +87,11 @@ def handles(
     return register
 
 
+def add_text(walker: Walker, path: str, value: Any) -> None:
+    """Adds a value whose text says all of it; to be registered with `handles`."""
+    walker.leaves.append((path, f"{type(value).__name__} {value}"))
+
+
 def opaque(path: str, value: object, why: str = "") -> Bypass:
     """Returns the bypass for a value that cannot be digested."""
     kind = type(value)
