@@ -13,7 +13,8 @@ PAGE = SCRIPT.parents[1] / "docs" / "contributing.md"
 # What the page calls the headers of each prefix of OUTSIDE.
 WORDS = {
     "ATen/": "ATen", "c10/": "c10", "torch/": "torch", "cuda": "CUDA", "pybind11/": "pybind11", "Python.h": "Python",
-    "rocksdb/": "RocksDB", "curl/": "libcurl", "hiredis/": "hiredis", "onnx": "ONNX", "google/protobuf": "protobuf", "CLI/": "CLI11",
+    "rocksdb/": "RocksDB", "curl/": "libcurl", "hiredis/": "hiredis", "onnx": "ONNX", "google/protobuf": "protobuf",
+    "CLI/": "CLI11",
 }  # fmt: skip
 
 

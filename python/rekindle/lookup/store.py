@@ -91,7 +91,7 @@ class Store:
             _native.log_warning(f"the cache could not be read: {error}")
 
     def _candidates(self, prekey: str) -> Iterator[tuple[str, bytes, str]]:
-        """Yields (id, observations, source) of the local cache's candidates; asks the other tiers only when none of these holds."""
+        """Yields (id, observations, source) of the local cache's candidates; asks other tiers only when none of these holds."""
         for source, look_up in (("local", self._cache.lookup), ("remote", self._cache.lookup_remote)):
             yield from ((entry, observations, source) for entry, observations, _ in look_up(prekey))
 

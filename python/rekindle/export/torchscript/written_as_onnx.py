@@ -14,6 +14,7 @@ from rekindle.export.torchscript.dtypes import DTYPES
 from rekindle.export.trace.traced_booleans import is_boolean
 from rekindle.export.trace.traced_operators import constant_argument, listed_values, schema_of, type_of_argument
 from rekindle.process.torch_internals import Node, TensorType, Value, scalar_type
+from rekindle.reasons import Bypass, Reason
 
 
 def _always(node: Node) -> bool:
@@ -21,18 +22,40 @@ def _always(node: Node) -> bool:
 
 
 def _numbers_fit(node: Node) -> bool:
-    """Tells whether numbers and 0-dim tensors lose nothing in the result's dtype; PyTorch does not round them to half."""
+    """Tells whether numbers and tensors lose nothing in the result's dtype; PyTorch does not round one element to half."""
     dtype = scalar_type(next(node.outputs()))
     return dtype not in ("Half", "BFloat16") or all(_fits(value, dtype) for value in node.inputs())
+
+
+def _alike(node: Node) -> bool:
+    """Tells whether all tensors have the result's dtype, and numbers lose nothing in it."""
+    dtype = scalar_type(next(node.outputs()))
+    return all(scalar_type(value) == dtype for value in _tensors(node)) and _numbers_fit(node)
+
+
+def _filled_alike(node: Node) -> bool:
+    """Tells whether `value` cannot be out of the result's range, which is an error: a number, or a tensor of the same dtype."""
+    value = type_of_argument(node, "value")
+    return not isinstance(value, TensorType) or value.scalarType() == scalar_type(next(node.outputs()))
+
+
+def _tensors(node: Node) -> list[Value]:
+    return [value for value in node.inputs() if isinstance(value.type(), TensorType)]
 
 
 _RANGES = {"Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int": torch.int32}
 
 
 def _compared_alike(node: Node) -> bool:
-    """Tells whether ONNX compares the same numbers: PyTorch rounds them to a tensor's half, and wraps them to its integers."""
-    for value in node.inputs():
-        dtype = scalar_type(value) if isinstance(value.type(), TensorType) and value.type().sizes() != [] else None
+    """Tells whether ONNX compares the same numbers: PyTorch rounds them to a tensor's half, and wraps them to its integers.
+
+    Where no tensor has dimensions, or dtypes differ, the exporter makes single precision of all.
+    """
+    tensors = _tensors(node)
+    if len({scalar_type(value) for value in tensors}) > 1 or all(value.type().sizes() == [] for value in tensors):
+        return False
+    for value in tensors:
+        dtype = scalar_type(value) if value.type().sizes() != [] else None
         if dtype in ("Half", "BFloat16") and not all(_fits(other, dtype) for other in node.inputs()):
             return False
         if dtype in _RANGES and not all(_in_range(other, dtype) for other in node.inputs()):
@@ -58,8 +81,7 @@ def _fits(value: Value, dtype: str) -> bool:
     if isinstance(number, (bool, int, float)):
         rounded, exact = (torch.tensor(number, dtype=one, device="cpu").double() for one in (DTYPES[dtype], torch.float64))
         return bool(rounded == exact)
-    is_scalar = isinstance(value.type(), TensorType) and value.type().sizes() == []
-    return not is_scalar or scalar_type(value) == dtype
+    return not isinstance(value.type(), TensorType) or scalar_type(value) == dtype
 
 
 def _exact_quotient(node: Node) -> bool:
@@ -162,9 +184,9 @@ def _equal_parts(node: Node, argument: str) -> bool:
     return _several_parts(node) and sizes is not None and sizes[constant_argument(node, "dim")] % divisor == 0
 
 
+_OF_ONE = "neg exp log sqrt pow tanh sigmoid relu gelu sin cos abs reciprocal square"
 _ALWAYS = """
-    neg exp log sqrt pow tanh sigmoid relu gelu sin cos abs reciprocal square
-    masked_fill logical_not logical_and logical_or logical_xor
+    logical_not logical_and logical_or logical_xor
     matmul mm bmm mv dot
     t numpy_T mT transpose permute movedim swapaxes view reshape unflatten unsqueeze squeeze expand expand_as
     view_as reshape_as contiguous clone slice select stack repeat
@@ -174,7 +196,9 @@ _ALWAYS = """
 """
 _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
     **{f"aten::{name}": _always for name in _ALWAYS.split()},
+    **{f"aten::{name}": _alike for name in _OF_ONE.split()},
     **{f"aten::{name}": _numbers_fit for name in ("add", "sub", "rsub", "mul")},
+    "aten::masked_fill": _filled_alike,
     **{f"aten::{name}": _several_parts for name in ("split_with_sizes", "unbind")},
     "aten::chunk": _equal_chunks,
     "aten::split": _equal_splits,
@@ -198,10 +222,28 @@ _WRITTEN_AS_ONNX: dict[str, Callable[[Node], bool]] = {
 
 
 def is_written_as_onnx(node: Node) -> bool:
-    """Tells whether a traced operator is written as ONNX; otherwise it stays an operator of PyTorch's."""
+    """Tells whether a traced operator is written as ONNX; otherwise it stays an operator of PyTorch's.
+
+    Raises Bypass where the exporter has changed what a write in place computes.
+    """
     test = _WRITTEN_AS_ONNX.get(node.kind())
+    if node.kind() == "aten::type_as" and scalar_type(next(node.outputs())) is None:
+        _check_rounded(node)
     plain = not _has_complex(node) and not any(map(is_boolean, node.inputs()))
     return test is not None and plain and test(node)
+
+
+def _check_rounded(node: Node) -> None:
+    """Raises Bypass where the exporter rounds an operand that has another dtype than what is written in place.
+
+    Numbers become what PyTorch makes of them, too; other than for halves, see computed_apart of in_place.py.
+    """
+    operand, target = node.inputs()
+    dtypes = [DTYPES[dtype] for value in (operand, target) if (dtype := scalar_type(value)) is not None]
+    widened = len(dtypes) == 2 and torch.promote_types(*dtypes) == dtypes[1]
+    if not widened and not operand.node().kind().endswith("::Constant"):
+        message = "an operator writes in place what it computes in another dtype; write its result with copy_"
+        raise Bypass(Reason.UNSUPPORTED_OP, message)
 
 
 def _has_complex(node: Node) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from rekindle.export.trace.leaves import tensors_of
+from rekindle.reasons import Bypass, Reason
 
 _IN_PLACE_DUNDERS = {
     "__setitem__",
@@ -63,6 +64,61 @@ def written_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _marked_as_written(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     marked = [(i, each.name) for i, each in enumerate(operator._schema.arguments) if each.alias_info and each.alias_info.is_write]
     return [args[i] if i < len(args) else kwargs.get(name) for i, name in marked]
+
+
+def computed_apart(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]] | None:
+    """Returns the call that computes what this one writes, where the two cannot be one operator; else None.
+
+    That is so of an argument `out`, and where an operator computes in another dtype than its target's: `h.div_(x)` of a half `h`
+    and a single `x` divides singles, while the exporter would round `x` first. So it does with the number in `h.mul_(0.9)`.
+    """
+    if isinstance(kwargs.get("out"), torch.Tensor):
+        return _of_dtype(function, kwargs["out"].dtype), args, {name: item for name, item in kwargs.items() if name != "out"}
+    name, target = getattr(function, "__name__", ""), target_of(args, kwargs)
+    name = f"__{name[3:]}" if name in _IN_PLACE_DUNDERS else name.removesuffix("_")
+    operands = tensors_of((args, kwargs))
+    if not isinstance(target, torch.Tensor) or name.strip("_") not in _PROMOTING | _BOOLEAN:
+        return None
+    if name in _BOOLEAN:
+        differs = target.dtype != torch.bool and not any(tensor.requires_grad for tensor in operands)
+    else:
+        dtypes = {tensor.dtype for tensor in operands}
+        with_numbers = target.dtype in _HALVES and any(isinstance(item, (int, float)) for item in (*args, *kwargs.values()))
+        fits = torch.can_cast(functools.reduce(torch.promote_types, dtypes), target.dtype)  # else it is eager's error
+        differs = (len(dtypes) > 1 and fits) or with_numbers
+    if not differs:
+        return None
+    before = target.clone()  # a backward reads what was there
+    return getattr(torch.Tensor, name), exchanged(args, target, before), exchanged(kwargs, target, before)
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+# In the dtype that all operands promote to.
+_PROMOTING = frozenset(
+    """
+    add sub subtract mul multiply div divide true_divide truediv floor_divide floordiv fmod remainder mod pow float_power
+    atan2 arctan2 hypot copysign xlogy nextafter heaviside ldexp lerp clamp clip clamp_min clamp_max addcmul addcdiv gcd lcm
+    igamma igammac bitwise_and bitwise_or bitwise_xor and or xor
+    """.split()
+)
+_BOOLEAN = frozenset(
+    """
+    eq ne not_equal lt less le less_equal gt greater ge greater_equal logical_and logical_or logical_xor logical_not
+    """.split()
+)
+
+
+def _of_dtype(function: Any, dtype: torch.dtype) -> Any:
+    """Wraps a function so that it raises Bypass where its result has another dtype: with `out` it might compute in that."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.dtype != dtype:
+            message = f"an argument out= of {dtype} is given what is {result.dtype}; convert the result instead"
+            raise Bypass(Reason.UNSUPPORTED_OP, message)
+        return result
+
+    return call
 
 
 def exchanged(values: Any, old: torch.Tensor, new: torch.Tensor) -> Any:

@@ -160,6 +160,23 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return tensor.reshape(-1).clone().reshape(sizes_to_follow(tensor)) if copies else tensor.contiguous(*args, **kwargs)
 
 
+def _as_strided(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs torch.as_strided of what lies in eager as it does in a graph. Raises Bypass for other layouts, which it would see."""
+    with untraced():
+        if not tensor.is_contiguous():
+            raise Bypass(
+                Reason.UNSUPPORTED_OP, "as_strided is called on a tensor that is not contiguous; call contiguous() first"
+            )
+    return torch.as_strided(tensor, *args, **kwargs)
+
+
+def _view(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs torch.Tensor.view. Raises Bypass for memory seen as another dtype, of which the tracer has no operator."""
+    if any(isinstance(argument, torch.dtype) for argument in (*args, *kwargs.values())):
+        raise Bypass(Reason.UNSUPPORTED_OP, "view(dtype) sees a tensor's memory as another dtype, which a graph cannot")
+    return tensor.view(*args, **kwargs)
+
+
 # Not bernoulli, which draws in the order of its result, a contiguous one.
 DRAWING = (F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout, torch.rand_like, torch.randn_like)
 REPLACEMENTS: dict[Any, Any] = {
@@ -175,6 +192,9 @@ REPLACEMENTS: dict[Any, Any] = {
     torch.zero_: _zero,
     torch.gradient: _gradient,
     torch.Tensor.contiguous: _contiguous,
+    torch.Tensor.view: _view,
+    torch.as_strided: _as_strided,
+    torch.Tensor.as_strided: _as_strided,
     **{function: _grouped(function) for function in _CONVOLUTIONS},
     **{function: _in_order_of_memory(function) for function in DRAWING},
     torch.dropout_: _in_place(torch.dropout_, torch.dropout),

@@ -25,7 +25,7 @@ from rekindle.export.trace.checkpoint_writes import CheckpointWrites
 from rekindle.export.trace.constants import Constants
 from rekindle.export.trace.data_sizes import DataSizes
 from rekindle.export.trace.failed_calls import FailedCalls, tracing_on
-from rekindle.export.trace.in_place import exchanged, is_in_place, target_of
+from rekindle.export.trace.in_place import computed_apart, exchanged, is_in_place, target_of
 from rekindle.export.trace.interpolated_sizes import SizeInTrace, interpolates
 from rekindle.export.trace.leaves import tensors_of
 from rekindle.export.trace.left_out import is_left_out
@@ -205,9 +205,8 @@ class TraceMode(TorchFunctionMode):
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Any:
         self.up_to_date((args, kwargs))
         target = target_of(args, kwargs)
-        if isinstance(kwargs.get("out"), torch.Tensor):
-            value = function(*args, **{name: item for name, item in kwargs.items() if name != "out"})
-            return self._call(overwrite_out, (target, value), {}, True)
+        if in_place and (computed := computed_apart(function, args, kwargs)) is not None:
+            return self._call(overwrite_out, (target, self._traced_with_draws(*computed)), {}, True)
         if in_place and isinstance(target, torch.Tensor) and self._aliases.shared(target):
 
             def change(copy: torch.Tensor) -> Any:
