@@ -10,7 +10,7 @@ from typing import Any
 
 from scores_losses import ARGUMENTS, FURTHER, LOSSES, RESULTS, UNKNOWN
 from scores_parts import BIASES, CHANGES, FEATURES, HEADS, LAYOUTS
-from scores_steps import BACKWARDS
+from stepwise_backwards import BACKWARDS
 
 # Of each part of a forward its ways, and how often it is another than the plainest.
 PARTS: dict[str, tuple[dict[str, Any], float]] = {

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
 import pathlib
-import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import rekindle
 import torch
 from rekindle.lookup import store
-from scores_compare import ERROR, Seen, differences
 from scores_program import VALUES, Program, Step
-from scores_steps import BACKWARDS, Call
+from stepwise_backwards import BACKWARDS, Call
+from stepwise_compare import ERROR, Seen, differences
+from stepwise_run import Outcome, copied, load, only_refused
 from torch import nn
 
 
 @dataclass
-class Outcome:
-    """sources: of each call, as of rekindle.Status, or "eager", or "raised" where eager's forward raises; joined: whether a
-    plan makes the gradient of scores together with those of their layer; refused: writes before a backward that only Rekindle
-    refuses; step, wrong: what differed first, if anything."""
+class ScoresOutcome(Outcome):
+    """Says how a program of scores went. joined: whether a plan makes their gradient together with those of their layer."""
 
-    sources: list[str] = field(default_factory=list)
-    bypass: list[str] = field(default_factory=list)
     joined: bool = False
-    refused: int = 0
-    step: int = -1
-    wrong: list[str] = field(default_factory=list)
 
 
 class Side:
@@ -56,7 +48,7 @@ class Side:
         except Exception as error:
             call.seen[ERROR] = error
         named = [*self.module.named_parameters(), *zip("xtu", call.inputs)]
-        return call.seen | {f"gradient of {name}": _copied(x.grad) for name, x in named if x.requires_grad}
+        return call.seen | {f"gradient of {name}": copied(x.grad) for name, x in named if x.requires_grad}
 
     def _inputs(self, step: Step) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(step.seed)
@@ -79,20 +71,6 @@ class Side:
             mine.grad = None if theirs.grad is None else theirs.grad.to(mine.dtype, copy=True)
 
 
-def _copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    return None if gradient is None else gradient.detach().clone()
-
-
-def _load(program: Program, directory: pathlib.Path) -> Any:
-    path = directory / "scores_subject.py"
-    path.write_text(program.source())
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _rounding(program: Program) -> float:
     """Returns how finely the program rounds: the distance of 1 to the next number."""
     if program.parts["change"] == "bfloat16":
@@ -111,32 +89,24 @@ def _descend(module: nn.Module) -> None:
                 p.sub_(0.05 * p.grad.clamp(-5, 5))
 
 
-def _only_refused(step: Step, ours: Seen, eager: Seen) -> bool:
-    """Tells whether one side alone refuses a write to the scores before the backward, as it has saved them."""
-    errors = [seen.get(ERROR) for seen in (ours, eager)]
-    return step.backward.startswith("write") and all(error is None or "inplace operation" in str(error) for error in errors)
-
-
-def run(program: Program, directory: pathlib.Path) -> Outcome:
+def run(program: Program, directory: pathlib.Path) -> ScoresOutcome:
     """Runs a program, whose module and cache are in the directory, up to the first step that differs."""
     directory.mkdir(parents=True, exist_ok=True)
     dtype = getattr(torch, program.dtype)
     torch.manual_seed(1)
-    net = _load(program, directory).Net().to(dtype)
+    net = load(program.source(), directory, "scores_subject").Net().to(dtype)
     options = {} if program.level is None else {"memory_level": program.level}
     inner, double = copy.deepcopy(net), copy.deepcopy(net).double()
     wrapped = rekindle.Module(inner, rekindle.Options(cache_dir=str(directory / "cache"), log="off", **options))
     sides = [Side(program, inner, wrapped, dtype), Side(program, net, net, dtype), Side(program, double, double, torch.float64)]
-    outcome = Outcome()
+    outcome = ScoresOutcome()
     for number, step in enumerate(program.steps):
         before = rekindle.status(wrapped).eager_calls
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ours, eager, exact = (side.run(step) for side in sides)
-        status = rekindle.status(wrapped)
-        ran = "eager" if status.eager_calls > before else status.source
-        outcome.sources.append(ran if "type" in eager else "raised")
-        if type(ours.get(ERROR)) is not type(eager.get(ERROR)) and _only_refused(step, ours, eager):
+        outcome.add(wrapped, before, eager)
+        if only_refused(step.backward, ours, eager):
             outcome.refused += ERROR in ours
         elif wrong := differences(ours, eager, exact, _rounding(program)):
             outcome.step, outcome.wrong = number, wrong
@@ -148,5 +118,5 @@ def run(program: Program, directory: pathlib.Path) -> Outcome:
     store.flush()
     plans = [variant.session.describe_plan() for kind in wrapped._runtime._kinds for variant in kind.graphs]
     outcome.joined = any("LinearCrossEntropyGradient" in plan for plan in plans)
-    outcome.bypass = [f"{code}: {message}" for code, message in rekindle.status(wrapped).bypass]
+    outcome.close(wrapped)
     return outcome

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 import torch
-from scores_compare import differences
 from scores_found import FOUND, plain
 from scores_program import PARTS, draw
 from scores_run import run
-from scores_suite import attempt, shrink, text_of
+from scores_suite import SUITE
+from stepwise_compare import differences
 
 _SEEDS = range(16)
 _WARM = 2  # programs of a second process
@@ -23,7 +23,7 @@ _WARM = 2  # programs of a second process
 def test_programs_do_what_their_twins_do_in_graphs(tmp_path: pathlib.Path) -> None:
     torch.set_num_threads(1)
     outcomes = {seed: run(draw(seed), tmp_path / str(seed)) for seed in _SEEDS}
-    wrong = [text_of(draw(seed), outcome) for seed, outcome in outcomes.items() if outcome.wrong]
+    wrong = [SUITE.text_of(draw(seed), outcome) for seed, outcome in outcomes.items() if outcome.wrong]
     assert not wrong, "\n\n".join(wrong)
     sources = collections.Counter(source for outcome in outcomes.values() for source in outcome.sources)
     assert sources["eager"] < 0.25 * (sources.total() - sources["raised"])
@@ -42,8 +42,8 @@ def test_a_second_process_finds_the_graphs_of_the_first(tmp_path: pathlib.Path) 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_failed_once_does_no_more(name: str) -> None:
     torch.set_num_threads(1)
-    outcome = attempt(FOUND[name])
-    assert not outcome.wrong, text_of(FOUND[name], outcome)
+    outcome = SUITE.attempt(FOUND[name])
+    assert not outcome.wrong, SUITE.text_of(FOUND[name], outcome)
     assert "eager" not in outcome.sources
 
 
@@ -62,7 +62,7 @@ def test_what_differs_is_told_and_rounding_is_not() -> None:
 
 def test_a_program_is_made_plainer_while_it_fails() -> None:
     program = next(draw(seed) for seed in range(1000) if draw(seed).parts["bias"] == "scalar")
-    small = shrink(program, lambda each: each.parts["bias"] == "scalar")
+    small = SUITE.shrink(program, lambda each: each.parts["bias"] == "scalar")
     assert small.parts == plain(bias="scalar").parts and len(small.steps) == 1 and small.arguments == ""
 
 

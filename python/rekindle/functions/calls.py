@@ -102,7 +102,10 @@ def describe_call(
 
 
 def note_results(call: Call, results: list[Any], model: nn.Module, function: type) -> None:
-    """Completes the call with what it returned. Raises Bypass(python_op) for a tensor inside of a container."""
+    """Completes the call with what it returned. Raises Bypass(python_op) for a tensor inside of a container, or returned twice.
+
+    The trace could not tell which of its results a tensor that comes twice is, and another call may return two.
+    """
     describer = _Describer(model, [], f"a result of the autograd Function {function.__qualname__}")
     call.results = [i for i, item in enumerate(results) if isinstance(item, torch.Tensor)]
     others = [item for item in results if not isinstance(item, torch.Tensor)]
@@ -110,6 +113,11 @@ def note_results(call: Call, results: list[Any], model: nn.Module, function: typ
         raise Bypass(
             Reason.PYTHON_OP,
             f"the autograd Function {function.__qualname__} returns tensors inside of a container; return them as a tuple",
+        )
+    if len({id(results[i]) for i in call.results}) < len(call.results):
+        raise Bypass(
+            Reason.PYTHON_OP,
+            f"the autograd Function {function.__qualname__} returns one tensor as two results; return a view of it",
         )
     call.others = [describer.describe(item) for item in others]
 

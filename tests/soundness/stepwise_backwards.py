@@ -19,11 +19,11 @@ class Call:
         self.seed = seed
         self.seen: dict[str, Any] = {}
         self.leaves: list[Any] = []
-        self._called = called
+        self.called = called
 
     def forward(self, tag: str = "") -> Call:
         """Runs the forward; `loss`, `scores` and `leaves` are of the last one. tag: in the names of what is seen of it."""
-        result = self._called(*self.inputs)
+        result = self.called(*self.inputs)
         self.leaves = tree_leaves(result)
         tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
         self.seen[f"type{tag}"] = type(result).__name__
