@@ -37,6 +37,20 @@ class Branches(nn.Module):
         return y * self.scale + nn.functional.linear(x, self.late.weight) + aside
 
 
+class Penalized(nn.Module):
+    """Sets a scalar that leads to one of its layers only, as a penalty does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)
+        self.penalty: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        self.penalty = hidden.square().mean()
+        return self.last(self.norm(hidden).tanh()) + hidden
+
+
 def layer(**options: Any) -> nn.Module:
     return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
 
@@ -56,6 +70,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = 
     "layer norm": (normalized, lambda: torch.randn(5, 4)),
     "tied": (Tied, lambda: torch.randint(0, 11, (2, 5))),
     "branches": (Branches, lambda: torch.randn(5, 4)),
+    "penalty": (Penalized, lambda: torch.randn(5, 4)),
     "transformer": (lambda: nn.Sequential(layer(), layer(norm_first=True)), lambda: torch.randn(2, 5, 8)),
     "more completions than nodes": (lambda: nn.Sequential(*[nn.Linear(2, 2) for _ in range(150)]), lambda: torch.randn(3, 2)),
     "lstm": (lambda: nn.LSTM(4, 6, 2), lambda: torch.randn(3, 2, 4)),

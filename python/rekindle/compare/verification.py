@@ -58,6 +58,7 @@ class Gradients:
     inner: list[list[int]] = field(default_factory=list)  # see results/saved_groups.py
     saved: list[Saved] = field(default_factory=list)  # of the inputs, the outputs, then the constants, where they are known
     ways: tuple[list[int], list[int]] = ([], [])  # inputs that are saved as given only, and in both ways; see saved_groups.py
+    likely: list[bool] = field(default_factory=list)  # per result that requires a gradient, whether a training step gives it one
 
 
 def compare_session(
@@ -114,6 +115,7 @@ def _compare_gradients(
     _native.release_idle_arenas()  # ours are there: eager's backward takes the place of that of the session
     ends = [theirs for theirs in expected if theirs.requires_grad]
     order = _native.gradient_order(ends, eager.inputs)
+    likely = _likely_cotangents(ends, eager.inputs, order)
     graph, contributions = AutogradGraph(ends, eager.inputs), Contributions(eager.inputs)
     inner, saved = graph.inner(), graph.saved([] if eager.held is None else [*eager.held, *expected, *eager.constants])
     ways = (list(range(len(eager.inputs))), []) if eager.held is None else graph.ways_of_saving(eager.held)
@@ -123,7 +125,21 @@ def _compare_gradients(
         values = _of_eager(differentiate, expected)
     lying, found = arriving.finish(values, least)
     doubts = [x for x in found if not contributions.explain(x.position - len(expected), x.ours, x.theirs)]
-    return Gradients(lying, order, graph.groups(), inner, saved, ways), doubts
+    return Gradients(lying, order, graph.groups(), inner, saved, ways, likely), doubts
+
+
+def _likely_cotangents(ends: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], order: list[int]) -> list[bool]:
+    """Guesses to which results a training step gives a gradient: to losses only, if these lead wherever the results do.
+
+    A scalar that does not is likely a penalty, and comes beside the others. The first backward has its gradients in the right
+    order only where the guess has led to them.
+
+    order: of the gradients of all results
+    """
+    losses = [end for end in ends if end.dim() == 0]
+    if not losses or len(_native.gradient_order(losses, inputs)) < len(order):
+        return [True] * len(ends)
+    return [end.dim() == 0 for end in ends]
 
 
 def _of_eager(differentiate: Differentiate, expected: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:

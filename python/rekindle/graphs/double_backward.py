@@ -22,11 +22,12 @@ from rekindle import _native
 from rekindle.export.request import Call
 from rekindle.functions.inlining import checkpoints_inlined
 from rekindle.graphs.snapshot import Snapshot
+from rekindle.graphs.stand_ins import StandIns, differentiate, leads_to
 from rekindle.modules.hooks import without_hooks
 from rekindle.modules.module_tables import named_buffers, named_parameters, places_of
 from rekindle.modules.partial_capture import as_made, run_eager
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
-from rekindle.process.torch_internals import outside_of_transforms, version_kept
+from rekindle.process.torch_internals import dispatch_keys, outside_of_transforms, version_kept
 from rekindle.results.call_device import on_device
 from rekindle.results.contract import flatten_outputs, is_like, rebuild_arguments
 from rekindle.results.structure import WithAttributes
@@ -98,15 +99,13 @@ class DoubleBackward:
         every: list[torch.Tensor | None] = [None] * (len(self._layouts) + len(self._state))
         for position, tensor in zip(self._used, inputs, strict=True):
             every[position] = tensor
-        given = every[: len(self._layouts)]
-        layouts = zip(self._layouts, self._shapes.like(given), strict=True)
-        arguments = [
-            # The graph does not depend on what is in the others; the forward may look up rows by it all the same.
-            (_zeros(layout, sizes) if tensor is None else tensor)
-            for tensor, (layout, sizes) in zip(given, layouts, strict=True)
-        ]
-        create_graph = torch.is_grad_enabled()
-        arguments, apart = self._apart(arguments, create_graph)
+        arguments = self._arguments(every[: len(self._layouts)])
+        create_graph, originals = torch.is_grad_enabled(), [inputs[i] for i in self._gradient_of]
+        ended = not create_graph or _has_to_end(arguments, originals, cotangents)
+        stand_ins = StandIns(zip(originals, originals, strict=True)) if ended else None
+        arguments, apart = self._apart(arguments, stand_ins)
+        if stand_ins is not None and create_graph:
+            cotangents = [None if cotangent is None else stand_ins.of(cotangent) for cotangent in cotangents]
         args, kwargs = rebuild_arguments(*self._template, arguments)
         own = [*arguments, *every[len(arguments) :]]
         wanted = [own[self._used[i]] for i in self._gradient_of]
@@ -117,23 +116,32 @@ class DoubleBackward:
                 self._check(every)
                 outputs = self._forward(args, kwargs, arguments, every[len(self._layouts) :], random_states_before)
             with _cut(outputs, cotangents, cut) as coming, without_hooks(wanted), _ending_at(apart):
-                gradients = _differentiate(outputs, wanted, cotangents, create_graph)
-            return [coming.get(i) for i in cut] if ending else gradients
+                gradients = differentiate(outputs, wanted, cotangents, create_graph, retain_graph=create_graph)
+            asked = [coming.get(i) for i in cut] if ending else gradients
+            return asked if stand_ins is None or not create_graph else stand_ins.connected(asked)
 
-    def _apart(self, arguments: list[torch.Tensor], create_graph: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _arguments(self, given: list[torch.Tensor | None]) -> list[torch.Tensor]:
+        """Returns the arguments: those that are given, and zeros for the others, on which the graph does not depend."""
+        layouts = zip(self._layouts, self._shapes.like(given), strict=True)
+        return [
+            # The forward may look up rows by it all the same.
+            (_zeros(layout, sizes) if tensor is None else tensor)
+            for tensor, (layout, sizes) in zip(given, layouts, strict=True)
+        ]
+
+    def _apart(self, arguments: list[torch.Tensor], stand_ins: StandIns | None) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Returns the arguments, with views of those that have a history and copies of those that eager writes; and these alone.
 
-        Eager may write to them, and a hook of an argument runs when the gradient gets there, not here. The history is theirs
-        only if gradients need it: a parameter may be in it, too, for which this backward would run it, and free what it saved.
+        Eager may write to them, and a hook of an argument runs when the gradient gets there, not here. With `stand_ins`, these
+        are without the history, in which a parameter may be, too: the backward would run it for that, and free what it saved.
         """
         views: dict[int, torch.Tensor] = {}
         with torch.enable_grad():
             for i, argument in enumerate(arguments):
-                source = argument if create_graph else argument.detach().requires_grad_(argument.requires_grad)
-                if i in self._writes:
-                    views[id(argument)] = source.clone()
-                elif argument.grad_fn is not None:
-                    views.setdefault(id(argument), source.view_as(source))
+                if i not in self._writes and (argument.grad_fn is None or id(argument) in views):
+                    continue
+                source = argument if stand_ins is None else stand_ins.of(argument)
+                views[id(argument)] = source.clone() if i in self._writes else source.view_as(source)
         return [views.get(id(argument), argument) for argument in arguments], list(views.values())
 
     def _check(self, every: list[torch.Tensor | None]) -> None:
@@ -168,15 +176,15 @@ class DoubleBackward:
             for position in self._writes:
                 before = state[position - len(arguments)] if position >= len(arguments) else None
                 if before is not None:
-                    live[self._state[position - len(arguments)]].detach().copy_(before)
+                    name = self._state[position - len(arguments)]
+                    _put_back(live[name], before, name in self._silent)
             set_random_states(random_states_before)
             result = run_eager(self._module, args, kwargs)
         finally:
             set_random_states(now)
-            with torch.no_grad():
-                for name, buffer, before in buffers:
-                    if not torch.equal(buffer, before):  # the call it repeats has written it already
-                        _put_back(buffer, before, name in self._silent)
+            for name, buffer, before in buffers:
+                if not torch.equal(buffer, before):  # the call it repeats has written it already
+                    _put_back(buffer, before, name in self._silent)
             _native.note_own_writes(versions)
         every = {**named_parameters(self._module), **live}
         if self._attributes:
@@ -190,14 +198,13 @@ class DoubleBackward:
         return [output for output in outputs if output.requires_grad]
 
 
-def _differentiate(
-    outputs: list[torch.Tensor], wanted: list[torch.Tensor], cotangents: list[torch.Tensor | None], create_graph: bool
-) -> list[torch.Tensor | None]:
-    given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
-    if not given:
-        return [None] * len(wanted)
-    results, weights = zip(*given, strict=True)
-    return list(torch.autograd.grad(results, wanted, weights, create_graph=create_graph, allow_unused=True))
+def _has_to_end(arguments: list[torch.Tensor], wanted: list[torch.Tensor], cotangents: list[torch.Tensor | None]) -> bool:
+    """Tells whether a backward with create_graph=True to what is wanted would also run what is before the arguments.
+
+    One that is mapped over cotangents may run it: the Function that goes on from stand-ins cannot be mapped over.
+    """
+    mapped = any(cotangent is not None and "Batched" in repr(dispatch_keys(cotangent)) for cotangent in cotangents)
+    return not mapped and leads_to(arguments, wanted)
 
 
 def _put_back(buffer: torch.Tensor, before: torch.Tensor, silently: bool) -> None:
@@ -206,7 +213,7 @@ def _put_back(buffer: torch.Tensor, before: torch.Tensor, silently: bool) -> Non
     Where only a graph's own rounding differs, what the repeated forward has saved of it stays good, too.
     """
     is_rounding = buffer.is_floating_point() and torch.allclose(buffer, before, rtol=_ROUNDING, atol=0.0)
-    with version_kept(buffer) if silently or is_rounding else contextlib.nullcontext():
+    with torch.no_grad(), version_kept(buffer) if silently or is_rounding else contextlib.nullcontext():
         buffer.copy_(before)
 
 

@@ -55,6 +55,7 @@ class GradientContract:
     saved_as_given: list[int]  # positions of inputs; see results/saved_groups.py
     saved_both_ways: list[int]
     saved_constants: list[str]  # their names; see graphs/guard_inputs.py
+    likely_cotangents: list[bool]  # per result that requires a gradient
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _compare_further(
     saved = [one for one in gradients.saved if one[0] < results]
     constants, names = _saved_constants(gradients.saved, len(traced.graph.used) + len(traced.result.outputs), request)
     of_eager = gradients.order, gradients.groups, gradients.inner
-    return GradientContract(layouts, *of_eager, silent, read, saved + constants, *gradients.ways, names)
+    return GradientContract(layouts, *of_eager, silent, read, saved + constants, *gradients.ways, names, gradients.likely)
 
 
 def _saved_constants(saved: Sequence[Saved], first: int, request: ExportRequest) -> tuple[list[Saved], list[str]]:

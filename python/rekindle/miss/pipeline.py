@@ -253,8 +253,6 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
     """
     built, gradients = accepted.built, accepted.gradients
     traced = built.traced
-    differentiable = [output for output in traced.result.outputs if output.requires_grad]
-    losses = [output.dim() == 0 for output in differentiable]
     try:
         return _native.Contract.make(
             structure=without_index(traced.result.structure, call.device),
@@ -264,8 +262,7 @@ def _contract(call: Call, accepted: Accepted) -> _native.Contract:
             grad=call.grad,
             writes=traced.effects.writes,
             functions=[without_index(vars(one), call.device) for one in built.sized.functions],
-            # A training step usually differentiates the one scalar output; the session corrects a wrong guess.
-            expected_cotangents=losses if any(losses) else [True] * len(losses),
+            expected_cotangents=gradients.likely_cotangents,
             shapes=accepted.left.contract(call.arguments, traced),
             output_layouts=built.output_layouts,
             gradient_layouts=gradients.layouts,

@@ -42,7 +42,6 @@ builtin_linear: Callable[..., torch.Tensor] = torch._C._nn.linear
 # The schema of an operator, of its name with the namespace and its overload's name; RuntimeError where there is none.
 schema_named: Callable[[str, str], Any] = torch._C._get_schema
 
-
 # What a backend that PyTorch does not know has named its devices; "privateuseone" where there is none.
 name_of_private_device: Callable[[], str] = torch._C._get_privateuse1_backend_name
 # (operator, dispatch key) -> whether the operator has a kernel under that key itself.
@@ -98,9 +97,8 @@ def untraced() -> Iterator[None]:
         set_tracing_state(state)
 
 
-def is_multithreading_enabled() -> bool:
-    """Tells whether backwards of this thread may use others."""
-    return bool(torch._C._is_multithreading_enabled())
+# Tells whether backwards of this thread may use others.
+is_multithreading_enabled: Callable[[], bool] = torch._C._is_multithreading_enabled
 
 
 def print_options() -> tuple[Any, ...]:
@@ -207,7 +205,8 @@ version_kept: Callable[[torch.Tensor], contextlib.AbstractContextManager[None]] 
 CreationMeta = torch._C._autograd.CreationMeta
 creation_meta: Callable[[torch.Tensor], CreationMeta] = torch._C._autograd._get_creation_meta
 set_creation_meta: Callable[[torch.Tensor, CreationMeta], None] = torch._C._autograd._set_creation_meta
-
+# Tells whether the backward for which this thread runs keeps its graph for further ones.
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 
 # What an autograd Function calls `ctx`, and a node of autograd's graph.
 FunctionContext: type = torch._C._FunctionBase
