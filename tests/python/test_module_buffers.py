@@ -209,3 +209,26 @@ def test_writes_that_fail_leave_all_as_it_was() -> None:
             [first, torch.zeros(2)], [first.clone(), torch.zeros(2)], [torch.ones(3), torch.ones(5)]
         )
     assert first.sum() == 0
+
+
+class Leaf(nn.Module):
+    """Scales by a buffer that requires a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.full((4,), 0.5).requires_grad_())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x)) * self.scale
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_a_buffer_that_requires_a_gradient_gets_eagers(differentiable: bool) -> None:
+    twins = Twins(Leaf())
+    for step in range(3):
+        for module, called in ((twins.eager, twins.eager), (twins.module, twins.wrapped)):
+            called(rows(step).requires_grad_(differentiable)).square().sum().backward()
+            assert module.scale.grad is not None
+        torch.testing.assert_close(twins.module.scale.grad, twins.eager.scale.grad)
+    assert twins.status.source == "export" and twins.status.bypass == []

@@ -185,3 +185,33 @@ def test_many_cotangents_at_once(dropout: float) -> None:
     )
     assert_same(ours, theirs)
     assert twins.status.eager_calls == 0
+
+
+class Averaging(nn.Module):
+    """Writes a buffer that its result depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.9).add_(x.detach().mean(0) * 0.1)
+        return torch.tanh(self.linear(x)) * self.mean
+
+
+@pytest.mark.parametrize("make", [Averaging, lambda: nn.BatchNorm1d(4)], ids=["averaging", "batch norm"])
+def test_a_wrapped_module_within_that_writes_a_buffer(make: Callable[[], nn.Module]) -> None:
+    eager = nn.Sequential(make(), nn.Linear(4, 3))
+    twin = copy.deepcopy(eager)
+    ours = rekindle.Module(nn.Sequential(rekindle.Module(twin[0]), twin[1]))
+    for step in range(2):
+        for model, called in ((eager, eager), (twin, ours)):
+            model.zero_grad()
+            parameters = list(model.parameters())
+            gradients = torch.autograd.grad(called(rows(step)).square().sum(), parameters, create_graph=True)
+            sum(gradient.square().sum() for gradient in gradients).backward()  # type: ignore[union-attr]
+        for mine, other in zip(twin.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, other.grad)
+        torch.testing.assert_close(dict(twin.named_buffers()), dict(eager.named_buffers()))
+    assert rekindle.status(ours).source != "eager"

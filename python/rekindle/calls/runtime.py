@@ -63,7 +63,7 @@ class Runtime:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the result of the module's forward, from a graph or eager; hooks of the module are left to the caller."""
-        if exporting.active or torch.compiler.is_compiling():
+        if exporting.active or exporting.repeating or torch.compiler.is_compiling():
             return run_eager(self._module, args, kwargs)
         if is_capturing():  # a replay would find other memory in an arena, and the same random numbers
             self._note(_CAPTURED)

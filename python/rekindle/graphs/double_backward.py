@@ -26,6 +26,7 @@ from rekindle.graphs.stand_ins import StandIns, differentiate, leads_to
 from rekindle.modules.hooks import without_hooks
 from rekindle.modules.module_tables import named_buffers, named_parameters, places_of
 from rekindle.modules.partial_capture import as_made, run_eager
+from rekindle.process.exporting import exporting
 from rekindle.process.random_states import RandomStates, random_states, set_random_states
 from rekindle.process.torch_internals import dispatch_keys, outside_of_transforms, version_kept
 from rekindle.results.call_device import on_device
@@ -179,7 +180,8 @@ class DoubleBackward:
                     name = self._state[position - len(arguments)]
                     _put_back(live[name], before, name in self._silent)
             set_random_states(random_states_before)
-            result = run_eager(self._module, args, kwargs)
+            with _repeating():
+                result = run_eager(self._module, args, kwargs)
         finally:
             set_random_states(now)
             for name, buffer, before in buffers:
@@ -205,6 +207,16 @@ def _has_to_end(arguments: list[torch.Tensor], wanted: list[torch.Tensor], cotan
     """
     mapped = any(cotangent is not None and "Batched" in repr(dispatch_keys(cotangent)) for cotangent in cotangents)
     return not mapped and leads_to(arguments, wanted)
+
+
+@contextlib.contextmanager
+def _repeating() -> Iterator[None]:
+    """Lets wrapped modules within run in eager: their graphs would take a buffer that is put back for one that the user wrote."""
+    before, exporting.repeating = exporting.repeating, True
+    try:
+        yield
+    finally:
+        exporting.repeating = before
 
 
 def _put_back(buffer: torch.Tensor, before: torch.Tensor, silently: bool) -> None:

@@ -43,7 +43,8 @@ class Outcome:
     outputs: list[torch.Tensor]  # of the result, then what is left in the tensors that are written
     objects: list[Any]  # as in Result of export/traced.py
     bumped: list[int]  # places among these tensors of those that eager wrote in place, by torch's account
-    held: list[torch.Tensor]  # arguments, parameters and buffers, as the module had them: buffers and what is written are copies
+    # Arguments, parameters and buffers, as the module had them: what is written and buffers without a gradient are copies.
+    held: list[torch.Tensor]
     constants: list[torch.Tensor]  # what the module had for the request's
 
 
@@ -126,7 +127,7 @@ def _run(request: ExportRequest, effects: Effects, tensors: list[torch.Tensor]) 
     first_buffer = len(request.call.arguments) + len(request.call.parameters)
     private: dict[int, torch.Tensor] = {}
     for i, tensor in enumerate(tensors):
-        if i in writes or i >= first_buffer:
+        if i in writes or (i >= first_buffer and not tensor.requires_grad):  # eager is differentiated by the others
             private.setdefault(id(tensor), numbers_of(tensor))
     every = [private.get(id(tensor), tensor) for tensor in tensors]
     copy, versions = request.copies.around(every), [every[i]._version for i in writes]

@@ -1,4 +1,4 @@
-"""Remembers whether this thread is making an export."""
+"""Remembers whether this thread is making an export, or repeats a forward: wrapped modules within then run in eager."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import threading
 class _Exporting(threading.local):
     """Holds a flag per thread.
 
-    active: whether this thread is making an export; a wrapped module that the forward calls then runs in eager
+    active: whether this thread is making an export
+    repeating: whether it runs a forward again in eager, whose buffers are then put back; see graphs/double_backward.py
     """
 
     active: bool = False
+    repeating: bool = False
 
 
 exporting = _Exporting()

@@ -22,12 +22,11 @@ from torch import nn
 
 from rekindle.export.copies.copied_callables import CELL, FUNCTION, METHOD, PARTIAL, REFERENCE, WRAPPER, Copier, Of
 from rekindle.key.values.cells import own_dict
-from rekindle.key.values.objects import object_kind, slots_of
+from rekindle.key.values.objects import is_copied, object_kind, slots_of
 from rekindle.key.values.tensors import is_plain
 from rekindle.key.values.walker import opaque
 from rekindle.modules.proxy import Wrapping, adopt, wrapping_of
 from rekindle.modules.proxy import kind_of as proxy_kind_of
-from rekindle.process.origin import is_heap_class
 from rekindle.process.registered_types import registered
 from rekindle.reasons import Bypass, Reason
 from rekindle.results.layouts import copied, has_memory
@@ -256,10 +255,9 @@ def _is_followed_object(value: Any) -> bool:
     cls = type(value)
     if isinstance(value, nn.Module):
         return True
-    if isinstance(value, _NOT_FOLLOWED) or any(base in registered or "__del__" in vars(base) for base in cls.__mro__):
+    if isinstance(value, _NOT_FOLLOWED) or any(base in registered for base in cls.__mro__):
         return False
-    builtin = next(base for base in cls.__mro__ if not is_heap_class(base))
-    return builtin in (object, *_BASES) and object_kind(cls) is not None
+    return is_copied(cls) and object_kind(cls) is not None
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -153,6 +153,10 @@ def _described(request: ExportRequest, private: Call) -> Fingerprint:
     live, found = request.describe(request.call), request.describe(private)
     if (why := live.as_copied().difference(found.as_copied())) is not None:
         raise Bypass(Reason.OPAQUE_VALUE, f"a private copy of the module is not like it: {why}")
+    for name, tensor in found.bound.items():
+        if tensor is not private.buffers.get(name):  # the copy has a live object above it: the graph would keep the numbers
+            what = f"{name.removeprefix('.')} is a tensor below an object that private copies share with the module"
+            raise Bypass(Reason.OPAQUE_VALUE, f"{what}; register it as a buffer of the module that uses it")
     return found
 
 

@@ -144,7 +144,7 @@ def told_of_cached(listener: Callable[[str, Any], None]) -> Iterator[None]:
         _listener.of_cached = before
 
 
-@handles(functools._lru_cache_wrapper, cells=(ANSWERS, OBJECT), attributes=False)
+@handles(functools._lru_cache_wrapper, cells=(ANSWERS, OBJECT), attributes=False, shared=True)
 def _cached_function(walker: Walker, path: str, value: Any) -> None:
     """Adds the code of a function with a cache; what it has answered is an observation."""
     walker.leaves.append((path, f"{type(value).__name__} {sorted(value.cache_parameters().items())}"))
@@ -169,28 +169,28 @@ def _property_of(value: Any) -> property:
     return property(*functions_of_property(value))
 
 
-@handles(property, cells=(PROPERTY,), by_identity=False, exact=_property_of)
+@handles(property, cells=(PROPERTY,), by_identity=False, exact=_property_of, shared=True)
 def _property(walker: Walker, path: str, value: property) -> None:
     walker.leaves.append((path, "property"))
     for name in ("fget", "fset", "fdel"):
         walker.walk(f"{path}.{name}", getattr(value, name))
 
 
-@handles(functools.cached_property, cells=(OBJECT,), attributes=False)
+@handles(functools.cached_property, cells=(OBJECT,), attributes=False, shared=True)
 def _cached_property(walker: Walker, path: str, value: functools.cached_property) -> None:
     walker.leaves.append((path, "cached_property"))
     walker.walk(f"{path}.func", value.func)
     walker.attributes(path, value, _OF_WRAPPED | {"func", "lock"})
 
 
-@handles(type, cells=IMMUTABLE, attributes=False)
+@handles(type, cells=IMMUTABLE, attributes=False, shared=True)
 def _class_value(walker: Walker, path: str, value: type) -> None:
     """Adds the name of a class, and its code unless a version stands for it."""
     deep = is_heap_class(value) and not is_covered_class(value)
     walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value) + build_of(value.__module__)}"))
 
 
-@handles(types.ModuleType, cells=IMMUTABLE, attributes=False)
+@handles(types.ModuleType, cells=IMMUTABLE, attributes=False, shared=True)
 def _module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
     """Adds the name of a module, and what is in it unless a version stands for it. Modules in it are only named."""
     walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
@@ -231,7 +231,7 @@ def _weak_reference(walker: Walker, path: str, value: weakref.ref) -> None:
     walker.walk(f"{path}()", target)
 
 
-@handles(contextvars.ContextVar, cells=(VARIABLE,), by_identity=False)
+@handles(contextvars.ContextVar, cells=(VARIABLE,), by_identity=False, shared=True)
 def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) -> None:
     walker.leaves.append((path, f"context variable {value.name}"))
     try:

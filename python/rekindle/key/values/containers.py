@@ -94,7 +94,7 @@ def _complex(walker: Walker, path: str, value: complex) -> None:
     walker.leaves.append((path, f"complex {value!r}"))
 
 
-@handles(slice, cells=IMMUTABLE)
+@handles(slice, cells=IMMUTABLE, shared=True)
 def _slice(walker: Walker, path: str, value: slice) -> None:
     parts = (value.start, value.stop, value.step)
     if set(map(type, parts)) <= _PRIMITIVES:
@@ -242,4 +242,4 @@ def find(cls: type) -> Kind | None:
     return None
 
 
-ENUM_MEMBER = Kind(_enum_member, (OBJECT,), True)
+ENUM_MEMBER = Kind(_enum_member, (OBJECT,), True, shared=True)

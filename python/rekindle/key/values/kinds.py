@@ -44,7 +44,7 @@ def _registered(function: Callable[[Any], Any]) -> Kind:
         walker.take_parts(inner)
         walker.registered.append((value, digest_leaves(inner.leaves)))
 
-    return Kind(leaves, IMMUTABLE, False)
+    return Kind(leaves, IMMUTABLE, False, shared=True)
 
 
 def _refuse(walker: Walker, path: str, value: Any) -> None:

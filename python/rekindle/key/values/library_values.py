@@ -78,7 +78,7 @@ def _operator(walker: Walker, path: str, value: Any) -> None:
 _REGISTRATIONS = (dataclasses.replace(OBJECT, put_back=None), dataclasses.replace(ITEMS, put_back=None))
 
 
-@handles(CustomOperator, cells=_REGISTRATIONS[:1], attributes=False)
+@handles(CustomOperator, cells=_REGISTRATIONS[:1], attributes=False, shared=True)
 def _custom_op(walker: Walker, path: str, value: CustomOperator) -> None:
     """Adds an operator defined in Python: its schema, kernels, shapes and derivative."""
     walker.leaves.append((path, f"custom operator {value._qualname}{value._schema}"))

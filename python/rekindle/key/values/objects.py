@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections import OrderedDict, defaultdict
+from functools import partial
 from typing import Any
 
 from rekindle.key.values.cells import OBJECT, Cells
@@ -24,6 +26,9 @@ VOLATILE_FIELDS = {
     "PreTrainedModel": frozenset({"name_or_path"}),
     "GenerationConfig": frozenset({"_original_object_hash", "_commit_hash", "transformers_version"}),
 }
+
+_CONTAINERS = (OrderedDict, defaultdict, dict, list, tuple, set, frozenset)
+_COPIED = (object, *_CONTAINERS, str, int, float, bytes, partial)  # what copied classes are made of
 
 Slot = tuple[str, types.MemberDescriptorType]
 UNSET = object()  # what an empty slot holds
@@ -116,7 +121,14 @@ def object_kind(cls: type) -> Kind | None:
         add_slots(walker, path, value, slots)
 
     cells = [OBJECT, *(one for one in inner.cells if one is not OBJECT)]
-    return Kind(leaves, (*cells, _slot_cells(slots)) if slots else tuple(cells), True)
+    watched = (*cells, _slot_cells(slots)) if slots else tuple(cells)
+    return Kind(leaves, watched, True, shared=not is_copied(cls))
+
+
+def is_copied(cls: type) -> bool:
+    """Tells whether private copies may have instances of a Python class of their own, where these lead to a tensor."""
+    builtin = next(base for base in cls.__mro__ if not is_heap_class(base))
+    return builtin in _COPIED and not any("__del__" in vars(base) for base in cls.__mro__)
 
 
 def _made_of(cls: type) -> type | None:

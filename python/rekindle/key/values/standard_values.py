@@ -81,7 +81,7 @@ def _no_content(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, "tzinfo"))
 
 
-@handles(operator.itemgetter, operator.attrgetter, operator.methodcaller, _TUPLE_FIELD, cells=IMMUTABLE)
+@handles(operator.itemgetter, operator.attrgetter, operator.methodcaller, _TUPLE_FIELD, cells=IMMUTABLE, shared=True)
 def _from_arguments(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"{type(value).__module__}.{type(value).__name__}"))
     walker.walk(f"{path}.arguments", value.__reduce__()[1])
@@ -104,7 +104,7 @@ def _namespace(walker: Walker, path: str, value: types.SimpleNamespace) -> None:
     walker.leaves.append((path, f"namespace[{len(vars(value))}]"))
 
 
-@handles(contextlib._GeneratorContextManager, cells=(OBJECT,), attributes=False)
+@handles(contextlib._GeneratorContextManager, cells=(OBJECT,), attributes=False, shared=True)
 def _context_manager(walker: Walker, path: str, value: Any) -> None:
     """Adds a `contextlib.contextmanager` not entered yet, as decorators keep it: what makes its generator."""
     if inspect.getgeneratorstate(value.gen) != inspect.GEN_CREATED:
@@ -201,7 +201,7 @@ _TYPING = (
 _CALLABLE = type(collections.abc.Callable[[], None])  # of a class of its own
 
 
-@handles(types.GenericAlias, types.UnionType, _CALLABLE, cells=IMMUTABLE, attributes=False)
+@handles(types.GenericAlias, types.UnionType, _CALLABLE, cells=IMMUTABLE, attributes=False, shared=True)
 def _typing(walker: Walker, path: str, value: Any) -> None:
     """Adds a type expression: which one it is, and what it is made of, the user's own objects included."""
     name = getattr(value, "__name__", None) or getattr(value, "_name", None)
@@ -232,7 +232,7 @@ def find(cls: type) -> Kind | None:
     if issubclass(cls, contextlib._GeneratorContextManager):
         return kinds[contextlib._GeneratorContextManager]
     if cls.__module__ in ("typing", "typing_extensions"):
-        return Kind(_typing, (OBJECT,) if cls.__dictoffset__ else IMMUTABLE, bool(cls.__dictoffset__))
+        return Kind(_typing, (OBJECT,) if cls.__dictoffset__ else IMMUTABLE, bool(cls.__dictoffset__), shared=True)
     if cls is getattr(sys.modules.get("zoneinfo"), "ZoneInfo", None):
         return Kind(_keyed, IMMUTABLE, False)
     return None

@@ -59,6 +59,8 @@ class Kind:
     by_identity: bool  # a second meeting is a reference
     attributes: bool = False  # what users may set on it is walked and watched by the walker, not by `leaves`
     exact: Callable[[Any], Any] | None = None  # makes a value of the type of one of a subclass; None: these are refused
+    # Private copies hold the live value (export/copies/), so that a trace reads the live tensors in it: no graph binds these.
+    shared: bool = False
 
 
 kinds: dict[type, Kind] = {}  # by exact type
@@ -71,6 +73,7 @@ def handles(
     by_identity: bool | None = None,
     exact: Callable[[Any], Any] | None = None,
     attributes: bool | None = None,
+    shared: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Registers the decorated function as the one that adds the leaves of values of exactly these types; see Kind.
 
@@ -81,7 +84,7 @@ def handles(
         for cls in types_:
             own = cls.__dictoffset__ != 0 if attributes is None else attributes
             watched = (*cells, OBJECT) if own and OBJECT not in cells else cells
-            kinds[cls] = Kind(leaves, watched, bool(watched) if by_identity is None else by_identity, own, exact)
+            kinds[cls] = Kind(leaves, watched, bool(watched) if by_identity is None else by_identity, own, exact, shared)
         return leaves
 
     return register
@@ -156,7 +159,7 @@ class Walker:
         self.met: dict[int, tuple[str, Any]] = {}  # (path, value) of what is known by identity, by identity
         self.met_in_sets: list[tuple[str, dict[int, tuple[str, Any]]]] = []  # the text of an item, and what was met in it
         self._depth = 0
-        self._later: deque[tuple[str, Any, bool]] = deque()
+        self._later: deque[tuple[str, Any, bool, list[tuple[str, Any]] | None]] = deque()
         self._known = known or {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
@@ -200,14 +203,15 @@ class Walker:
         if self._depth >= _MOST_NESTED:
             if len(path) > _LONGEST_PATH:
                 path = f"...{digest128(path.encode('utf-8', 'surrogatepass'))}"
-            self._later.append((path, value, self.inside_module))
+            self._later.append((path, value, self.inside_module, self.bound))
             return
         self._depth += 1
         self._visit(path, value)
+        bound = self.bound
         while self._depth == 1 and self._later:
-            path, value, self.inside_module = self._later.popleft()
+            path, value, self.inside_module, self.bound = self._later.popleft()
             self._visit(path, value)
-            self.inside_module = False
+            self.inside_module, self.bound = False, bound
         self._depth -= 1
 
     def _visit(self, path: str, value: Any) -> None:
@@ -219,9 +223,13 @@ class Walker:
             return
         for cells in kind.cells:
             self.cells.append((value, cells))
+        bound = self.bound
+        if kind.shared:
+            self.bound = None
         kind.leaves(self, path, value)
         if kind.attributes:
             self.attributes(path, value)
+        self.bound = bound
 
     def attributes(self, path: str, value: Any, skipped: frozenset[str] = frozenset()) -> None:
         """Adds the leaves of what is set on an object."""
