@@ -6,9 +6,12 @@ from __future__ import annotations
 import abc
 import array
 import collections
+import colorsys
 import contextvars
 import enum
 import functools
+import importlib
+import logging
 import pathlib
 import types
 from collections.abc import Callable
@@ -19,6 +22,7 @@ import pytest
 import rekindle
 import torch
 from reader_support import Holder, assert_a_change_is_followed
+from rekindle.key.values.cells import ITEMS
 from torch import nn
 
 SETTING: contextvars.ContextVar[float] = contextvars.ContextVar("setting", default=1.0)
@@ -80,6 +84,10 @@ class Twice(nn.Identity):
         return 2 * x
 
 
+class OwnModule(types.ModuleType):
+    k = 3.0
+
+
 class OwnList(list):  # type: ignore[type-arg]
     pass
 
@@ -91,6 +99,10 @@ def dispatched(_: Any) -> float:
 
 def helper() -> float:
     return getattr(helper, "k", 1.0)
+
+
+def thrice(*_: float) -> tuple[float]:
+    return (3.0,)
 
 
 def _with(value: Any, **attributes: Any) -> Any:
@@ -141,6 +153,33 @@ CHANGES: dict[str, tuple[Callable[[], Any], Read, Callable[[Any], Any]]] = {
     "slot of a module": (
         lambda: _with(SlottedModule(), gain=1.0), lambda held: held.gain, lambda held: SlottedModule.gain.__set__(held, 3.0)  # type: ignore[attr-defined]
     ),
+    "list in a module made by hand": (
+        lambda: _with(types.ModuleType("made"), rates=[1.0]),
+        lambda held: held.rates[0],
+        lambda held: held.rates.__setitem__(0, 3.0),
+    ),
+    "module in a module": (
+        lambda: _with(types.ModuleType("made"), inner=_with(types.ModuleType("inner"), k=1.0)),
+        lambda held: held.inner.k,
+        lambda held: setattr(held.inner, "k", 3.0),
+    ),
+    "list in a module of a class": (
+        lambda: _with(OwnModule("made"), rates=[1.0]), lambda held: held.rates[0], lambda held: held.rates.__setitem__(0, 3.0)
+    ),
+    "class of a Python module": (
+        lambda: types.ModuleType("made"), lambda held: getattr(held, "k", 1.0), lambda held: setattr(held, "__class__", OwnModule)
+    ),
+    "class of a library": (
+        lambda: torch.distributions.VonMises,
+        lambda held: 1.0 + held.has_rsample,
+        lambda held: setattr(held, "has_rsample", True),
+    ),
+    "module of a library": (
+        lambda: colorsys, lambda held: held.rgb_to_yiq(1, 1, 1)[0], lambda held: setattr(held, "rgb_to_yiq", thrice)
+    ),
+    "attribute of a logger": (
+        lambda: _with(logging.getLogger("live"), k=1.0), lambda held: held.k, lambda held: setattr(held, "k", 3.0)
+    ),
 }  # fmt: skip
 
 
@@ -169,3 +208,16 @@ def test_a_guard_compares_the_items_of_a_view_and_no_others(dtype: str, view: Ca
         assert guard.check() == (seen[index] == before), index
         seen[index] = before
     assert guard.check()
+
+
+def test_what_was_imported_stays_in_its_package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "held_package").mkdir()
+    for name in ("__init__.py", "part.py"):
+        (tmp_path / "held_package" / name).write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = vars(importlib.import_module("held_package"))
+    before = ITEMS.take(names)
+    names["part"] = importlib.import_module("held_package.part")
+    names["more"] = 1.0
+    ITEMS.put_back(names, before)
+    assert "part" in names and "more" not in names

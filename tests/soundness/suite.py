@@ -18,6 +18,8 @@ import cases_attributes
 import cases_code
 import cases_dispatch
 import cases_harmless
+import cases_held
+import cases_held_of_libraries
 import cases_imports
 import cases_inputs
 import cases_kinds
@@ -41,6 +43,8 @@ CASES: tuple[Case, ...] = (
     *cases_reads.CASES,
     *cases_kinds.CASES,
     *cases_state.CASES,
+    *cases_held.CASES,
+    *cases_held_of_libraries.CASES,
     *cases_modules.CASES,
     *cases_inputs.CASES,
     *cases_torch.CASES,

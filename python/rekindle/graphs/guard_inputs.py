@@ -27,10 +27,10 @@ from rekindle.key.code.module_names import names_of, own_names, read_names
 from rekindle.key.fingerprint import Fingerprint
 from rekindle.key.patches import NAMESPACES
 from rekindle.key.values.cached_answers import ANSWERS
-from rekindle.key.values.callables import SINGLE_DISPATCH
 from rekindle.key.values.cells import CLASS, FUNCTION, ITEMS, LIST, OBJECT, TENSOR, VARIABLE, Cells, seen_only
 from rekindle.key.values.classes import one_pass, referred, walked_members
-from rekindle.key.values.names import ABSENT
+from rekindle.key.values.module_values import CLASS_OF
+from rekindle.key.values.names import ABSENT, SINGLE_DISPATCH
 from rekindle.key.values.walker import Walker, label, value_text
 from rekindle.process.origin import is_covered_class, is_covered_function, is_heap_class
 from rekindle.process.process_state import builtin_named
@@ -194,7 +194,7 @@ class Watched:
     def _add_value(self, path: str, value: Any) -> None:
         if isinstance(value, type) and is_covered_class(value) and "_abc_impl" in vars(value):
             self._watch(value, _REGISTERED)
-        if value is ABSENT or (isinstance(value, type) and is_covered_class(value)):
+        if value is ABSENT:
             return
         if type(value) is types.FunctionType and is_covered_function(value) and value.__code__ is not SINGLE_DISPATCH:
             return
@@ -221,7 +221,7 @@ class Watched:
     def _add_class(self, cls: type) -> None:
         for base in (*cls.__mro__, *type(cls).__mro__, *referred(cls)):
             if not isinstance(base, type):
-                self._add_value(base.__name__, base)
+                self._add_module(base)
                 continue
             if (id(base), CLASS.how) in self._cells or not is_heap_class(base):
                 continue
@@ -231,6 +231,14 @@ class Watched:
                 self._add_parts(walked_members(base), f"{label(base)}.")
                 if "_abc_impl" in vars(base):
                     self._watch(base, _REGISTERED)
+
+    def _add_module(self, module: types.ModuleType) -> None:
+        """Watches a module that a class leads to; what that leads to, the class leads to."""
+        names = vars(module)
+        if (id(names), ITEMS.how) not in self._cells:
+            self._watch(names, ITEMS)
+            self._watch(module, CLASS_OF)
+            self._add_parts(walked_members(module), f"{module.__name__}.")
 
     def _watch(self, value: Any, cells: Cells) -> None:
         if cells is TENSOR and (id(value) in self._inputs or value.device.type != "cpu"):

@@ -6,13 +6,14 @@ from types import CodeType
 
 from rekindle.key.values.classes import SKIPPED
 from rekindle.key.values.objects import VOLATILE_FIELDS
+from rekindle.modules.hooks import STATE_DICT_HOOKS
 from rekindle.reasons import Bypass, Reason
 
-# Texts and places of code, which may be edited without a miss; and ways to values around every name.
+# Texts and places of code, which may be edited without a miss; ways to values around every name; hooks that few forwards run.
 _UNKEPT = frozenset(
     "co_firstlineno co_filename co_linetable co_lines co_positions f_lineno tb_lineno "
     "__globals__ __builtins__ __subclasses__ f_globals f_locals f_builtins f_back hooks_dict_ref extra_dict_ref".split()
-).union(SKIPPED, *VOLATILE_FIELDS.values())
+).union(SKIPPED, STATE_DICT_HOOKS, *VOLATILE_FIELDS.values())
 
 # Functions that read them for their callers, and what they give besides what the key has.
 _ASKED = frozenset("get_annotations get_type_hints getdoc getcomments getsource getsourcelines getfullargspec".split())

@@ -20,7 +20,7 @@ import torch
 from torch.nn.modules import module as module_globals
 
 from rekindle.key.values import tensors
-from rekindle.key.values.cells import ITEMS, OBJECT, object_but
+from rekindle.key.values.cells import ITEMS, OBJECT, SET, object_but
 from rekindle.key.values.objects import volatile_fields, watch_slots
 from rekindle.key.values.proxies import around_forward
 from rekindle.key.values.walker import Walker, attribute_path
@@ -162,6 +162,8 @@ class _TreeWalk:
         for name, parameter in state["_parameters"].items():
             self._add_tensor(attribute_path(path, name), parameter, "")
         transient = state["_non_persistent_buffers_set"]
+        if state["_buffers"]:
+            walker.watch(transient, SET)
         for name, buffer in state["_buffers"].items():
             buffer_path = attribute_path(path, name)
             if buffer is None or has_strides(buffer):

@@ -19,9 +19,11 @@ from rekindle.key.values.walker import Walker, label
 from rekindle.process.digest import digest_leaves
 from rekindle.process.origin import Origin, is_covered_class, is_heap_class, origin_of, origin_of_frame
 from rekindle.process.torch_internals import EXPORTER_PACKAGE
-from rekindle.reasons import Bypass
-from rekindle.recording.frames import beyond, first_type, is_user
+from rekindle.reasons import Bypass, Reason
+from rekindle.recording.frames import beyond, first_type, is_user, place_of
 from rekindle.recording.library_state import LibraryState
+
+_STATE_DICT = torch.nn.Module.state_dict.__code__
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -50,7 +52,7 @@ class LibraryCode:
         """Notes a frame that starts; what torch's code reads counts too.
 
         Returns whether the code need not be seen again: not as long as it ran for Rekindle only. Raises Bypass as of
-        LibraryState.add.
+        LibraryState.add, and where a state dict is asked for.
         """
         if str(frame.f_globals.get("__name__")).startswith(_BESIDES):
             return True
@@ -60,6 +62,7 @@ class LibraryCode:
             if not _is_for_user(frame):
                 self._not_for_user.add(id(frame.f_code))
                 return False
+            _refuse_state_dict(frame)
             self._state.add(frame.f_code, frame.f_globals)
         return True
 
@@ -115,6 +118,15 @@ def _holding(namespace: Mapping[str, Any], names: Iterable[str], code: types.Cod
         if any(held is code for held in codes):
             found.append(name)
     return found
+
+
+def _refuse_state_dict(frame: types.FrameType) -> None:
+    """Raises Bypass where code asks for a state dict, for the key leaves out the hooks that make it."""
+    if frame.f_code is _STATE_DICT:
+        caller = beyond(frame, _OF_LIBRARIES)
+        where = "the forward" if caller is None else place_of(caller)
+        message = f"{where} asks for a state dict, whose hooks the key leaves out; ask for named_parameters and named_buffers"
+        raise Bypass(Reason.OPAQUE_VALUE, message)
 
 
 def _is_for_user(frame: types.FrameType) -> bool:

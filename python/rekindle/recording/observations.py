@@ -221,7 +221,8 @@ def absolute_name(name: str, level: int, namespace: dict[str, Any]) -> str:
 def _value_text(path: str, value: Any) -> str:
     """Returns the text of an observed value. What a version stands for is named, other things are digested."""
     if isinstance(value, type):
-        return f"class {label(value)} {_class_version(value)}"
+        named = value_text(path, value) if is_covered_class(value) else f"class {label(value)}"
+        return f"{named} {_class_version(value)}"
     if type(value) is types.FunctionType and is_covered_function(value):
         return str(library_code.read_text(value))
     return value_text(path, value)

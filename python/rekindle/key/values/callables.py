@@ -1,4 +1,4 @@
-"""Adds the leaves of functions, classes, modules and references; see `walker.Walker`.
+"""Adds the leaves of functions, classes and references; see `walker.Walker`.
 
 For example, `functools.partial(scale, 2)` at the path `f` gives:
 
@@ -25,7 +25,6 @@ from rekindle.key.code.code_objects import code_digest
 from rekindle.key.values.cached_answers import ANSWERS
 from rekindle.key.values.cells import (
     FUNCTION,
-    ITEMS,
     OBJECT,
     PROPERTY,
     VARIABLE,
@@ -34,10 +33,11 @@ from rekindle.key.values.cells import (
     functions_of_property,
     seen_only,
 )
-from rekindle.key.values.walker import IMMUTABLE, OF_IMPORT, Walker, attribute_path, handles, kinds, label, opaque
-from rekindle.process.origin import Origin, installed, is_covered_class, is_heap_class, origin_of
+from rekindle.key.values.library_members import add_class_members
+from rekindle.key.values.names import SINGLE_DISPATCH
+from rekindle.key.values.walker import IMMUTABLE, Walker, handles, kinds, label, opaque
+from rekindle.process.origin import is_covered_class, is_heap_class
 
-SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
 _DESCRIPTORS = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
@@ -48,7 +48,6 @@ _DESCRIPTORS = (
 # What functions of torch have in their closures for its address only, such as the module that a class of parametrized modules
 # was made for, which need not be the one that has the class: it may be a copy.
 _ADDRESSED = {("torch.nn.utils.parametrize", "get_cached_parametrization", "module")}
-_SETTINGS = (bool, int, float, str, type(None))
 # What functools.wraps copies from the function that is walked besides.
 _OF_WRAPPED = frozenset(
     {"__doc__", "__annotations__", "__module__", "__name__", "__qualname__", "__wrapped__", "__type_params__"}
@@ -185,37 +184,12 @@ def _cached_property(walker: Walker, path: str, value: functools.cached_property
 
 @handles(type, cells=IMMUTABLE, attributes=False, shared=True)
 def _class_value(walker: Walker, path: str, value: type) -> None:
-    """Adds the name of a class, and its code unless a version stands for it."""
-    deep = is_heap_class(value) and not is_covered_class(value)
+    """Adds the name of a class, and its code unless a version stands for it; then what is set on it."""
+    is_covered = is_covered_class(value)
+    deep = is_heap_class(value) and not is_covered
     walker.leaves.append((path, f"class {walker.add_class(value) if deep else label(value) + build_of(value.__module__)}"))
-
-
-@handles(types.ModuleType, cells=IMMUTABLE, attributes=False, shared=True)
-def _module_value(walker: Walker, path: str, value: types.ModuleType) -> None:
-    """Adds the name of a module, and what is in it unless a version stands for it. Modules in it are only named."""
-    walker.leaves.append((path, f"module {vars(value).get('__name__')} {vars(value).get('__version__')}"))
-    if type(value) is not types.ModuleType:  # one that makes some of its attributes when asked, as those of torch.backends
-        walker.watch(vars(value), ITEMS)
-        for name, item in vars(value).items():
-            if type(item) in _SETTINGS and name not in OF_IMPORT:
-                walker.leaves.append((attribute_path(path, name), repr(item)))
-        return
-    if not _is_the_users(value):
-        return
-    if not walker.deep_classes:
-        walker.named.append(value)
-    elif not walker.inside_module and not walker.seen(f"{path}.__dict__", vars(value)):
-        walker.watch(vars(value), ITEMS)
-        walker.inside_module = True
-        for name, item in vars(value).items():
-            if name not in OF_IMPORT:
-                walker.walk(attribute_path(path, name), item)
-        walker.inside_module = False
-
-
-def _is_the_users(module: types.ModuleType) -> bool:
-    file = vars(module).get("__file__")
-    return isinstance(file, str) and origin_of(file) is Origin.USER and not installed(file)
+    if is_covered:
+        add_class_members(walker, path, value)
 
 
 _IS_DEAD = seen_only(lambda value: (weakref.ref.__call__(value) is None,))
@@ -240,4 +214,4 @@ def _context_variable(walker: Walker, path: str, value: contextvars.ContextVar) 
         walker.leaves.append((f"{path}.get()", "unset"))
 
 
-CLASS_VALUE, MODULE_VALUE = kinds[type], kinds[types.ModuleType]
+CLASS_VALUE = kinds[type]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
+import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable
@@ -86,7 +87,8 @@ def _put_back_items(value: dict[Any, Any], parts: tuple[Any, ...]) -> None:
     base, before = _base(value), pairs(parts)
     kept = {key for key, _ in before}
     for key in [key for key in base.keys(value) if key not in kept and key != "__builtins__"]:
-        base.__delitem__(value, key)
+        if not _is_imported(value, key):
+            base.__delitem__(value, key)
     for key, item in before:
         if base.get(value, key, ABSENT) is not item:
             base.__setitem__(value, key, item)
@@ -94,6 +96,12 @@ def _put_back_items(value: dict[Any, Any], parts: tuple[Any, ...]) -> None:
         for key, item in before:
             base.__delitem__(value, key)
             base.__setitem__(value, key, item)
+
+
+def _is_imported(names: dict[Any, Any], key: Any) -> bool:
+    """Tells whether Python has put a module there as it imported it, which it does only once."""
+    item = dict.get(names, key)
+    return isinstance(item, types.ModuleType) and sys.modules.get(f"{dict.get(names, '__name__')}.{key}") is item
 
 
 def _put_back_set(value: set[Any], parts: tuple[Any, ...]) -> None:

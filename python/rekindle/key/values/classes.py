@@ -49,6 +49,7 @@ class _Pass(threading.local):
         self.own_cached: dict[int, tuple[Any, str, Walker]] = {}  # (class or module, own digest, its walk), by identity
         self.owners: dict[int, tuple[type, list[Any]]] = {}  # (class, what its digest covers), by identity
         self.known: dict[int, tuple[str, object]] = {}  # (path, object), by identity
+        self.members: dict[int, Any] = {}  # as of `members_met`
 
 
 _pass = _Pass()
@@ -75,7 +76,13 @@ class one_pass:
             _pass.own_cached.clear()
             _pass.owners.clear()
             _pass.known.clear()
+            _pass.members.clear()
             resolved.clear()  # a class may hold the module that it was made for
+
+
+def members_met() -> dict[int, Any]:
+    """Returns what the pass has found on classes of libraries, by identity; a new dict if none is on. See library_members.py."""
+    return _pass.members if _pass.depth else {}
 
 
 def class_digest(cls: type) -> str:
@@ -130,7 +137,7 @@ def referred(cls: type) -> list[Any]:
             for named in _own(found)[1]:
                 if isinstance(named, type):
                     todo += (base for base in named.__mro__ if not is_covered_class(base))
-                elif isinstance(found, type):  # modules in a module are only named
+                else:
                     todo.append(named)
     return [found for key, found in seen.items() if key not in own]
 
@@ -171,6 +178,8 @@ def walk_members(owner: Any, but: Set[str] = frozenset()) -> Walker:
                 walker.walk(key, members[key])
         if is_class:
             _add_hidden(walker, owner)
+        elif type(owner) is not types.ModuleType:
+            walker.leaves.append(("__class__", walker.add_class(type(owner))))
     except Bypass as bypass:
         raise Bypass(bypass.reason, f"in {'class ' if is_class else ''}{_name(owner)}: {bypass.message}") from None
     return walker

@@ -21,6 +21,7 @@ from typing import Any
 from rekindle.key.code.module_names import module_of
 from rekindle.key.values.cells import BYTES as BYTE_ARRAY
 from rekindle.key.values.cells import DEQUE, ITEMS, LIST, OBJECT, SET, Cells, seen_only
+from rekindle.key.values.library_members import add_class_members
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, attribute_path, handles, label, leaves_text, opaque
 from rekindle.process.digest import digest128, digest_leaves
 from rekindle.process.origin import is_covered_class
@@ -155,6 +156,7 @@ def _dict(walker: Walker, path: str, value: Any) -> None:
 @handles(collections.Counter, cells=(ITEMS,), exact=lambda value: collections.Counter(dict(dict.items(value))))
 def _mapping(walker: Walker, path: str, value: Any) -> None:
     items(walker, path, type(value).__name__, type(value).items(value))
+    add_class_members(walker, path, type(value))
 
 
 _FACTORY: Any = vars(collections.defaultdict)["default_factory"]

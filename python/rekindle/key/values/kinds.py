@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from rekindle.key.values import callables, containers, library_values, objects, proxies, standard_values
+from rekindle.key.values import callables, containers, library_values, module_values, objects, proxies, standard_values
 from rekindle.key.values.registered import registered_walk
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, kinds, label, opaque, steps
 from rekindle.modules.proxy import Proxy
@@ -31,7 +31,7 @@ def find_kind(cls: type) -> Kind:
         return callables.CLASS_VALUE
     family = containers.find(cls) or library_values.find(cls)  # namespaces of operators, which are modules too, among them
     if family is None and issubclass(cls, types.ModuleType):
-        return callables.MODULE_VALUE
+        return module_values.MODULE_VALUE
     return family or standard_values.find(cls) or objects.object_kind(cls) or _REFUSED
 
 

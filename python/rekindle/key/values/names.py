@@ -19,7 +19,6 @@ import torch
 
 from rekindle.key.code.code_objects import nested_code
 from rekindle.key.code.module_names import own_names, read_names
-from rekindle.key.values.callables import SINGLE_DISPATCH
 from rekindle.process.process_state import builtin_named
 from rekindle.process.torch_internals import CustomOperator
 
@@ -29,6 +28,7 @@ class Absent:
 
 
 ABSENT = Absent()
+SINGLE_DISPATCH = functools.singledispatch(len).__code__  # shared by all single-dispatch functions
 _APPLY = vars(torch.autograd.Function)["apply"]
 
 

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from rekindle.key.values.cells import OBJECT, Cells
+from rekindle.key.values.library_members import add_class_members
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, handles, kinds
-from rekindle.process.origin import is_heap_class
+from rekindle.process.origin import is_covered_class, is_heap_class
 
 _MANAGED_WEAK, _MANAGED_DICT = 1 << 3, 1 << 4
 _POINTER = object.__basicsize__ // 2
@@ -113,6 +114,8 @@ def object_kind(cls: type) -> Kind | None:
 
     def leaves(walker: Walker, path: str, value: Any) -> None:
         walker.leaves.append((path, f"object {walker.add_class(cls)}"))
+        if not walker.deep_classes and is_covered_class(cls):  # only named
+            add_class_members(walker, path, cls)
         if held_weakly:
             walker.weak.add(id(value))
         if exact is not None:

@@ -24,8 +24,10 @@ import uuid
 from typing import Any
 
 from rekindle.key.code.binaries import build_id
-from rekindle.key.values.cells import OBJECT, seen_only
+from rekindle.key.values.cells import OBJECT, object_but, seen_only
+from rekindle.key.values.library_members import add_class_members
 from rekindle.key.values.walker import IMMUTABLE, Kind, Walker, add_text, handles, kinds, label, opaque
+from rekindle.process.origin import is_covered_class
 
 _TUPLE_FIELD = type(collections.namedtuple("_", "field").field)  # type: ignore[attr-defined]
 _CAPSULE = type(datetime.datetime_CAPI)  # type: ignore[attr-defined]
@@ -43,10 +45,14 @@ _FRACTION = seen_only(lambda value: (value.numerator, value.denominator))
 _PATHS = (pathlib.PosixPath, pathlib.PurePosixPath, pathlib.Path, pathlib.PurePath)
 
 
-handles(*_PATHS, cells=(_PATH,), by_identity=False, exact=_path_of)(add_text)
-handles(fractions.Fraction, cells=(_FRACTION,), by_identity=False)(add_text)
-handles(uuid.UUID, cells=IMMUTABLE, by_identity=False)(add_text)
-handles(decimal.Decimal, cells=IMMUTABLE, exact=decimal.Decimal)(add_text)
+@handles(*_PATHS, cells=(_PATH,), by_identity=False, exact=_path_of)
+@handles(fractions.Fraction, cells=(_FRACTION,), by_identity=False)
+@handles(uuid.UUID, cells=IMMUTABLE, by_identity=False)
+@handles(decimal.Decimal, cells=IMMUTABLE, exact=decimal.Decimal)
+def _text(walker: Walker, path: str, value: Any) -> None:
+    add_text(walker, path, value)
+    add_class_members(walker, path, type(value))
+
 
 _DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 
@@ -142,9 +148,21 @@ def _reentrant_lock(walker: Walker, path: str, value: Any) -> None:
     walker.leaves.append((path, f"reentrant lock {_depth(value)}"))
 
 
+_OF_LOGGERS = frozenset(vars(logging.Logger("")))
+_SET_ON_LOGGERS = object_but(tuple(sorted(_OF_LOGGERS)))
+
+
 def _logger(walker: Walker, path: str, value: logging.Logger) -> None:
-    """Adds a logger by name: what a forward asks of it, or of a handler, is recorded as it asks; see logger_reads.py."""
-    walker.leaves.append((path, f"logger {value.name}"))
+    """Adds a logger by its name, its class if that is the user's, and what is set on it.
+
+    What else a forward asks of it, or of a handler, is recorded as it asks; see logger_reads.py.
+    """
+    cls = type(value)
+    is_covered = is_covered_class(cls)
+    walker.leaves.append((path, f"logger {value.name}{'' if is_covered else f' {walker.add_class(cls)}'}"))
+    if is_covered:
+        add_class_members(walker, path, cls)
+    walker.attributes(path, value, _OF_LOGGERS)
 
 
 _OF_STREAMS = ("name", "mode", "encoding", "errors", "newlines", "line_buffering", "write_through", "closed")
@@ -224,8 +242,8 @@ def find(cls: type) -> Kind | None:
     if issubclass(cls, random.Random) or label(cls) == "numpy.random.mtrand.RandomState":
         return Kind(_generator, IMMUTABLE, False)
     if issubclass(cls, logging.Logger):
-        return Kind(_logger, IMMUTABLE, False)
-    if issubclass(cls, logging.Handler):
+        return Kind(_logger, (_SET_ON_LOGGERS,), True)
+    if issubclass(cls, logging.Handler | logging.Manager):
         return Kind(type_only, IMMUTABLE, False)
     if cls.__name__ == "cython_function_or_method":
         return kinds[types.WrapperDescriptorType]  # compiled: named, and covered by its package's version

@@ -153,13 +153,12 @@ class Walker:
         self.classes: dict[int, type] = {}  # covered by code
         self.named: list[Any] = []  # classes and modules that were only named
         self.deep_classes = deep_classes
-        self.inside_module = False
         self.level = level
         self.content_limit = CONTENT_LIMIT  # bytes of a tensor that may be digested
         self.met: dict[int, tuple[str, Any]] = {}  # (path, value) of what is known by identity, by identity
         self.met_in_sets: list[tuple[str, dict[int, tuple[str, Any]]]] = []  # the text of an item, and what was met in it
         self._depth = 0
-        self._later: deque[tuple[str, Any, bool, list[tuple[str, Any]] | None]] = deque()
+        self._later: deque[tuple[str, Any, list[tuple[str, Any]] | None]] = deque()
         self._known = known or {}
 
     def emit(self, path: str, value: str | int | float | bool | None) -> None:
@@ -203,15 +202,15 @@ class Walker:
         if self._depth >= _MOST_NESTED:
             if len(path) > _LONGEST_PATH:
                 path = f"...{digest128(path.encode('utf-8', 'surrogatepass'))}"
-            self._later.append((path, value, self.inside_module, self.bound))
+            self._later.append((path, value, self.bound))
             return
         self._depth += 1
         self._visit(path, value)
         bound = self.bound
         while self._depth == 1 and self._later:
-            path, value, self.inside_module, self.bound = self._later.popleft()
+            path, value, self.bound = self._later.popleft()
             self._visit(path, value)
-            self.inside_module, self.bound = False, bound
+            self.bound = bound
         self._depth -= 1
 
     def _visit(self, path: str, value: Any) -> None:
