@@ -161,9 +161,13 @@ def _contiguous(tensor: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _as_strided(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """Runs torch.as_strided of what lies in eager as it does in a graph. Raises Bypass for other layouts, which it would see."""
+    """Runs torch.as_strided of what lies in eager as it does in a graph. Raises Bypass for other layouts, which it would see.
+
+    Of an argument, the graph is for its strides alone (open_sizes.py).
+    """
+    is_argument = traced_value(tensor).node().kind() == "prim::Param"
     with untraced():
-        if not tensor.is_contiguous():
+        if not is_argument and not tensor.is_contiguous():
             raise Bypass(
                 Reason.UNSUPPORTED_OP, "as_strided is called on a tensor that is not contiguous; call contiguous() first"
             )
