@@ -77,7 +77,8 @@ def _remote(value: Any, origin: str) -> str:
     try:
         _native.check_remote(value)
     except (_native.RekindleError, UnicodeEncodeError) as error:
-        raise OptionError(f"{origin} is {value!r}: {error}") from None
+        shown = re.sub(r"//[^/;]*@", "//...@", value)  # a name and a password
+        raise OptionError(f"{origin} is {shown!r}: {error}") from None
     return value
 
 

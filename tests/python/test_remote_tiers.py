@@ -115,7 +115,8 @@ def test_a_server_that_fails_is_one_warning(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_a_place_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(rekindle.errors.OptionError, match=r"write them to ~/\.netrc"):
-        rekindle.Options(remote="http://me:word@cache.example/rekindle")
+    with pytest.raises(rekindle.errors.OptionError, match=r"write them to ~/\.netrc") as raised:
+        rekindle.Options(remote="http://me:s3cr3t@cache.example/rekindle")
+    assert "s3cr3t" not in str(raised.value)
     with pytest.raises(rekindle.errors.OptionError, match=r"known: bazel\+http, bazel\+https, file, http, https, redis"):
         rekindle.Options(remote="ftp://cache.example/rekindle")
