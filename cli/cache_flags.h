@@ -26,7 +26,7 @@ struct CacheFlags {
 
 // The ids of the entries that the prefixes name, each once; the Errors of ExportCache::find.
 Result<std::vector<Digest>> find_entries(ExportCache& cache, const std::vector<std::string>& prefixes);
-// What is said of an entry that is not sound, with what happens next.
+// Returns the error that commands give for an entry that is not sound; it says what happens next.
 Error corrupt_entry(const Digest& id);
 // The verified entry; corrupt_entry() when it is not sound.
 Result<Entry> load_entry(ExportCache& cache, const Digest& id);

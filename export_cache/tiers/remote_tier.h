@@ -23,7 +23,7 @@
 
 namespace rekindle {
 
-// What a tier reads of one name at most: more is no record and no object of ours.
+// Bounds what a tier reads under one name, in bytes: no record and no object is larger.
 inline constexpr std::uint64_t kMostStoredBytes = 2 * (kMaxRawBytes + kRecordOverhead);
 
 class RemoteTier {

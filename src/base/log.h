@@ -17,7 +17,7 @@ void set_log_level(LogLevel level);
 void log_debug(std::string_view message);
 void log_info(std::string_view message);
 void log_warning(std::string_view message);
-// What was wrong and must not be missed: an entry of the cache that is not what an export makes.
+// Logs what must not be missed, such as an entry of the cache that is not what an export makes.
 void log_error(std::string_view message);
 
 }  // namespace rekindle

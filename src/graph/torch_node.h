@@ -45,7 +45,7 @@ inline constexpr std::string_view kCallHost = "rekindle.call_host.default";
 // rekindle::TorchGradient: inputs are the cotangents of the results, the tape
 // and, of shape only, the tracked inputs.
 inline bool is_torch_gradient(const Node& node) { return node.is("TorchGradient", kRekindleDomain); }
-// Whether a node is a TorchGradient whose tape was recorded by such a call.
+// Tells whether a node is a TorchGradient whose tape was recorded by such a call.
 bool is_host_gradient(const Node& node);
 inline std::size_t gradient_cotangents(const Node& node) {
   return static_cast<std::size_t>(node.int_attribute("cotangents", 1));

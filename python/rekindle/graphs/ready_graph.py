@@ -63,7 +63,7 @@ class ReadyGraph:
         self._attributes = contract.attributes
         self._set_at: list[tuple[dict[str, Any], str]] = []  # where the attributes are that it sets; when it was armed
         self.used, self.record = contract.used, contract.grad
-        self.writes = contract.writes
+        self.writes, self._calls_functions = contract.writes, bool(contract.functions)
         self._state_writes = _native.StateWrites(contract.writes, contract.silent_writes, contract.saved_writes)
         self.numbers_at_export: list[int] = contract.shapes.numbers
         self.data_guards, self.sized_by_data = contract.data_guards, contract.sized_by_data
@@ -112,7 +112,7 @@ class ReadyGraph:
         return [found[names.index(name)][1] for name in self.contract.saved_constants]
 
     def _served(self, described: Any) -> Any:
-        if self.depends_on_data or self.numbers_at_export or (self.contract.functions and self.writes):
+        if self.depends_on_data or self.numbers_at_export or (self._calls_functions and self.writes):
             return None
         return self.session.served_call(self.state, self.used, self.record, self._state_writes, described)
 
@@ -275,11 +275,11 @@ class ReadyGraph:
         """Runs on copies of what is written, as the backward may read what it held before, then writes it: all or nothing."""
         given = list(inputs)
         written = [inputs[position] for position in self.writes]
-        before, versions = _native.copies_of(written), versions_of(written)
+        before, versions = _native.copies_of(written), versions_of(written) if self._calls_functions else []
         for position, copy in zip(self.writes, before, strict=True):
             given[position] = copy
         outputs = self._forward(given)
-        if self.contract.functions and (now := versions_of(written)) != versions:
+        if self._calls_functions and (now := versions_of(written)) != versions:
             _native.write_back(written, before)  # eager runs the call again
             name = self._name(next(at - len(arguments) for at, *pair in zip(self.writes, versions, now) if pair[0] != pair[1]))
             raise Bypass(Reason.PYTHON_OP, f"an autograd Function writes to {name}, which the forward writes as well")

@@ -29,6 +29,22 @@ _IN_PLACE_DUNDERS = {
 }
 
 
+_HALVES = (torch.float16, torch.bfloat16)
+# In the dtype that all operands promote to.
+_PROMOTING = frozenset(
+    """
+    add sub subtract mul multiply div divide true_divide truediv floor_divide floordiv fmod remainder mod pow float_power
+    atan2 arctan2 hypot copysign xlogy nextafter heaviside ldexp lerp clamp clip clamp_min clamp_max addcmul addcdiv gcd lcm
+    igamma igammac bitwise_and bitwise_or bitwise_xor and or xor
+    """.split()
+)
+_BOOLEAN = frozenset(
+    """
+    eq ne not_equal lt less le less_equal gt greater ge greater_equal logical_and logical_or logical_xor logical_not
+    """.split()
+)
+
+
 def is_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Tells whether a call writes to what it is given, by its name or because it is told to."""
     name = getattr(function, "__name__", "")
@@ -90,22 +106,6 @@ def computed_apart(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         return None
     before = target.clone()  # a backward reads what was there
     return getattr(torch.Tensor, name), exchanged(args, target, before), exchanged(kwargs, target, before)
-
-
-_HALVES = (torch.float16, torch.bfloat16)
-# In the dtype that all operands promote to.
-_PROMOTING = frozenset(
-    """
-    add sub subtract mul multiply div divide true_divide truediv floor_divide floordiv fmod remainder mod pow float_power
-    atan2 arctan2 hypot copysign xlogy nextafter heaviside ldexp lerp clamp clip clamp_min clamp_max addcmul addcdiv gcd lcm
-    igamma igammac bitwise_and bitwise_or bitwise_xor and or xor
-    """.split()
-)
-_BOOLEAN = frozenset(
-    """
-    eq ne not_equal lt less le less_equal gt greater ge greater_equal logical_and logical_or logical_xor logical_not
-    """.split()
-)
 
 
 def _of_dtype(function: Any, dtype: torch.dtype) -> Any:
